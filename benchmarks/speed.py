@@ -22,6 +22,12 @@ HERE = Path(__file__).parent
 SETTINGS = {"CartPole, 64 environments": ["--num-envs", "64"], "CartPole, 4 environments": ["--num-envs", "4"]}
 GRU = {"CartPole with GRU 128, 64 environments": ["--num-envs", "64", "--recurrent"]}
 
+PRESET = ["--num-envs", "8", "--set", "num_epochs=10", "learning_rate=linear(2e-3, 0)", "clip_value_eps=0", "ent_coef=0"]
+SEEDS = {
+    "10 seeds with the preset": ["--seeds", "10", "--total-steps", "397312", *PRESET],
+    "8 seeds, 64 environments": ["--seeds", "8", "--num-envs", "64", "--total-steps", "393216"],
+}
+
 
 def measure(command: list[str]) -> dict:
     """The JSON line of one process."""
@@ -58,15 +64,13 @@ def compare(name: str, ours: list[str], peer: list[str], rounds: int) -> dict:
     return result
 
 
-def seeds(rounds: int, count: int = 8) -> list[dict]:
-    """Steps per second of ``count`` seeds, in one program and one after the other, over one seed."""
-    ours = [sys.executable, str(HERE / "ours.py"), "--num-envs", "64", "--repeats", "1", "--total-steps", "393216"]
-    one = ours
+def seeds(rounds: int) -> list[dict]:
+    """Several seeds in one program, over the same seeds one after the other."""
+    ours = [sys.executable, str(HERE / "ours.py"), "--repeats", "1"]
     rows = []
-    for mode in ("vmap", "serial"):
-        rows.append(
-            compare(f"{count} seeds, {mode}, over one seed", [*ours, "--seeds", str(count), "--seeds-mode", mode], one, rounds)
-        )
+    for name, flags in SEEDS.items():
+        modes = ([*ours, *flags, "--seeds-mode", mode] for mode in ("vmap", "serial"))
+        rows.append(compare(f"{name}: one program / one after the other", *modes, rounds))
     return rows
 
 
@@ -75,7 +79,7 @@ def main() -> None:
     parser.add_argument("--purejaxrl", type=Path)
     parser.add_argument("--rejax-python", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seeds", action="store_true", help="also compare eight seeds with one")
+    parser.add_argument("--seeds", action="store_true", help="also compare several seeds in one program with one after the other")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     ours = [sys.executable, str(HERE / "ours.py")]

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -84,22 +83,23 @@ def test_disk_full_for_moments_costs_no_row_update_or_checkpoint(whole, tmp_path
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(whole, tmp_path, monkeypatch):
-    write, advanced, waits = checkpoint.write, threading.Event(), []
+    write, reached, waits = checkpoint.write, [0], []
 
     class Advanced(ReporterRecorder):
         def advanced(self, steps, steps_per_second, recent_return):
-            advanced.set()
+            reached[0] = steps
 
     def write_after_the_next_update(folder, step, files):
-        advanced.clear()
-        if step < TOTAL:
-            waits.append(advanced.wait(10.0))
+        until = time.monotonic() + 10.0
+        while step < TOTAL and reached[0] <= step and time.monotonic() < until:
+            time.sleep(0.001)
+        waits.append(reached[0] > step)
         return write(folder, step, files)
 
     monkeypatch.setattr(checkpoint, "write", write_after_the_next_update)
     run_dir = train(tmp_path, "r", reporter=Advanced())
     assert len(waits) > 3
-    assert all(waits)
+    assert all(waits[:-1])
     steps = checkpoint.steps(whole / "checkpoints")
     assert checkpoint.steps(run_dir / "checkpoints") == steps
     for step in steps:  # what is written must not change with the state of the training
@@ -190,6 +190,16 @@ def test_renamed_run_folder_is_saved_and_can_be_resumed(whole, tmp_path):
     windows = [[row for row in rows(d) if not 4 * BATCH < row["step"] <= 6 * BATCH] for d in (renamed, whole)]
     assert windows[0] == windows[1], "all rows except those that the save has divided"
     assert rows(renamed)[-1]["step"] == TOTAL
+
+
+def test_failed_save_costs_no_evaluation(tmp_path):
+    run_dir, renamed = tmp_path / "toys-RandomEnds" / "r", tmp_path / "renamed"
+    intervals = {"eval_every": 5 * BATCH, "checkpoint_every": 4 * BATCH}
+    with pytest.raises(RunDirectoryError, match="was renamed"):
+        train(tmp_path, "r", At(3 * BATCH, lambda _: run_dir.rename(renamed)), **intervals)
+    proximo.resume(renamed, reporter=ReporterRecorder())
+    evaluated = [row["step"] for row in rows(renamed) if "eval/return_mean" in row]
+    assert evaluated == [*range(5 * BATCH, TOTAL + 1, 5 * BATCH)]
 
 
 def test_run_folder_removed_during_training_is_not_recreated(tmp_path):

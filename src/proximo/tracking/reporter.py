@@ -82,7 +82,7 @@ class Reporter:
         """
 
     def warned(self, message: str) -> None:
-        """There is a problem, but the training continues.
+        """There is a problem, but the training continues. Other threads may call this too.
 
         Args:
             message: a sentence about it.

@@ -55,7 +55,7 @@ class RunTrackers(Tracker):
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
         self._warned = run.warned
-        self._lock = threading.Lock()  # checkpoints are written in another thread, which flushes first
+        self._removing = threading.Lock()  # the threads that write checkpoints and clips call trackers too
         # metrics.jsonl comes first, because the others read missed rows from it.
         self._trackers: list[Tracker] = [JsonLines(run.run_dir / METRICS, run.warned)]
         if tensorboard:
@@ -85,12 +85,15 @@ class RunTrackers(Tracker):
         self._each(lambda tracker: tracker.close())
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
-        with self._lock:
-            for tracker in tuple(self._trackers):
-                try:
-                    call(tracker)
-                except Exception as error:
-                    self._trackers.remove(tracker)
+        for tracker in tuple(self._trackers):
+            try:
+                call(tracker)
+            except Exception as error:
+                with self._removing:
+                    is_first = tracker in self._trackers
+                    if is_first:
+                        self._trackers.remove(tracker)
+                if is_first:
                     self._warned(failure(type(tracker).__name__, error))
 
 

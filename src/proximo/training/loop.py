@@ -111,9 +111,11 @@ class Training:
 
     def close(self) -> None:
         """Finish the checkpoint that is still being written, and the clips that are still being encoded."""
-        self.saver.finish()
-        if self.clips is not None:
-            self.clips.close()
+        try:
+            self.saver.finish()
+        finally:
+            if self.clips is not None:
+                self.clips.close()
 
     @property
     def interrupted(self) -> int | None:
@@ -211,7 +213,7 @@ class Training:
     def _fail(self, seed_run: SeedRun, source: str, step: int) -> None:
         """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen since then."""
         seed_run.write_window(step, self.timed_calls)
-        with contextlib.suppress(ProximoError):  # the user has been warned of it; this failure matters more
+        with contextlib.suppress(ProximoError):  # this failure matters more
             self.saver.finish()
         seed_run.fail(non_finite_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
         if active(self.seed_runs):
@@ -221,7 +223,7 @@ class Training:
         """Write rows, evaluate, report to callbacks, save and record clips, whatever is due."""
         if not active(self.seed_runs):
             return
-        self.saver.finish()
+        self.saver.wait()  # callbacks may read the folder of checkpoints
         boundaries, update = self.boundaries, now.update
         evaluates, saves = (boundaries.is_due(every, update) for every in (boundaries.evaluate_every, boundaries.save_every))
         evaluates = evaluates and self.evaluation.num_episodes(now) > 0
@@ -231,6 +233,7 @@ class Training:
         improved = self.evaluation.evaluate(now) if evaluates else set()
         # Callbacks come before the checkpoint, which contains their state.
         stopped = self.peers.from_first(self.callback_calls.boundary(now, evaluates, improved), "a callback")
+        self.saver.finish()  # after evaluation and callbacks, which a resume would not make up for
         if saves or improved:
             self.saver.save(now)
         if update < boundaries.total:
@@ -277,6 +280,8 @@ class Training:
 
     def _leave(self) -> NoReturn:
         """End the process although a call still runs in it. If the process has other work, raise ``KeyboardInterrupt`` and leave the call running."""
+        with contextlib.suppress(ProximoError):  # of a checkpoint that another thread writes
+            self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))
         self.reporter.stopped(message)
         self.peers.leave()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
 from typing import Any
 
 from proximo.backends import Backend
@@ -27,7 +27,7 @@ class Saver:
         self.saved_at = -1
         """Updates of the last checkpoint, also of a resumed one; -1 without any."""
         self._saved_evaluations: list[Any] = []
-        self._pending: Future[None] | None = None
+        self._pending: concurrent.futures.Future[None] | None = None
         """The save that another thread writes."""
         self._unwritable_since: float | None = None
         """Time of the first failed attempt to save; None after a successful one."""
@@ -50,8 +50,13 @@ class Saver:
             return
         for seed_run in self.seed_runs:
             seed_run.write_window(snapshot.step, self.calls)
-        savings = [self._saving(index, snapshot) for index, _ in active(self.seed_runs)]
-        self._pending = in_thread(self._write, [*filter(None, savings)], snapshot.update, self._evaluations())
+        writers = [self._writer(index, snapshot) for index, _ in active(self.seed_runs)]
+        self._pending = in_thread(self._write_all, [*filter(None, writers)], snapshot.update, self._evaluations())
+
+    def wait(self) -> None:
+        """Wait until what ``save`` has begun is on the disk, or has failed."""
+        if self._pending is not None:
+            concurrent.futures.wait([self._pending])
 
     def finish(self) -> None:
         """Wait until what ``save`` has begun is on the disk.
@@ -60,17 +65,17 @@ class Saver:
             CheckpointError: a checkpoint cannot be written. The other seeds are saved.
             RunDirectoryError: a run directory was renamed or removed. The other seeds are saved.
         """
-        if self._pending is not None:
-            wait([self._pending])  # if Ctrl-C ends it, the thread is still known
-            pending, self._pending = self._pending, None
+        self.wait()  # Ctrl-C may end this, and `rescue` waits again
+        pending, self._pending = self._pending, None
+        if pending is not None:
             pending.result()
 
     def save_seed(self, index: int, snapshot: Snapshot) -> None:
         """Save one seed, and return when the disk has it. Raises as ``finish`` does."""
         self.finish()
         self.seed_runs[index].write_window(snapshot.step, self.calls)
-        if not self._is_saved(snapshot) and (saving := self._saving(index, snapshot)):
-            self._with_retries(saving)
+        if not self._is_saved(snapshot) and (write := self._writer(index, snapshot)):
+            self._with_retries(write)
 
     def rescue(self, snapshot: Snapshot, failure: BaseException | None = None) -> bool:
         """Save the last good state after ``failure``, and return whether that succeeded. If it fails, warn instead of raising a second error."""
@@ -80,7 +85,7 @@ class Saver:
             self.save(snapshot)
             self.finish()
         except (ProximoError, OSError) as error:
-            if str(error) != str(failure):
+            if not isinstance(failure, CheckpointError | RunDirectoryError):  # the user reads one sentence about the disk
                 with contextlib.suppress(OSError):
                     self.reporter.warned(str(error))
             return False
@@ -92,25 +97,26 @@ class Saver:
     def _evaluations(self) -> list[Any]:
         return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
-    def _saving(self, index: int, snapshot: Snapshot) -> Callable[[], None] | None:
-        return self.seed_runs[index].saving(snapshot.step, self.backend.seed_state(snapshot.state, index))
+    def _writer(self, index: int, snapshot: Snapshot) -> Callable[[], None] | None:
+        return self.seed_runs[index].checkpoint_writer(snapshot.step, self.backend.seed_state(snapshot.state, index))
 
-    def _write(self, savings: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
+    def _write_all(self, writers: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
+        """Write the checkpoint of each seed, in another thread than that of the training."""
         failures: list[ProximoError] = []
-        for saving in savings:
+        while writers:
             try:
-                self._with_retries(saving)
+                self._with_retries(writers.pop(0))  # what is written is freed
             except (CheckpointError, RunDirectoryError) as error:
                 failures.append(error)
         if failures:
             raise failures[0]
         self.saved_at, self._saved_evaluations = update, evaluations
 
-    def _with_retries(self, saving: Callable[[], None]) -> None:
+    def _with_retries(self, write: Callable[[], None]) -> None:
         """Retry for ``RETRY_SECONDS`` if the checkpoint cannot be written, because the disk may be full only briefly."""
         while True:
             try:
-                saving()
+                write()
             except CheckpointError as error:
                 if self._unwritable_since is None:
                     self._unwritable_since = time.monotonic()

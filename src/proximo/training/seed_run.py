@@ -124,9 +124,9 @@ class SeedRun:
         """Write a row of metrics."""
         self.trackers.write(step, row)
 
-    def saving(self, step: int, state: TrainState) -> Callable[[], None] | None:
-        """A function that saves a checkpoint; None if the seed saves nothing. Another thread may call it while the training goes on: it has
-        copies of all that it needs."""
+    def checkpoint_writer(self, step: int, state: TrainState) -> Callable[[], None] | None:
+        """A function that writes a checkpoint of ``state``; None if the seed saves nothing. Another thread may call it while the training goes
+        on, because it has copies of all that it writes."""
 
     def close(self, hurry: bool = False) -> None:
         """Finish writing; with ``hurry``, without waiting long for trackers."""

@@ -101,8 +101,8 @@ class StoredSeedRun(SeedRun):
         else:
             self._unwritten.append((step, row))
 
-    def saving(self, step: int, state: TrainState) -> Callable[[], None] | None:
-        """A function that saves a checkpoint, marks the best one and removes old ones.
+    def checkpoint_writer(self, step: int, state: TrainState) -> Callable[[], None] | None:
+        """A function that writes a checkpoint, marks the best one and removes old ones.
 
         It raises ``CheckpointError`` if the checkpoint cannot be written, and ``RunDirectoryError`` if the run directory was renamed (the
         checkpoint is saved in the renamed one) or removed.
@@ -116,9 +116,9 @@ class StoredSeedRun(SeedRun):
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
-        return functools.partial(self._save, step, encode(step, state, info), best)
+        return functools.partial(self._write_checkpoint, step, encode(step, state, info), best)
 
-    def _save(self, step: int, files: dict[str, bytes], best: int | None) -> None:
+    def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
         current_dir = self.current_dir
         if current_dir is None:
             raise RunDirectoryError(
@@ -167,7 +167,7 @@ class FollowingSeedRun(StoredSeedRun):
     def write(self, step: int, row: dict[str, float]) -> None:
         """Do nothing."""
 
-    def saving(self, step: int, state: TrainState) -> None:
+    def checkpoint_writer(self, step: int, state: TrainState) -> None:
         """Nothing is saved."""
 
 
