@@ -152,7 +152,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     def _quick_warnings(self) -> list[str]:
         """Warnings about the environments."""
-        quick = quick_check(self._env, self.config.env.id)
+        quick = quick_check(self._env, self.config.env.id, plays=not self.config.trains_as_in_preset)
         found = [*quick.warnings, *(hint.message for hint in hints(self._env, self.config, self._shapes, quick.seen))]
         other, config = self._evaluated_on
         if other is not self._env:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from proximo.config import Config, kinds, override, presets
 from proximo.config.listing import lists_settings
 from proximo.config.loading import Given
+from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
 from proximo.signatures import answered
@@ -54,7 +55,7 @@ def make_config(
     if not preset or not isinstance(env_id, str) or not env_id:
         return validate(given.over())
     if tuned := presets.load(env_id):
-        return validate(given.over(tuned, f"the preset of {env_id}"))
+        return validate(given.over(tuned, OF_PRESET.format(env_id)))
     config = given.over()
     if kinds.names() <= given.by_name.keys():
         return validate(config)

@@ -105,6 +105,23 @@ def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, mon
     ]
 
 
+@pytest.mark.parametrize(
+    ("env_id", "settings", "plays"),
+    [
+        ("gymnax:CartPole-v1", {"num_envs": 4}, False),
+        ("gymnax:CartPole-v1", {"env_settings": "gravity=9"}, True),
+        ("gymnax:Pendulum-v1", {"normalize_reward": False}, True),
+        ("gymnax:CartPole-v1", {"preset": False}, True),
+        ("toys:RandomEnds", {}, True),
+    ],
+)
+def test_environment_plays_unless_it_trains_as_in_its_preset(env_id, settings, plays):
+    settings = dict(settings)
+    config = proximo.make_config(env_id, preset=settings.pop("preset", True), **settings)
+    assert config.trains_as_in_preset is not plays
+    assert (quick_check(make_env(env_id), env_id, plays).seen is not None) == plays
+
+
 def test_scale_of_an_evaluation_environment_is_no_warning():
     agent = proximo.PPO("toys:RandomEnds", eval_env="broken_envs:JaxLarge", **LARGE)
     assert agent.warnings == []

@@ -41,14 +41,14 @@ class QuickCheck(NamedTuple):
     warnings: list[str]
     """One sentence each."""
     seen: Seen | None
-    """What the random steps returned. None for vector environments."""
+    """What the random steps returned. None if there were none."""
 
 
 def _more(env_id: str) -> str:
     return f"`{command('proximo', 'check', env_id)}` reports the details."
 
 
-def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> QuickCheck:
+def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> QuickCheck:
     """Check the first ``STEPS`` random steps of ``env``, and return about ``MAX_STEPS`` steps, or as many as ``SECONDS`` allow.
 
     Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and training checks
@@ -57,12 +57,13 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Quic
     Args:
         env: The environment.
         env_id: Its id, for messages.
+        plays: Whether JAX environments play random steps. Otherwise reset and step are only traced.
 
     Raises:
         EnvError: The environment cannot be trained.
     """
     if not isinstance(env, GymnasiumEnvironment):
-        return QuickCheck([], _check_jax(env, env_id))
+        return QuickCheck([], _check_jax(env, env_id, plays))
     return QuickCheck([], None) if env.make is None else _check_gymnasium(env, env_id)
 
 
@@ -94,12 +95,14 @@ def _wrong(played: list[Transition], expected: list[Leaf], env_id: str) -> str |
     return next((f.message for f in check_interface(played, expected, env_id) if f.level == "error"), None)
 
 
-def _check_jax(env: JaxEnvironment, env_id: str) -> Seen:
+def _check_jax(env: JaxEnvironment, env_id: str, plays: bool) -> Seen | None:
     try:
         jax_vector.check_env(env, env_id)
     except EnvError as fault:
         traced = isinstance(fault.__cause__, jax.errors.JAXTypeError | jax.errors.UnexpectedTracerError)
         raise EnvError(f"{fault} {TRACE_FIX}" if traced else str(fault)) from fault
+    if not plays:
+        return None
     with custom_code_errors(env_id):
         first, later, reward = _short_jax(env)
     observations = flat_observations(first, later)

@@ -54,12 +54,13 @@ class JaxTrainer:
         Returns:
             The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
         """
-        shapes = jax.eval_shape(lambda s: self.update(s)[1], state)
+        update = jax.jit(self.update, inline=True)  # traced once: tracing takes longer than loading the compiled program
+        shapes = jax.eval_shape(lambda s: update(s)[1], state)
         buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 
         def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, buffers = carry
-            state, metrics = self.update(state)
+            state, metrics = update(state)
             return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
 
         return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
