@@ -24,7 +24,7 @@ GRU = {"CartPole with GRU 128, 64 environments": ["--num-envs", "64", "--recurre
 
 PRESET = ["--num-envs", "8", "--set", "num_epochs=10", "learning_rate=linear(2e-3, 0)", "clip_value_eps=0", "ent_coef=0"]
 SEEDS = {
-    "10 seeds with the preset": ["--seeds", "10", "--total-steps", "397312", *PRESET],
+    "10 seeds with the preset": ["--seeds", "10", "--total-steps", "99328", *PRESET],
     "8 seeds, 64 environments": ["--seeds", "8", "--num-envs", "64", "--total-steps", "393216"],
 }
 
