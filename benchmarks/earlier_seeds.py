@@ -56,9 +56,8 @@ def earlier(path: Path) -> list[dict[str, Any]]:
         task = now.get(record["task"], {"settings": {}, "seeds": {}})
         today, seed = flat(task["settings"]), record["seed"]
         changed = {name: value for name, value in record["settings"].items() if name in today and today[name] != value}
-        if not changed and record["score"] == task["seeds"].get(seed, {}).get(
-            "score"
-        ):  # the same training, or one to the same bits
+        kept = task["seeds"].get(seed, {})
+        if not changed and record["score"] == kept.get("score"):  # the same training, or one to the same bits
             continue
         row = {**{name: record[name] for name in ("suite", "task", "steps")}, "settings": changed}
         result = {"score": record["score"], "date": record["date"]}

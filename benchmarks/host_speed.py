@@ -146,7 +146,7 @@ def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, An
             }
             for name, variant in row.ours.items()
         },
-        "marks": {name: vars(mark) for name, mark in row.marks.items()},
+        "marks": marks_of(row),
     }
 
 
@@ -202,7 +202,13 @@ def variant_record(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -
 
 
 def held(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())["rows"] if path.is_file() else {}
+    """The rows of the file, beside today's marks."""
+    rows = json.loads(path.read_text())["rows"] if path.is_file() else {}
+    return {name: {**row, "marks": marks_of(ROWS[name])} for name, row in rows.items()}
+
+
+def marks_of(row: Row) -> dict[str, Any]:
+    return {name: vars(mark) for name, mark in row.marks.items()}
 
 
 def save(path: Path, results: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
-from proximo.checks import hints, quick_check
+from proximo.checks import hints, quick_check, trains_as_in_preset
 from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
 from proximo.collect.environment import check_same_spaces, environment
 from proximo.collect.policy_check import check_policy
@@ -152,7 +152,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     def _quick_warnings(self) -> list[str]:
         """Warnings about the environments."""
-        quick = quick_check(self._env, self.config.env.id, plays=not self.config.trains_as_in_preset)
+        quick = quick_check(self._env, self.config.env.id, plays=not trains_as_in_preset(self.config))
         found = [*quick.warnings, *(hint.message for hint in hints(self._env, self.config, self._shapes, quick.seen))]
         other, config = self._evaluated_on
         if other is not self._env:

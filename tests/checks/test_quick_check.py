@@ -112,14 +112,24 @@ def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, mon
         ("gymnax:CartPole-v1", {"env_settings": "gravity=9"}, True),
         ("gymnax:Pendulum-v1", {"normalize_reward": False}, True),
         ("gymnax:CartPole-v1", {"preset": False}, True),
+        ("gymnax:CartPole-v1", {"eval_env_settings": "gravity=9"}, True),
         ("toys:RandomEnds", {}, True),
     ],
 )
-def test_environment_plays_unless_it_trains_as_in_its_preset(env_id, settings, plays):
-    settings = dict(settings)
-    config = proximo.make_config(env_id, preset=settings.pop("preset", True), **settings)
-    assert config.trains_as_in_preset is not plays
-    assert (quick_check(make_env(env_id), env_id, plays).seen is not None) == plays
+def test_environment_plays_unless_it_trains_as_in_its_preset(env_id, settings, plays, tmp_path, monkeypatch):
+    class StoppedError(Exception):
+        """Ends the training."""
+
+    class Stops(Reporter):
+        def started(self, config, run_dirs, summary):
+            raise StoppedError
+
+    played, short = [], quick._short_jax
+    monkeypatch.setattr(quick, "_short_jax", lambda env: played.append(env) or short(env))
+    monkeypatch.setattr("proximo.training.api.reuse", lambda key, make: make())  # no result of another test
+    with pytest.raises(StoppedError):
+        proximo.train(env_id, reporter=Stops(), runs_dir=str(tmp_path), **settings)
+    assert len(played) == plays
 
 
 def test_scale_of_an_evaluation_environment_is_no_warning():

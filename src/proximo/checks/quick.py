@@ -21,6 +21,8 @@ from proximo.checks.random_play import Transition, first_difference, play, rewar
 from proximo.checks.scale import Seen
 from proximo.collect import jax_vector
 from proximo.collect.compiled_function import CompiledFunction
+from proximo.config import Config
+from proximo.config.schema import OF_PRESET
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import Leaf, leaves
@@ -33,6 +35,10 @@ STEPS = 8
 MAX_STEPS = 100
 SECONDS = 0.1
 NUM_ENVS = 4
+CHANGE_ENVIRONMENT = (
+    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "clip_reward",
+)  # fmt: skip
+"""Settings that change a JAX environment, or the scale of what the learner reads."""
 
 
 class QuickCheck(NamedTuple):
@@ -42,6 +48,13 @@ class QuickCheck(NamedTuple):
     """One sentence each."""
     seen: Seen | None
     """What the random steps returned. None if there were none."""
+
+
+def trains_as_in_preset(config: Config) -> bool:
+    """Whether the environment has a preset, and no other setting changes the environment or the scale of what the learner reads. Its random
+    steps are then known."""
+    preset = OF_PRESET.format(config.env.id)
+    return preset in config.origins.values() and all(config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT)
 
 
 def _more(env_id: str) -> str:

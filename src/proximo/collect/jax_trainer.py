@@ -54,7 +54,7 @@ class JaxTrainer:
         Returns:
             The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
         """
-        update = jax.jit(self.update, inline=True)  # traced once: tracing takes longer than loading the compiled program
+        update = jax.jit(self.update, inline=True)  # traced once, for the shapes and for the loop
         shapes = jax.eval_shape(lambda s: update(s)[1], state)
         buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 

@@ -406,10 +406,6 @@ GIVEN = "given"
 """The origin of settings that the user gave by name: as flags, or in Python."""
 OF_PRESET = "the preset of {}"
 """The origin of settings from the preset of an environment."""
-_CHANGE_ENVIRONMENT = (
-    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "clip_reward",
-)  # fmt: skip
-"""Settings that change a JAX environment, or the scale of what the learner reads."""
 
 
 @dataclass(frozen=True)
@@ -430,13 +426,6 @@ class Config:
     def started_from(self) -> str:
         """What the settings are based on, without those that the user gave by name: ``the preset of Ant-v5, then my.yaml``. It may be empty."""
         return ", then ".join(origin for origin in dict.fromkeys(self.origins.values()) if origin != GIVEN)
-
-    @property
-    def trains_as_in_preset(self) -> bool:
-        """Whether there is a preset for this environment, and no other settings change the environment or the scale of what the learner reads."""
-        preset = OF_PRESET.format(self.env.id)
-        origins = {self.origins.get(name, preset) for name in _CHANGE_ENVIRONMENT}
-        return preset in self.origins.values() and origins == {preset}
 
     @property
     def batch_size(self) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from proximo.backends import Backend, make_backend, stacks_seeds
-from proximo.checks import QuickCheck, hints, quick_check
+from proximo.checks import QuickCheck, hints, quick_check, trains_as_in_preset
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
@@ -110,7 +110,8 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
-        quick, of_evaluation = _checked(made, config), _checked(*evaluation)
+        quick = _checked(made, config, plays=not trains_as_in_preset(config))
+        of_evaluation = quick if evaluation[0] is made else _checked(*evaluation, plays=True)
     policy = check_policy(made, config)  # before a directory is made
     found = [*hints(made, config, policy, quick.seen), *hints(*evaluation)]
     for warning in dict.fromkeys([*quick.warnings, *of_evaluation.warnings, *(hint.message for hint in found)]):
@@ -140,11 +141,9 @@ def _shared_values(config: Config) -> dict[str, Any]:
     return {**json.loads(text), **python_versions(), "the number of processes": current().count}
 
 
-def _checked(env: Environment, config: Config) -> QuickCheck:
-    """The result of the quick check, which runs once for each environment. A JAX environment that a preset has been tested with plays no random
-    steps: compiling them is a fourteenth of a start."""
+def _checked(env: Environment, config: Config, plays: bool) -> QuickCheck:
+    """The result of the quick check, which runs once for each environment."""
     # The entry keeps a reference, so that no other object gets the same id().
-    plays = not config.trains_as_in_preset
     return reuse(("checked", id(env), plays), lambda: (env, quick_check(env, config.env.id, plays)))[1]
 
 

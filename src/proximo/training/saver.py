@@ -80,7 +80,7 @@ class Saver:
     def rescue(self, snapshot: Snapshot, failure: BaseException | None = None) -> bool:
         """Save the last good state after ``failure``, and return whether that succeeded. If it fails, warn instead of raising a second error."""
         try:
-            with contextlib.suppress(ProximoError):  # of an earlier state: this one replaces it
+            with contextlib.suppress(ProximoError, OSError):  # of an earlier state: this one replaces it
                 self.finish()
             self.save(snapshot)
             self.finish()
