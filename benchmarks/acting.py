@@ -2,6 +2,7 @@
 
     python benchmarks/acting.py                  # as proximo runs: no asynchronous dispatch
     python benchmarks/acting.py --asynchronous   # as JAX starts by itself
+    python benchmarks/acting.py --between HalfCheetah-v5   # with a step of an environment before each call, as in training
 
 Microseconds until the result is readable by NumPy; the ways take turns, medians of --rounds rounds of --calls calls.
 docs/decisions/0006-gymnasium-collector.md explains the resulting decision.
@@ -10,10 +11,12 @@ docs/decisions/0006-gymnasium-collector.md explains the resulting decision.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,30 +84,50 @@ def ways() -> dict[str, Callable[[], object]]:
     }
 
 
-def microseconds(call: Callable[[], object], calls: int) -> float:
-    started = time.perf_counter()
+def random_steps(env_id: str) -> Callable[[], object]:
+    """A function that takes one random step in an environment."""
+    env = gymnasium.make(env_id)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = itertools.cycle([env.action_space.sample() for _ in range(1000)])
+
+    def step() -> None:
+        _, _, terminated, truncated, _ = env.step(next(actions))
+        if terminated or truncated:
+            env.reset()
+
+    return step
+
+
+def microseconds(call: Callable[[], object], between: Callable[[], object], calls: int) -> float:
+    """The median of ``calls`` calls. ``between`` is called before each of them and is not timed."""
+    spent = []
     for _ in range(calls):
+        between()
+        started = time.perf_counter()
         call()
-    return (time.perf_counter() - started) / calls * 1e6
+        spent.append(time.perf_counter() - started)
+    return statistics.median(spent) * 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--asynchronous", action="store_true", help="leave JAX's dispatch as JAX starts it")
+    parser.add_argument("--between", metavar="ENV", help="take a step in this Gymnasium environment before each call")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--calls", type=int, default=1000)
     options = parser.parse_args()
     jax_setup.prepare_jax()
     if options.asynchronous:
         jax.config.update("jax_cpu_enable_async_dispatch", True)
-    calls = ways()
+    calls, between = ways(), random_steps(options.between) if options.between else lambda: None
     episode_start, *others = (call() for name, call in calls.items() if "empty" not in name)
     for other in others:
         np.testing.assert_allclose(np.asarray(other, np.float32), np.asarray(episode_start, np.float32), atol=1e-5)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(options.rounds + 1):  # the first round compiles
         for name, call in calls.items():
-            spent = microseconds(call, options.calls if number else 10)
+            spent = microseconds(call, between, options.calls if number else 10)
             if number:
                 times[name].append(spent)
     for name, spent in times.items():
