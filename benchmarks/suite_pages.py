@@ -56,9 +56,9 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
     if trained:
         parts += [
             "## Results",
-            "Most tasks have a **mark**, the score that proximo must reach, and a stricter **aim**. **Reached** says which of them "
-            f"{_judged(suite)} reaches within the given steps (`so far`: not all seeds are trained). **Collapsed** counts the seeds with "
-            "a score below m − |m| / 2, where m is the median over seeds. The range in parentheses after the mean is its 95 % bootstrap interval.",
+            _criteria(suite)
+            + "**Collapsed** counts the seeds with a score below m − |m| / 2, where m is the median over seeds. The range in "
+            "parentheses after the mean is its 95 % bootstrap interval.",
             table(suite, results),
         ]
     if picture.is_file():
@@ -66,12 +66,18 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _judged(suite: Suite) -> str:
-    """Whose score must reach a mark."""
+def _criteria(suite: Suite) -> str:
+    """What marks and aims are, and whose score must reach them; "" if there are none."""
+    if not any(task.has_criteria or any(task.also_on.values()) for task in suite.tasks.values()):
+        return ""
     scores = {"mean": "the mean over seeds", "worst": "the worst seed"}
     usual, *other = sorted(scores, key=lambda score: -sum(task.judged_by == score for task in suite.tasks.values()))
     exceptions = [name for name, task in suite.tasks.items() if task.judged_by in other]
-    return scores[usual] + (f" (of {', '.join(exceptions)}: {scores[other[0]]})" if exceptions else "")
+    judged = scores[usual] + (f" (of {', '.join(exceptions)}: {scores[other[0]]})" if exceptions else "")
+    return (
+        "A **mark** is the score that proximo must reach, an **aim** a stricter one; not every task has them. **Reached** says which of them "
+        f"{judged} reaches within the given steps (`so far`: not all seeds are trained). "
+    )
 
 
 def _machine(rows: list[dict[str, Any]]) -> str:

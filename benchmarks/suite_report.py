@@ -22,13 +22,13 @@ def table(suite: Suite, results: dict[str, Any]) -> str:
         row for name, task in suite.tasks.items() if (record := results["tasks"].get(name)) for row in _rows(name, task, record)
     ]
     columns = [column for column in suite.published if any(column in task.published for _, task, _ in shown)]
-    header = " | ".join([FIRST_COLUMNS, *columns, "Mark", "Aim", "Reached"])
+    has_criteria = any(task.has_criteria for _, task, _ in shown)
+    header = " | ".join([FIRST_COLUMNS, *columns, *(("Mark", "Aim", "Reached") if has_criteria else ())])
     lines = [f"| {header} |", "|---" * (header.count("|") + 1) + "|"]
     for label, task, record in shown:
         published = [str(task.published.get(column, "–")) for column in columns]
-        lines.append(
-            "| " + " | ".join([label, *_cells(task, record), *published, *_criteria(task), reached(task, record)]) + " |"
-        )
+        criteria = [*_criteria(task), reached(task, record)] if has_criteria else []
+        lines.append("| " + " | ".join([label, *_cells(task, record), *published, *criteria]) + " |")
     return "\n".join([*lines, "", *(f"- {column}: {suite.published[column]}" for column in columns)])
 
 

@@ -52,6 +52,11 @@ class Task:
     published: dict[str, str] = field(default_factory=dict)
     """Published scores by source, as text."""
 
+    @property
+    def has_criteria(self) -> bool:
+        """Whether there is a mark or an aim."""
+        return self.mark is not None or self.aim is not None
+
 
 @dataclass(frozen=True)
 class Suite:

@@ -1,5 +1,6 @@
 """The pages of the suites are up to date with the suites and their results."""
 
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -52,6 +53,23 @@ def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):
     assert "| 2.0 (1.0 … 3.0) | NVIDIA H200 | 300 |" in suite_pages.page(
         "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": task}), results
     )
+
+
+def test_only_a_suite_with_marks_explains_them(suite_pages):
+    task, rows = suite_pages.Task("toys:Env", seeds=1), {"0": {"score": 1.0, "last_100": None}}
+    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
+
+    def page(**criteria):
+        return suite_pages.page(
+            "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": dataclasses.replace(task, **criteria)}), results
+        )
+
+    assert "Collapsed |\n" in page()
+    assert "**mark**" not in page()
+    for text in (page(mark=2.0), page(aim=2.0)):
+        assert "Collapsed | Mark | Aim | Reached |" in text
+        assert "A **mark** is" in text
+        assert "**missed** |" in text
 
 
 def test_command_has_the_settings_as_a_user_writes_them(suite_pages):
