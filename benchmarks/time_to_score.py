@@ -75,7 +75,7 @@ def seeds_of(name: str) -> list[float]:
 def table(recorded: dict[str, Any]) -> str:
     """The times beside the scores, in Markdown."""
     lines = [
-        "| Task | Score to reach | Steps | Seeds of the suite that reach it | Worst seed | First start | Its last evaluation | Next start "
+        "| Task | Score to reach | Steps | Seeds of the suite that reach it | Worst seed | First start | Last evaluation of the first start | Next start "
         "| SB3 with the RL Zoo's settings | Ratio |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -83,9 +83,12 @@ def table(recorded: dict[str, Any]) -> str:
         score, scores = TASKS[name][1], seeds_of(name)
         worst = f"{min(scores):.4g}" if scores else "–"
         peer = f"{duration(row['sb3']['wall_seconds'])}{'' if row['sb3_share'] == 1 else ' (extrapolated)'}, {row['sb3']['steps']:,} steps"
+        reached = row["first"]["return_mean"] >= score
+        first, following = (duration(row[start]["wall_seconds"]) for start in ("first", "next"))
         lines.append(
             f"| `{name}` | {score:g} | {row['first']['steps']:,} | {sum(x >= score for x in scores)} of {len(scores)} | {worst} "
-            f"| {duration(row['first']['wall_seconds'])} | {row['first']['return_mean']:.4g} | {duration(row['next']['wall_seconds'])} | {peer} | {row['ratio']:g} |"
+            f"| {'' if reached else 'not reached after '}{first} | {row['first']['return_mean']:.4g} | {following} | {peer} "
+            f"| {format(row['ratio'], 'g') if reached else '–'} |"
         )
     return "\n".join(lines)
 

@@ -24,6 +24,14 @@ from proximo.config.schedule_text import ScheduleText
 from proximo.other_libraries import Entry, libraries, load
 from proximo.storage import run_directory, zoo
 
+CUSTOM_CODE = {
+    "objective": "custom-losses.md",
+    "extra_loss": "custom-losses.md",
+    "optimizer": "variants.md#optimizers-and-schedules",
+    "critic_optimizer": "variants.md#optimizers-and-schedules",
+}
+"""The page on custom code for a setting, if it is not that on custom networks."""
+
 MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 
 
@@ -119,7 +127,7 @@ def _takes(leaf: Leaf) -> str:
     if leaf.type == SCHEDULE:
         return f"number or schedule{_range(leaf)}"
     if words := choices(leaf.type):
-        custom = [" [custom code](custom-networks.md)"] if takes_custom(leaf.type) else []
+        custom = [f"[custom code]({CUSTOM_CODE.get(leaf.name, 'custom-networks.md')})"] if takes_custom(leaf.type) else []
         return ", ".join([*(f"`{word}`" for word in words), *custom])
     if leaf.type == BoolOrAuto:
         return "`auto`, `true`, `false`"

@@ -16,14 +16,16 @@ def test_table_states_what_was_extrapolated_and_the_worst_seed(monkeypatch):
     name = "CartPole-v1, 61k steps"
     rows = {str(seed): {"score": score} for seed, score in enumerate((500.0, 499.5))}
     monkeypatch.setattr(time_to_score, "read_results", lambda path: {"tasks": {name: {"seeds": rows}}})
-    first, following = ({"steps": 61_440, "wall_seconds": seconds, "return_mean": 490.0} for seconds in (20.0, 8.0))
+    first, following = ({"steps": 61_440, "wall_seconds": seconds, "return_mean": 500.0} for seconds in (20.0, 8.0))
     peer = {"wall_seconds": 150.0, "steps": 100_000}
     measured = {"first": first, "next": following, "sb3": peer, "sb3_share": 0.1, "ratio": 7.5}
     text = time_to_score.table({"tasks": {name: measured}})
     assert (
-        "| `CartPole-v1, 61k steps` | 500 | 61,440 | 1 of 2 | 499.5 | 0:20 | 490 | 0:08 | 2:30 (extrapolated), 100,000 steps | 7.5 |"
+        "| `CartPole-v1, 61k steps` | 500 | 61,440 | 1 of 2 | 499.5 | 0:20 | 500 | 0:08 | 2:30 (extrapolated), 100,000 steps | 7.5 |"
         in text
     )
+    failed = time_to_score.table({"tasks": {name: {**measured, "first": {**measured["first"], "return_mean": 490.0}}}})
+    assert "| 499.5 | not reached after 0:20 | 490 | 0:08 | 2:30 (extrapolated), 100,000 steps | – |" in failed
     assert "extrapolated" not in time_to_score.table({"tasks": {name: {**measured, "sb3_share": 1.0}}})
 
 

@@ -86,7 +86,7 @@ class EnvConfig:
     max_restarts: int = _setting(100, "lost workers and Ray actors that are restarted before training stops", low=0, high=10**6)
     actors: int = _setting(
         0,
-        "Ray actors that step the environments, an equal part each, on the machines of a Ray cluster; 0: none",
+        "Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of a Ray cluster; 0: none",
         low=0,
         high=10**5,
     )
@@ -364,8 +364,8 @@ class RunConfig:
     )
     eval_every: int = _setting(
         0,
-        "environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that "
-        "evaluations before the end take about a tenth of the steps",
+        "environment steps between evaluations; 0: a tenth of the run. On Gymnasium environments, 0 also limits the evaluations before the end to "
+        "a tenth of the steps: they play fewer episodes, or are left out",
         low=0,
     )
     eval_episodes: int = _setting(

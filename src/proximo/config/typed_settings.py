@@ -39,7 +39,7 @@ class AgentSettings(TypedDict, total=False):
     max_restarts: int
     """lost workers and Ray actors that are restarted before training stops."""
     actors: int
-    """Ray actors that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
+    """Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
     ray: str
     """Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address HOST:PORT of its head."""
     actor_cpus: float
@@ -215,7 +215,7 @@ class AgentSettings(TypedDict, total=False):
     updates_per_call: int
     """maximum number of updates in one compiled call, and in one row of metrics; 0: 64 in a call, and a hundredth of the run, at most 64, in a row."""
     eval_every: int
-    """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take about a tenth of the steps."""
+    """environment steps between evaluations; 0: a tenth of the run. On Gymnasium environments, 0 also limits the evaluations before the end to a tenth of the steps: they play fewer episodes, or are left out."""
     eval_episodes: int
     """episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end."""
     eval_env_settings: Mapping[str, Any] | str
@@ -269,7 +269,7 @@ class ResumeSettings(TypedDict, total=False):
     max_restarts: int
     """lost workers and Ray actors that are restarted before training stops."""
     actors: int
-    """Ray actors that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
+    """Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
     ray: str
     """Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address HOST:PORT of its head."""
     actor_cpus: float
@@ -313,7 +313,7 @@ class ResumeSettings(TypedDict, total=False):
     updates_per_call: int
     """maximum number of updates in one compiled call, and in one row of metrics; 0: 64 in a call, and a hundredth of the run, at most 64, in a row."""
     eval_every: int
-    """environment steps between evaluations; 0: a tenth of the run, on Gymnasium environments with fewer episodes, or more rarely, so that evaluations before the end take about a tenth of the steps."""
+    """environment steps between evaluations; 0: a tenth of the run. On Gymnasium environments, 0 also limits the evaluations before the end to a tenth of the steps: they play fewer episodes, or are left out."""
     eval_episodes: int
     """episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end."""
     eval_num_envs: int
