@@ -380,6 +380,23 @@ class OneSeed(Vector):
         return [seed] * self.num_envs
 
 
+class VectorRaisesLate(Vector):
+    """Never ends, and raises after the steps that the first checks play."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.steps = 0
+
+    def row(self, i, action):
+        return np.zeros(2, np.float32), 0.0, False, False
+
+    def step(self, actions):
+        self.steps += 1
+        if self.steps > 5000:
+            raise RuntimeError("too late")
+        return super().step(actions)
+
+
 class VectorSeedIgnored(Vector):
     """Ignores its seed."""
 

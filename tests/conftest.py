@@ -34,9 +34,12 @@ prepare_jax()
 
 # A module goes to one worker as a whole. Those that take longest go first, so that none is left for one worker in the end.
 LONGEST = (
+    "test_trainings_of_processes.py",
     "test_code_of_the_pages.py",
     "test_training.py",
     "test_gymnasium_training.py",
+    "test_processes.py",
+    "test_pretraining.py",
     "test_first_minibatch.py",
     "test_agent.py",
     "test_examples.py",

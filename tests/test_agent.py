@@ -1,11 +1,14 @@
 """``PPO`` learns as the command line does, acts on one and on many observations, and is saved and loaded exactly."""
 
 import concurrent.futures
+import functools
+import gc
 import json
 import math
 import os
 import signal
 import threading
+import weakref
 
 import gymnasium as gym
 import jax
@@ -16,14 +19,14 @@ import safetensors.numpy
 import proximo
 from commands import BATCH, GRU, SMALL, final_state, trained
 from proximo.agent import learn_in_calls
-from proximo.errors import CheckpointError, ConfigError, EnvError
+from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from proximo.spaces import Box, Discrete
 from proximo.storage import checkpoint, checkpoint_format, run_lookup
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import Interrupts
 
 import toys
-from gym_toys import Countdown
+from gym_toys import Countdown, LateNaN
 from helpers import bits
 
 SETTINGS = {n: x for n, x in SMALL.items() if n not in ("tensorboard", "total_steps")}
@@ -461,6 +464,41 @@ def test_warnings_of_a_training_are_in_the_warnings():
     """Episodes of the evaluation that do not end."""
     learner = agent("proximo:PocMemory", eval_max_steps=2).learn(BATCH).learn(BATCH)
     assert sum("still running" in warning for warning in learner.warnings) == 1
+
+
+class OnceNaN(LateNaN):
+    """Of all instances together, one returns NaN, and only once."""
+
+    fails = True
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if np.isfinite(reward):
+            return observation, reward, *rest
+        reward, OnceNaN.fails = reward if OnceNaN.fails else 0.0, False
+        return observation, reward, *rest
+
+
+def test_an_agent_learns_on_after_an_update_with_nan(tmp_path, monkeypatch):
+    monkeypatch.setattr(OnceNaN, "fails", True)
+    env, batch = functools.partial(OnceNaN, "reward"), 2 * 64
+    learner = proximo.PPO(env, preset=False, num_envs=2, num_steps=64, num_workers=0, hidden_sizes=4, eval_episodes=0, verbose=0)
+    with pytest.raises(TrainingError, match="NaN or infinity in the reward"):
+        learner.learn(20 * batch)
+    good, before = learner.step, leaves(learner)
+    assert good == 18 * batch, "the update with step 1200 is dropped"
+    assert proximo.load(learner.save(tmp_path / "saved"), env=env).step == good
+    learner.learn(5 * batch)
+    assert learner.step == good + 5 * batch
+    assert leaves(learner) != before
+
+
+def test_an_agent_that_has_learned_is_freed():
+    learner = agent().learn(BATCH)
+    kept = weakref.ref(learner)
+    del learner
+    gc.collect()
+    assert kept() is None
 
 
 def test_saving_again_removes_what_was_made_before(tmp_path):

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.backends import Backend, copy_of, make_backend
-from proximo.checks import hints, quick_check, trains_as_in_preset
+from proximo.checks import check_before_training
 from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
 from proximo.collect.environment import check_same_spaces, environment
 from proximo.collect.policy_check import check_policy
@@ -54,7 +54,7 @@ from proximo.training.loop import Training
 from proximo.training.periodic_evaluation import SHARE
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import InMemoryRows, SeedRun
-from proximo.types import TrainState
+from proximo.types import TrainState, int_of_steps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -136,7 +136,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         by_id = {"eval_env": eval_env} if isinstance(eval_env, str) else {}
         made, config = make_environment(env, {**settings, **by_id}, preset)
         self._set_up(made, with_device_number(config), env, None if by_id else eval_env, verbose)
-        self.warnings = self._quick_warnings()
+        self.warnings = check_before_training(self._env, self.config, self._shapes, self._evaluated_on)
 
     def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any, verbose: int) -> None:
         """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from; ``eval_env`` is None or an object."""
@@ -149,15 +149,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self._state: TrainState | None = None
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
-
-    def _quick_warnings(self) -> list[str]:
-        """Warnings about the environments."""
-        quick = quick_check(self._env, self.config.env.id, plays=not trains_as_in_preset(self.config))
-        found = [*quick.warnings, *(hint.message for hint in hints(self._env, self.config, self._shapes, quick.seen))]
-        other, config = self._evaluated_on
-        if other is not self._env:
-            found += [*quick_check(other, config.env.id).warnings, *(hint.message for hint in hints(other, config))]
-        return [*dict.fromkeys(found)]
 
     @property
     def env(self) -> Environment:
@@ -236,6 +227,9 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
                     self._take(training, config, before)
                 if continues:
                     yield
+            if self._state is not None and not self._state.healthy:
+                # NaN or infinity has frozen the learner before the update that failed. It may learn on, in new episodes.
+                self._state, self.step = backend.with_new_episodes(self._state), int_of_steps(self._state.learner.steps)
         finally:
             backend.close()
         if seed_run.failure is not None:
@@ -518,7 +512,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
                     self._state = backend.with_new_episodes(self._state)
             self._env, self._given, self.config, self._evaluated_on = made, _object(env), config, evaluated_on
             self._evaluation = None  # the last evaluation was on the other environment
-            self.warnings = self._quick_warnings()
+            self.warnings = check_before_training(self._env, self.config, self._shapes, self._evaluated_on)
         return self
 
     def save(self, folder: str | Path) -> Path:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
 if TYPE_CHECKING:  # a strict type checker cannot follow a PyTree
@@ -174,7 +175,8 @@ class TrainState(eqx.Module):
     Attributes:
         learner: ``proximo.ppo.LearnerState``.
         collector: ``JaxCollectorState`` or ``GymnasiumCollectorState``.
-        healthy: False after an update with NaN or infinity. The other fields then keep their values from before this update.
+        healthy: False after an update with NaN or infinity. The learner, and the collector of a JAX environment, then keep their values from
+            before this update.
     """
 
     learner: Any
@@ -187,6 +189,12 @@ def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
     low = steps[0] + jnp.uint32(count)
     carry = (low < steps[0]).astype(jnp.uint32)
     return jnp.stack([low, steps[1] + carry])
+
+
+def int_of_steps(steps: UInt32[Array, "2"]) -> int:
+    """The counter of ``add_steps`` as a number of Python."""
+    low, high = np.asarray(steps).tolist()
+    return (high << 32) + low
 
 
 def steps_to_float(steps: UInt32[Array, "2"]) -> Float[Array, ""]:

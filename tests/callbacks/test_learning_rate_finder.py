@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import optax
 import pytest
 from PIL import Image
 
@@ -156,6 +157,8 @@ def test_plot_writes_a_picture(whole, tmp_path):
     with Image.open(path) as image:
         assert len(np.unique(np.asarray(image.convert("L")))) > 10
         assert min(image.size) > 500
+    with pytest.raises(ConfigError, match=r"Cannot write .*expected a name such as rates\.png"):
+        whole[0].plot(tmp_path / "missing" / "rates.png")
 
 
 class StopAt:
@@ -217,6 +220,8 @@ def test_training_without_the_finder_settings_raises(tmp_path):
         trained(tmp_path / "a", finder)
     with pytest.raises(ConfigError, match=r"total_steps = 288 are 9 updates of 32 steps: expected 10 or more"):
         trained(tmp_path / "b", finder, **{**finder.settings, "total_steps": 9 * BATCH})
+    with pytest.raises(ConfigError, match=r"the optimizer has its own learning rate. Train with finder\.settings"):
+        trained(tmp_path / "c", finder, optimizer=optax.adam(1e-3))
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ ERRORS = {
     "Shared": r"side by side: .*gives different steps if other environments run in the same process.*Keep all state in self",
     "NothingAllowed": r"action mask: .*allowed no action in \d+ of \d+ observations: expected at least one",
     "MaskTooLong": r"action mask: The action mask has 3 entries: expected 2, one for each choice of Discrete\(2\)",
+    "VectorRaisesLate": r"steps: .*step raised RuntimeError: too late \(broken_envs.py, line \d+\)",
     "VectorShape": r"steps: .*returned reward of shape \(3, 1\): expected \(3,\)",
     "OneSeed": r"vectorized seeding: Environments 0 and 1 gave the same 200 steps.*its own generator",
     "Early": r"vectorized autoreset: .*declares NextStep, but its info has a final observation, as in same-step",

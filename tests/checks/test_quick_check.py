@@ -126,7 +126,7 @@ def test_environment_plays_unless_it_trains_as_in_its_preset(env_id, settings, p
 
     played, short = [], quick._short_jax
     monkeypatch.setattr(quick, "_short_jax", lambda env: played.append(env) or short(env))
-    monkeypatch.setattr("proximo.training.api.reuse", lambda key, make: make())  # no result of another test
+    monkeypatch.setattr("proximo.checks.before_training.reuse", lambda key, make: make())  # no result of another test
     with pytest.raises(StoppedError):
         proximo.train(env_id, reporter=Stops(), runs_dir=str(tmp_path), **settings)
     assert len(played) == plays

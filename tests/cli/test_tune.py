@@ -165,7 +165,7 @@ def nothing_trains(monkeypatch):
         (["--config", "{config}"], "No environment given: name one, as in `proximo tune CartPole-v1`"),
         ([ENV, "--trials", "0"], "trials = 0: expected a whole number, 1 … 100,000."),
         ([ENV, "--trials", "many"], "Argument --trials: invalid int value: 'many'; see `proximo tune --help`."),
-        ([ENV, "--seconds", "0"], "seconds = 0: expected more than 0."),
+        ([ENV, "--seconds", "0"], "seconds = 0: expected a number above 0."),
         ([ENV, "--learning-rat", "1"], "Unknown setting 'learning-rat' (did you mean 'learning_rate'?)."),
         ([ENV, "--runs-dir", "x"], "`proximo tune` does not accept --runs-dir, because trials write no runs; see `proximo tune --help`."),
         ([ENV, "--no-tensorboard"], "`proximo tune` does not accept --no-tensorboard"),

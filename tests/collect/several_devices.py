@@ -334,6 +334,13 @@ def seeds():
             "difference": of_parameters(policy, learned(ID, alone_on).policy.actor_critic),
             "axes": str(state.healthy.sharding.spec),
         }
+    # Two devices cannot share nine environments, but two seeds. The settings of a resumed seed have one seed.
+    backend = make_backend(override(config, {"devices": 2, "num_envs": 9}), environment(config), stacked=True)
+    backend.prepare(functools.partial(backend.start, [0, 3]), 2)
+    try:
+        backend.prepare(functools.partial(backend.start, [0, 3, 5]), 3)
+    except proximo.ConfigError as error:
+        found["three seeds"] = str(error)
     return found
 
 

@@ -229,6 +229,15 @@ def valid(**settings):
             {"actor_critic": "custom_networks:Whole", "critic_learning_rate": "1e-3"},
             r"^critic_learning_rate = .* has no effect with actor_critic = .*: leave one of them out\.$",
         ),
+        (
+            {
+                "extra_loss": "custom_networks:named_like_ours",
+                "actor": "custom_networks:Actor",
+                "critic": "custom_networks:Critic",
+                "head_sizes": 32,
+            },
+            r"^head_sizes = 32 has no effect with actor = custom_networks:Actor and critic = custom_networks:Critic: leave one of them out\.$",
+        ),
         ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
         ({"name": "a\nb"}, r"name = 'a\\nb': expected text without control characters"),
         (
@@ -287,7 +296,14 @@ def test_seeds_beyond_32_bits_raise():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"burn_in": 4}, {"refresh_memory": True}, {"reset_memory": False}, {"memory_size": 64}, {"memory_layers": 2}],
+    [
+        {"burn_in": 4},
+        {"refresh_memory": True},
+        {"reset_memory": False},
+        {"memory_size": 64},
+        {"memory_layers": 2},
+        {"diagnose_every": 5},
+    ],
 )
 def test_memory_settings_without_memory_raise(settings):
     (name,) = settings

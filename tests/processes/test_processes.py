@@ -6,14 +6,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from addresses import free_address
+from proximo.collect.environment import check_settings
 from proximo.errors import ConfigError
 from proximo.processes import joining
 from proximo.processes.joining import find_cluster
 from proximo.processes.watchdog import Beat, Watchdog
+
+import toys
+from helpers import small_config
 
 MEMBER = Path(__file__).with_name("member.py")
 HEARTBEAT = 2.0
@@ -98,6 +103,14 @@ def test_processes_that_do_not_fit_together_are_refused(fault, sentence):
         assert error.startswith("proximo: ")
         assert sentence in error
         assert error.count("\n") == 1
+
+
+def test_seeds_in_one_program_need_one_process(monkeypatch):
+    config, env = small_config(seeds=2, seeds_mode="vmap"), toys.RandomEnds()
+    check_settings(config, env)
+    monkeypatch.setattr("proximo.collect.environment.current", lambda: SimpleNamespace(count=2))
+    with pytest.raises(ConfigError, match="seeds_mode = vmap: with several processes, seeds train one after the other"):
+        check_settings(config, env)
 
 
 class FakeStore:

@@ -122,10 +122,10 @@ LOST = r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go 
 @pytest.mark.parametrize(
     ("sent", "to", "code", "sentence"),
     [
-        (signal.SIGTERM, "process 1", 143, SAVED),
+        pytest.param(signal.SIGTERM, "process 1", 143, SAVED, marks=pytest.mark.slow),
         (signal.SIGTERM, "launcher", 143, SAVED),
         (signal.SIGKILL, "process 1", 137, LOST),
-        (signal.SIGKILL, "launcher", -9, ""),
+        pytest.param(signal.SIGKILL, "launcher", -9, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_to_one_process_ends_all(sent, to, code, sentence, tmp_path):

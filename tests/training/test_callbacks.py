@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import threading
 import types
 
 import numpy as np
@@ -169,6 +170,7 @@ def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
     results = trained(tmp_path, given, seeds=2, seeds_mode=mode)
     assert given.calls == []
     assert [r.stopped for r in results] == [False, True]
+    assert [r.steps for r in results] == [SMALL["total_steps"], 6 * BATCH]
     assert [[i.step for i in r.callbacks[0].of("end")] for r in results] == [[SMALL["total_steps"]], [6 * BATCH]]
     assert {info.seed for info in results[1].callbacks[0].of("update")} == {1}
     last = [checkpoint.steps(r.run_dir / "checkpoints")[-1] for r in results]
@@ -271,12 +273,27 @@ def test_error_in_a_callback_is_raised_after_saving(tmp_path):
         (Recorder, "Recorder is a class: expected an object, for example Recorder()"),
         (type("Typo", (), {"on_updates": print})(), "Typo has none of .* (did you mean 'on_update'?)"),
         (Recorder(every=0), "Recorder.every = 0: expected a number of updates, 1 or more"),
+        (type("Half", (Recorder,), {"state_dict": dict})(), "Half has only one of state_dict and load_state_dict"),
     ],
 )
 def test_invalid_callback_raises_one_sentence(tmp_path, callback, message):
     with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")):
         trained(tmp_path, callback)
     assert not list(tmp_path.iterdir())
+
+
+def test_callback_that_cannot_be_copied_for_several_seeds_raises(tmp_path):
+    callback = Recorder()
+    callback.lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"which failed \(TypeError: cannot pickle '_thread.lock' object\): leave out"):
+        trained(tmp_path, callback, seeds=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_without_evaluations_refuses_a_callback_that_needs_them(tmp_path):
+    [result] = trained(tmp_path, StopAt(2 * BATCH), eval_episodes=0)
+    with pytest.raises(ConfigError, match="EarlyStopping needs evaluations, but eval_episodes = 0"):
+        proximo.resume(result.run_dir, callbacks=[EarlyStopping(at=4)])
 
 
 def test_state_that_is_not_json_raises(tmp_path):

@@ -123,13 +123,14 @@ def test_seeds_on_levels_in_one_program_share_no_key(uses, monkeypatch):
 
 def test_no_key_is_used_twice_on_gymnasium(uses):
     config = small_config(**GRU, num_workers=0, num_steps=8, sequence_length=4)
-    collector = GymnasiumCollector(config, from_factory(gym_toys.Walk, "toy", Preprocessing()))
+    env = from_factory(gym_toys.Walk, "toy", Preprocessing())
+    collector = GymnasiumCollector(config, env)
     trainer, state = GymnasiumTrainer(collector), collector.init(jax.random.key(0))
     for _ in range(2):
         state, _ = trainer.update(state)
     trainer.close()
     trained = len(uses.of)
-    evaluated(state.learner.policy, collector.env, config)
+    evaluated(state.learner.policy, env, config)
     assert not uses.repeated()
     assert 10 < trained < len(uses.of) - 10
 

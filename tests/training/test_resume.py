@@ -153,6 +153,7 @@ def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
         (["--total-steps", "x"], "total_steps = 'x': expected a whole number"),
         (["--total-step", "9"], "Unknown setting 'total-step' (did you mean 'total_steps'?)"),
         (["--smoke"], "--resume continues a run with its settings"),
+        (["--show-config"], "--resume continues a run with its settings"),
         (["--no-preset"], "--resume continues a run with its settings"),
         (["toys:RandomEnds"], "--resume continues a run with its settings"),
         (["--config", "x.yaml"], "--resume continues a run with its settings"),

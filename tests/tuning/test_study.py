@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from proximo.collect.environment import environment
 from proximo.tuning import study as module
 from proximo.tuning.plan import read_plan
 from proximo.tuning.progress import Reporter
@@ -296,6 +297,27 @@ def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, monkeypat
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6), deadline=time.monotonic() + 60).trials
     assert shares == [0.01, 0.05, 0.5, 1.0, 0.01, 0.05], "the base's batch is, and the next one is ended when its speed is known"
     assert [(t.state, t.reason) for t in trials[3:]] == [("pruned", "time was up")] * 3
+    assert all(t.score is None for t in trials[3:]), "they were not evaluated"
+
+
+def test_trial_that_runs_out_of_time_keeps_its_last_score(tmp_path, monkeypatch):
+    class SlowSecondHalf(Scripted):
+        """Would take a hundred seconds after the first evaluation."""
+
+        full_seconds = 100.0
+
+        def __init__(self, configs, seeds, width, watch):
+            super().__init__(configs)
+            self.watch = watch
+
+        def train(self, evaluations, select):
+            select(1, {index: TrialResult((float(index),)) for index in range(self.count)})
+            self.watch.advanced(0.5)
+            super().train(evaluations, select)
+
+    monkeypatch.setattr(module, "Batch", SlowSecondHalf)
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, trials=6), deadline=time.monotonic() + 40).trials
+    assert [(t.state, t.score) for t in trials[3:]] == [("pruned", score) for score in (0.0, 1.0, 2.0)]
 
 
 def test_final_round_continues_after_the_search_deadline(tmp_path, monkeypatch):
@@ -318,7 +340,8 @@ def test_final_round_continues_after_the_search_deadline(tmp_path, monkeypatch):
 
 
 def test_settings_that_shape_the_program_are_found_by_key(tmp_path):
-    assert shaping(plan(tmp_path, WIDE)) == {"target_kl"}
+    p = plan(tmp_path, WIDE)
+    assert shaping(p, environment(p.base)) == {"target_kl"}
 
 
 def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch):
@@ -327,6 +350,15 @@ def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch
     trials = searched(tmp_path / "s", p).trials
     drawn = {(t.settings["num_envs"], t.settings["num_minibatches"]) for t in trials}
     assert drawn == {(2, 2), (8, 2), (8, 64)}
+    assert {t.state for t in trials} == {"done"}
+
+
+def test_networks_that_do_not_fit_fail_their_trials_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Batch", Scripted)
+    space = "layer_norm: [true, false]\nhidden_sizes: [none, 8]\n" + TRACED
+    trials = searched(tmp_path / "s", plan(tmp_path, space, trials=30)).trials
+    drawn = {(t.settings["layer_norm"], t.settings["hidden_sizes"]) for t in trials}
+    assert drawn == {(False, ""), (False, "8"), (True, "8")}
     assert {t.state for t in trials} == {"done"}
 
 

@@ -55,7 +55,7 @@ def test_settings_of_each_trial_reach_the_learner(together):
 def test_a_trial_among_others_equals_the_same_settings_trained_alone():
     configs = [config(**d) for d in DIFFERENT]
     program = make_backend(configs[0], environment(configs[0]), stacked=True)
-    state = program.prepare(lambda: with_hyperparameters(program.start([100] * 3), configs), 3)
+    state = program.prepare(lambda: with_hyperparameters(program.start([100] * 3), program.filled(configs)), 3)
     state, _ = program.advance(state, program.capacity)
     for i, c in enumerate(configs):
         alone = make_backend(c, environment(c), stacked=False)

@@ -39,6 +39,10 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys)
         ({"trials": 0}, r"trials = 0: expected a whole number, 1 … 100,000\."),
         ({"pruner": "best"}, r"pruner = 'best': expected one of median, halving, none"),
         ({"n_trials": 3}, "Unknown setting 'n_trials'"),
+        ({"eval_every": 100}, "eval_every: no effect on a search"),
+        ({"track": "wandb"}, "track: no effect on a search"),
+        ({"seconds": 0}, "seconds = 0: expected a number above 0"),
+        ({"seconds": "10m"}, "seconds = '10m': expected a number above 0"),
         ({"progress": True, "reporter": Reporter()}, "progress = True, but reporter is given"),
     ],
 )

@@ -67,7 +67,9 @@ class LearningRateFinder:
 
     def on_update(self, info: Info) -> bool:
         """Record the update. Returns whether the rate is so high that the training can stop."""
-        rate = info.metrics["train/learning_rate"]
+        rate = info.metrics.get("train/learning_rate")
+        if rate is None:
+            raise ConfigError("LearningRateFinder: the optimizer has its own learning rate. Train with finder.settings.")
         self._check(info, rate)
         recorded = {name: _number(info.metrics.get(metric)) for name, metric in COLUMNS.items()}
         self.rows.append({"step": info.step, "learning_rate": rate, **recorded})
@@ -151,7 +153,7 @@ class LearningRateFinder:
             The path.
 
         Raises:
-            ConfigError: fewer than ten updates were recorded.
+            ConfigError: fewer than ten updates were recorded, or the file cannot be written.
         """
         # Without pyplot, which needs a display and keeps the figure.
         from matplotlib.figure import Figure
@@ -162,7 +164,12 @@ class LearningRateFinder:
             self._draw(axes, name)
         panels[0].set_title(self._title(), fontsize="medium", loc="left")
         panels[-1].set_xlabel("learning rate")
-        figure.savefig(path, metadata={"Software": None})
+        try:
+            figure.savefig(path, metadata={"Software": None})
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"Cannot write {path} ({error}): expected a name such as rates.png in a folder that exists."
+            ) from error
         return Path(path)
 
     def _title(self) -> str:

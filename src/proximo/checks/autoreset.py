@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from proximo.checks.finding import Finding, error, ok
-from proximo.checks.random_play import Streams, mask_in, reset, step
+from proximo.checks.random_play import Streams, made, mask_in, reset, step
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.actions import allowed_actions
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -26,12 +29,8 @@ DECLARE = 'declare the mode that it uses in metadata["autoreset_mode"]'
 
 def check_autoreset(env: GymnasiumEnvironment) -> Finding:
     """Play until episodes end, and check what the environment returns then."""
-    made, mode = _made(env)
-    try:
-        with custom_code_errors(f"{env.id}, in the mode {MODE_NAMES[mode]},"):
-            ended, fault = _watch(made, mode, env)
-    finally:
-        made.close()
+    with _several(env) as (several, mode), custom_code_errors(f"{env.id}, in the mode {MODE_NAMES[mode]},"):
+        ended, fault = _watch(several, mode, env)
     if fault:
         return _broken(env, mode, fault)
     if not ended:
@@ -44,19 +43,20 @@ def check_autoreset_actions(env: GymnasiumEnvironment, first: Streams, again: St
 
     ``first`` and ``again`` are plays with the same seed and actions. ``others`` has other actions in autoreset steps.
     """
-    made, mode = _made(env)
-    made.close()
+    with _several(env) as (_, mode):
+        pass
     if mode != "next_step" or not first.equals(again) or first.equals(others):
         return []
     fault = "the step after an episode's end, which must only reset, uses its action: episodes begin one step early"
     return [_broken(env, mode, fault)]
 
 
-def _made(env: GymnasiumEnvironment) -> tuple[Any, Autoreset]:
+@contextlib.contextmanager
+def _several(env: GymnasiumEnvironment) -> Iterator[tuple[Any, Autoreset]]:
+    """A vector environment of ``NUM_ENVS`` environments, and its mode."""
     assert env.make_vector is not None
-    with custom_code_errors(f"Making {env.id}"):
-        made = env.make_vector(NUM_ENVS)
-    return made, autoreset_of(made, env.id)
+    with made(functools.partial(env.make_vector, NUM_ENVS), env.id) as several:
+        yield several, autoreset_of(several, env.id)
 
 
 def _broken(env: GymnasiumEnvironment, mode: Autoreset, fault: str) -> Finding:

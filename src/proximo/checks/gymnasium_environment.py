@@ -18,6 +18,7 @@ from proximo.checks.random_play import (
     Transition,
     episodes_of,
     first_difference,
+    made,
     mask_in,
     play,
     reset,
@@ -31,7 +32,6 @@ from proximo.checks.seeding import check_repeats, check_seeds_differ
 from proximo.checks.side_by_side import check_side_by_side
 from proximo.checks.workers import check_workers
 from proximo.config import Config
-from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -46,8 +46,7 @@ END_SECONDS = 4.0
 
 def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
     """Run all checks of a single environment. ``config`` contains the settings of the training."""
-    one = make_one(env)
-    try:
+    with make_one(env) as one:
         played = play(one, env.id, env.action_space, STEPS)
         findings = check_interface(played, leaves(env.observation_space), env.id)
         findings += gymnasium_checker.check(one, [transition.observation for transition in played])
@@ -55,30 +54,23 @@ def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
             return findings
         findings += _seeding(env, one, played)
         findings += _contents(env, one, played, config)
-    finally:
-        with contextlib.suppress(Exception):
-            one.close()
     if all(f.level == "ok" for f in findings if f.check in ("seeding", "seeds differ")):
         findings.append(run_check("side by side", lambda: check_side_by_side(env)))
     return [*findings, check_workers(env), run_check("speed", lambda: _speed(env, config.env.num_envs))]
 
 
-def make_one(env: GymnasiumEnvironment) -> Any:
-    """Make one environment. Raises ``EnvError`` if that fails."""
+def make_one(env: GymnasiumEnvironment) -> contextlib.AbstractContextManager[Any]:
+    """One environment, which is closed at the end. Raises ``EnvError`` if it cannot be made."""
     assert env.make is not None
-    with custom_code_errors(f"Making {env.id}"):
-        return env.make()
+    return made(env.make, env.id)
 
 
 def _seeding(env: GymnasiumEnvironment, one: Any, played: list[Transition]) -> list[Finding]:
     expected = leaves(env.observation_space)
     again = play(one, env.id, env.action_space, SEED_STEPS)
-    new = make_one(env)
-    try:
+    with make_one(env) as new:
         in_new_instance = play(new, env.id, env.action_space, SEED_STEPS)
         other_seed = play(new, env.id, env.action_space, SEED_STEPS, seed=1)
-    finally:
-        new.close()
     steps = min(len(again), len(in_new_instance), len(other_seed), len(played)) - 1
     return [
         check_repeats(first_difference(played, in_new_instance, expected), first_difference(played, again, expected), steps),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 from typing import NamedTuple
@@ -81,9 +80,8 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
 
 
 def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
-    one = make_one(env)
     expected = leaves(env.observation_space)
-    try:
+    with make_one(env) as one:
         first = play(one, env_id, env.action_space, STEPS, seconds=SECONDS)
         if wrong := _wrong(first, expected, env_id):
             raise EnvError(f"{wrong} {_more(env_id)}")
@@ -94,9 +92,6 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
         except EnvError:
             if len(again) < len(first):
                 raise  # a later fault ends the training, which reports its step
-    finally:
-        with contextlib.suppress(Exception):
-            one.close()
     differs = f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {_more(env_id)}"
     repeats = first_difference(first, again, expected) is None
     seen = None if _wrong(again, expected, env_id) else Seen(stacked_observations(again, expected), rewards_of(again))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,6 +44,19 @@ class Episode(NamedTuple):
 def mask_in(observation: Any) -> Any:
     """The action mask of an observation; None if it has none."""
     return observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+
+
+@contextlib.contextmanager
+def made(make: Callable[[], Any], env_id: str) -> Iterator[Any]:
+    """An environment that ``make()`` returns; it is closed at the end. Raises ``EnvError`` if it cannot be made, and ignores errors of its
+    ``close``, which would hide others."""
+    with custom_code_errors(f"Making {env_id}"):
+        env = make()
+    try:
+        yield env
+    finally:
+        with contextlib.suppress(Exception):
+            env.close()
 
 
 def reset(env: Any, env_id: str, seed: int | None) -> tuple[Any, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
 from typing import Any
 
@@ -11,7 +13,7 @@ from proximo.checks.action_mask import check_action_mask, check_unused_mask, is_
 from proximo.checks.autoreset import check_autoreset, check_autoreset_actions
 from proximo.checks.episode_ends import check_ends, check_time_limit
 from proximo.checks.finding import Finding, ok, run_check
-from proximo.checks.random_play import Episode, Streams, mask_in, play_vector_env
+from proximo.checks.random_play import Episode, Streams, made, mask_in, play_vector_env, reset, step
 from proximo.checks.ranges import check_ranges
 from proximo.checks.scale import Seen, check_scale
 from proximo.checks.seeding import check_vector_seeding
@@ -72,52 +74,46 @@ def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) 
         vector_env.close()
 
 
-def _unused_mask(env: GymnasiumEnvironment) -> list[Finding]:
+def _made(env: GymnasiumEnvironment, num_envs: int) -> contextlib.AbstractContextManager[Any]:
     assert env.make_vector is not None
-    made = env.make_vector(1)
-    try:
-        info = made.reset(seed=0)[1]
-        return check_unused_mask(list(layers(made)), info, leaves(env.observation_space), env.action_space, FIX)
-    finally:
-        made.close()
+    return made(functools.partial(env.make_vector, num_envs), env.id)
+
+
+def _unused_mask(env: GymnasiumEnvironment) -> list[Finding]:
+    with _made(env, 1) as one:
+        _, info = reset(one, env.id, 0)
+        return check_unused_mask(list(layers(one)), info, leaves(env.observation_space), env.action_space, FIX)
 
 
 def _ends(env: GymnasiumEnvironment, ended: list[Episode]) -> Finding:
     """Check that episodes end. Plays on if none of those ``ended`` did."""
     if ended:
         return check_ends(ended, STEPS * NUM_ENVS, None)
-    assert env.make_vector is not None
-    made, rng, started, steps = env.make_vector(NUM_ENVS), np.random.default_rng(0), time.perf_counter(), 0
-    limit = getattr(getattr(made, "spec", None), "max_episode_steps", None)
-    try:
-        observation, _ = made.reset(seed=0)
+    rng, started, steps = np.random.default_rng(0), time.perf_counter(), 0
+    with _made(env, NUM_ENVS) as several:
+        limit = getattr(getattr(several, "spec", None), "max_episode_steps", None)
+        observation, _ = reset(several, env.id, 0)
         while not ended and steps < MAX_STEPS and time.perf_counter() - started < END_SECONDS:
             steps += 1
             actions = allowed_actions(env.action_space, rng, mask_in(observation), NUM_ENVS)
-            observation, _, terminated, truncated, _ = made.step(actions)
+            observation, _, terminated, truncated, _ = step(several, env.id, actions)
             ended = [Episode(steps, bool(a), bool(b)) for a, b in zip(terminated, truncated, strict=True) if a or b]
-    finally:
-        made.close()
     return check_ends(ended, steps * NUM_ENVS, limit, LIMIT_FIX, out_of_time=steps < MAX_STEPS)
 
 
 def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
-    assert env.make_vector is not None
-    made: Any = env.make_vector(num_envs)
-    disabled = autoreset_of(made, env.id) == "disabled"
     rng = np.random.default_rng(0)
-    try:
+    with _made(env, num_envs) as several:
+        disabled = autoreset_of(several, env.id) == "disabled"
         with custom_code_errors(f"{env.id}.step"):
-            observation, _ = made.reset(seed=0)
+            observation, _ = several.reset(seed=0)
             started, steps = time.perf_counter(), 0
             while time.perf_counter() - started < SPEED_SECONDS:
                 actions = allowed_actions(env.action_space, rng, mask_in(observation), num_envs)
-                observation, _, terminated, truncated, _ = made.step(actions)
+                observation, _, terminated, truncated, _ = several.step(actions)
                 done = np.asarray(terminated) | np.asarray(truncated)
                 if disabled and done.any():
-                    observation, _ = made.reset(options={"reset_mask": done})
+                    observation, _ = several.reset(options={"reset_mask": done})
                 steps += 1
             seconds = time.perf_counter() - started
-    finally:
-        made.close()
     return f"{steps * num_envs / seconds:,.0f} steps/s with {num_envs} environments and random actions."

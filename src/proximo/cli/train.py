@@ -57,9 +57,10 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
     # With --json, stdout contains only the object.
     with make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter:
         if options.resume is not None:
-            if options.env or options.config or options.smoke or options.no_preset:
+            if options.env or options.config or options.smoke or options.no_preset or options.show_config:
                 raise UsageError(
-                    "--resume continues a run with its settings: omit the environment, --config, --no-preset and --smoke."
+                    "--resume continues a run with its settings, which are in its config.yaml: omit the environment, --config, "
+                    "--no-preset, --show-config and --smoke."
                 )
             changes: dict[str, Any] = settings
             runs_dir = changes.pop("runs_dir", "runs")

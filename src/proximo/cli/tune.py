@@ -79,8 +79,6 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
-    if options.seconds is not None and not options.seconds > 0:
-        raise ConfigError(f"seconds = {options.seconds:g}: expected more than 0.")
     if options.resume is not None:
         given = [f"--{name.replace('_', '-')}" for name in settings]
         given += [

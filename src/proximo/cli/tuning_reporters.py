@@ -25,6 +25,8 @@ from proximo.tuning.result import TABLE, changes
 class QuietReporter(ConsoleReporter, Reporter):
     """Prints only warnings and an early stop."""
 
+    owns_process = True
+
 
 class LineReporter(QuietReporter, Lines):
     """The banner, and a line for a trial that is better than all before; for others every ten seconds."""

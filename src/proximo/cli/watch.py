@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> int:
     from proximo.training.interrupts import Interrupts
 
     # Checked first, because libraries of environments hide windows for the whole process.
-    in_window = not paths and not options.video and has_display()
+    in_window = not (paths or options.video or options.gif) and has_display()
     with quiet_stdout(options.json):
         subject = _subject(options)
     # The first Ctrl-C completes the recording, the second one drops it.

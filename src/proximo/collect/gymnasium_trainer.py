@@ -21,7 +21,7 @@ from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import LearnerState
 from proximo.processes.peers import current
 from proximo.threads import in_thread
-from proximo.types import GymnasiumCollectorState, TrainState
+from proximo.types import GymnasiumCollectorState, TrainState, int_of_steps
 
 
 class GymnasiumTrainer:
@@ -122,5 +122,4 @@ class GymnasiumTrainer:
         return learner, healthy, metrics.read()
 
     def _is_last(self, state: TrainState) -> bool:
-        low, high = np.asarray(state.learner.steps)
-        return (int(high) << 32) + int(low) + self.config.batch_size >= self.config.total_updates * self.config.batch_size
+        return int_of_steps(state.learner.steps) + self.config.batch_size >= self.config.total_updates * self.config.batch_size

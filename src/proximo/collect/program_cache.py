@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -17,18 +18,20 @@ from proximo.ppo.state import StaticSettings
 
 MAX_KEPT = 16
 _kept: OrderedDict[Hashable, Any] = OrderedDict()
+_lock = threading.RLock()
 
 
 def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
     """The object that ``make()`` has returned for ``key`` in JAX's current precision. ``make`` is called only if the object is not among
     the ``MAX_KEPT`` that were used last."""
     key = key, jax.dtypes.canonicalize_dtype("float64").name  # float32, or float64 in JAX's 64-bit mode
-    if key not in _kept:
-        _kept[key] = make()
-    _kept.move_to_end(key)
-    while len(_kept) > MAX_KEPT:
-        _kept.popitem(last=False)
-    return _kept[key]
+    with _lock:  # agents may train in several threads
+        if key not in _kept:
+            _kept[key] = make()
+        _kept.move_to_end(key)
+        while len(_kept) > MAX_KEPT:
+            _kept.popitem(last=False)
+        return _kept[key]
 
 
 def program_key(config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None) -> Hashable:

@@ -26,7 +26,7 @@ class RayCollector:
     """
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, programs: GymnasiumPrograms | None = None):
-        self.config, self.env = config, env
+        self.config = config
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = RolloutActors(config, env)
         self.episodes = EpisodeTally(config.env.num_envs)

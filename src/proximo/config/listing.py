@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from proximo.config.mapping import LEAVES, text_of
@@ -12,10 +12,10 @@ from proximo.config.schedule_text import ScheduleText
 T = TypeVar("T")
 
 
-def lists_settings(settings: Any) -> Callable[[T], T]:
+def lists_settings(settings: Any, without: Collection[str] = ()) -> Callable[[T], T]:
     """Decorator of a function or class with the keyword arguments ``Unpack[settings]``: replaces them in its signature by the settings of this
-    ``TypedDict``, and appends their help texts to its docstring."""
-    leaves = [leaf for leaf in LEAVES.values() if leaf.name in settings.__annotations__]
+    ``TypedDict`` that are not in ``without``, and appends their help texts to its docstring."""
+    leaves = [leaf for leaf in LEAVES.values() if leaf.name in settings.__annotations__ and leaf.name not in without]
 
     def decorate(listed: Any) -> Any:
         signature = inspect.signature(listed)

@@ -32,7 +32,7 @@ ONLY_WITH = {
     "adam_eps": ("optimizer", ADAM),
 }
 """Settings that have an effect only with some values of another setting."""
-NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
+NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory", "diagnose_every")
 """Settings that apply to every memory, including custom ones."""
 OF_NETWORKS = {
     "encoder": ("hidden_sizes", "critic_hidden_sizes", "cnn_features"),
@@ -186,8 +186,12 @@ def _validate_network(config: Config, changed: Mapping[str, str]) -> None:
     """Check that no setting is replaced by custom code, and the settings of one family of distributions."""
     network, custom = config.network, custom_settings(config)
     for name in sorted(replaced_by(custom) & changed.keys()):
-        by = next(setting for setting in custom if name in replaced_by({setting}) or name == "head_sizes")
-        raise ConfigError(f"{name} = {changed[name]} has no effect with {by} = {custom[by]}: leave one of them out.")
+        by = [setting for setting in custom if name in replaced_by({setting})][:1] or [
+            "actor",
+            "critic",
+        ]  # both replace head_sizes
+        given = " and ".join(f"{setting} = {custom[setting]}" for setting in by)
+        raise ConfigError(f"{name} = {changed[name]} has no effect with {given}: leave one of them out.")
     if network.privileged and network.towers == "shared":
         raise ConfigError("privileged needs towers = separate: a shared tower reads the same observation for policy and value.")
     for name in OF_NETWORKS["distribution"] if network.distribution == "beta" else ():

@@ -56,7 +56,7 @@ class Watchdog:
     """
 
     def __init__(self, store: Store, index: int, count: int, heartbeat: float, start_timeout: float, launcher: int | None):
-        self._store, self.index, self.count, self.heartbeat = store, index, count, heartbeat
+        self._store, self.index, self.heartbeat = store, index, heartbeat
         self._start_timeout, self._launcher = start_timeout, launcher
         self.on_request: Callable[[int], None] = lambda number: None
         self.how_to_continue = ""

@@ -33,12 +33,12 @@ def save_run(
     ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
     contains other files, and ``CheckpointError`` if it cannot be written.
     """
-    saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
-    if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:
-        raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
-    if folder.exists() and not saved_before and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
     try:
+        saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
+        if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:
+            raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
+        if folder.exists() and not saved_before and not (folder.is_dir() and not any(folder.iterdir())):
+            raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
         folder.mkdir(parents=True, exist_ok=True)
         with RunLock(folder):
             for derived in ("checkpoints", "export", "videos"):  # derived from what was saved before

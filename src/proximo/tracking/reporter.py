@@ -78,7 +78,7 @@ class Reporter:
 
         Args:
             steps: environment steps so far.
-            summaries: for each seed, ``return_mean`` and the other entries of ``proximo eval --json``.
+            summaries: for each seed that still trains, ``return_mean`` and the other entries of ``proximo eval --json``.
         """
 
     def warned(self, message: str) -> None:

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from proximo.backends import Backend, make_backend, stacks_seeds
-from proximo.checks import QuickCheck, hints, quick_check, trains_as_in_preset
+from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.collect.policy_check import check_policy
-from proximo.collect.program_cache import reuse
 from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
-from proximo.envs import Environment
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
@@ -89,7 +87,7 @@ def train(
     """
     with current().failing_together():
         config = settings_of(env, config, preset, settings)
-        checked = check_callbacks(callbacks, bool(config.run.eval_episodes))
+        checked = check_callbacks(callbacks, bool(config.run.eval_episodes), config.run.seeds)
         with showing_progress(reporter, progress, Warner()) as shown:
             return _train(config, checked, shown)
 
@@ -110,11 +108,8 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
-        quick = _checked(made, config, plays=not trains_as_in_preset(config))
-        of_evaluation = quick if evaluation[0] is made else _checked(*evaluation, plays=True)
-    policy = check_policy(made, config)  # before a directory is made
-    found = [*hints(made, config, policy, quick.seen), *hints(*evaluation)]
-    for warning in dict.fromkeys([*quick.warnings, *of_evaluation.warnings, *(hint.message for hint in found)]):
+        found = check_before_training(made, config, check_policy(made, config), evaluation)  # before a directory is made
+    for warning in found:
         reporter.warned(warning)
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
     summary = run_summary(backend)
@@ -139,12 +134,6 @@ def _shared_values(config: Config) -> dict[str, Any]:
     settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
     text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
     return {**json.loads(text), **python_versions(), "the number of processes": current().count}
-
-
-def _checked(env: Environment, config: Config, plays: bool) -> QuickCheck:
-    """The result of the quick check, which runs once for each environment."""
-    # The entry keeps a reference, so that no other object gets the same id().
-    return reuse(("checked", id(env), plays), lambda: (env, quick_check(env, config.env.id, plays)))[1]
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
@@ -230,6 +219,7 @@ def _resume(
     prepare_jax(override(changed[0], {"seeds": len(stored)}).shares_program)
     configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
+    check_callbacks(callbacks, bool(config.run.eval_episodes), len(stored))
     current().enter("start")
     current().check_equal(_shared_values(config) if current().count > 1 else {})
     check_trackers(config.run.track)

@@ -119,9 +119,10 @@ class Evaluation(Info):
     """Whether no earlier evaluation of this run was better."""
 
 
-def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True) -> tuple[Any, ...]:
+def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
     """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook with another signature, an invalid
-    ``every``, or hooks for evaluations only, if the training does not evaluate."""
+    ``every``, a state that can only be saved or only be loaded, an object that cannot be copied, if there are several ``seeds``, or hooks for
+    evaluations only, if the training does not evaluate (``evaluates``)."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -140,7 +141,22 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True) -> tuple[A
         every = getattr(callback, "every", 1)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
+        if hasattr(callback, "state_dict") != hasattr(callback, "load_state_dict"):
+            raise ConfigError(f"callbacks: {name} has only one of state_dict and load_state_dict: a resume needs both.")
+    if seeds > 1:
+        _copies(callbacks)
     return tuple(callbacks)
+
+
+def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
+    """Copies of the callbacks, for one of several seeds."""
+    try:
+        return copy.deepcopy(tuple(callbacks))
+    except Exception as error:
+        raise ConfigError(
+            f"callbacks: each of several seeds has a copy of each callback, which failed ({type(error).__name__}: {error}): leave out of "
+            "their attributes what cannot be copied, such as open files and locks, or train each seed alone."
+        ) from error
 
 
 def _check_hook(name: str, hook: str, method: Any) -> None:
@@ -159,7 +175,7 @@ class SeedCallbacks:
     """The callbacks of one seed. If several seeds train, each gets copies (``copied``) of the objects that the user has given."""
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
-        self.objects = tuple(copy.deepcopy(callback) for callback in callbacks) if copied else tuple(callbacks)
+        self.objects = _copies(callbacks) if copied else tuple(callbacks)
         self._updated = [(callback, MetricsWindow()) for callback in self.objects if hasattr(callback, "on_update")]
         """The callbacks that have ``on_update``, with the metrics since its last call."""
 

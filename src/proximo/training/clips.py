@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -73,11 +74,13 @@ class Clips:
     def close(self) -> None:
         """Wait until the last clip is encoded, and close the environments."""
         try:
-            if self._encoder is not None:
-                self._encoder.close()
-                self._encoder.check()
-            for player in self._players.values():
-                player.close()
+            try:
+                if self._encoder is not None:
+                    self._encoder.close()
+                    self._encoder.check()
+            finally:
+                for player in self._players.values():
+                    player.close()
         except (Exception, SystemExit) as error:
             self._give_up(error)
 
@@ -99,7 +102,8 @@ class _Encoder:
                     work()
             except (Exception, SystemExit) as error:
                 self.error = error
-                clip.drop()
+                with contextlib.suppress(Exception):  # the thread must go on: others wait for it
+                    clip.drop()
 
     def put(self, clip: _Clip, work: Callable[[], None]) -> None:
         """Let the thread call ``work`` for ``clip`` next."""

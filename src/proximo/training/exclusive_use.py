@@ -18,19 +18,20 @@ class ExclusiveUse:
     """
 
     _last: ClassVar[weakref.WeakKeyDictionary[Any, ExclusiveUse]] = weakref.WeakKeyDictionary()
+    """The last use of each agent. Its values must not refer to the agents, or these would never be freed."""
     _lock = threading.Lock()
 
     def __init__(self, agent: Any):
-        self.agent, self._is_busy = agent, True
+        self._agent, self._is_busy = weakref.ref(agent), True
 
     def __enter__(self) -> ExclusiveUse:
         with self._lock:
-            last = self._last.get(self.agent)
+            last = self._last.get(self._agent())
             if last is not None and last._is_busy:
                 raise ConfigError(
                     "This agent is already learning in another call or thread: wait until that call ends, or use one agent for each thread."
                 )
-            self._last[self.agent] = self
+            self._last[self._agent()] = self
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,6 +44,6 @@ class ExclusiveUse:
     def resume(self) -> None:
         """Continue after ``pause``. Raises a ``ConfigError`` if another call has changed the agent since."""
         with self._lock:
-            if self._last[self.agent] is not self:
+            if self._last[self._agent()] is not self:
                 raise ConfigError("This agent has learned in another call since this call paused: start a new call.")
             self._is_busy = True

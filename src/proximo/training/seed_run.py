@@ -81,13 +81,18 @@ class SeedRun:
         """Environment steps of the evaluations before the end so far."""
         self.failure: TrainingError | None = None
         """The error, if NaN or infinity has ended the seed."""
-        self.stopped = False
-        """Whether a callback has ended the seed."""
+        self.stopped_at: int | None = None
+        """The step at which one of its callbacks has stopped it."""
 
     @property
     def current_dir(self) -> Path | None:
         """Current path of its run directory, also after a rename; None if it has none."""
         return self.run_dir
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of its callbacks has stopped it."""
+        return self.stopped_at is not None
 
     @property
     def is_active(self) -> bool:

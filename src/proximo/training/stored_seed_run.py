@@ -69,7 +69,7 @@ class StoredSeedRun(SeedRun):
         """The result of this session, whose updates were computed in ``calls``."""
         return Result(
             run_dir=self.run_dir,
-            steps=self.start.step + calls.steps,
+            steps=self.start.step + calls.steps if self.stopped_at is None else self.stopped_at,
             seconds=calls.seconds,
             compile_seconds=compile_seconds,
             steps_per_second=calls.steps_per_second,

@@ -14,7 +14,7 @@ from typing import Any
 from proximo.backends import make_backend
 from proximo.checks import quick_check
 from proximo.collect.environment import environment
-from proximo.errors import ConfigError, TrainingError, command
+from proximo.errors import ConfigError, TrainingError, command, shown
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
 from proximo.storage import run_directory
@@ -90,6 +90,7 @@ def run_study(
     """
     reporter = reporter or Reporter()
     tune_dir = Path(tune_dir).absolute()  # now: an environment may change the working folder
+    _check_seconds(seconds)
     prepare(plan, reporter)
 
     def fill(folder: Path) -> None:
@@ -130,10 +131,9 @@ def resume(
     plan = read_plan(folder)
     if trials is not None:
         plan = StudyPlan(**{**vars(plan), "trials": trials})
+    _check_seconds(seconds)
     prepare(plan, reporter)
-    if trials is not None:
-        plan.write(folder)
-    return _run(folder, plan, seconds, reporter)
+    return _run(folder, plan, seconds, reporter, is_changed=trials is not None)
 
 
 def prepare(plan: StudyPlan, reporter: Reporter) -> None:
@@ -151,12 +151,22 @@ def prepare(plan: StudyPlan, reporter: Reporter) -> None:
     run_summary(backend)
 
 
-def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporter) -> TuneResult:
-    if seconds is not None and not seconds > 0:
-        raise ConfigError(f"seconds = {seconds}: expected more than 0.")
+def _check_seconds(seconds: Any) -> None:
+    """Raise ``ConfigError`` unless it is None or a positive number."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and seconds > 0):
+        raise ConfigError(f"seconds = {f'{seconds:g}' if is_number else shown(seconds)}: expected a number above 0.")
+
+
+def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporter, is_changed: bool = False) -> TuneResult:
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     hurried = f"Stopped at once; the finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
-    with RunLock(folder), Interrupts(reporter.stopping, on_exit=lambda: reporter.exiting(hurried)) as interrupts:
+    with (
+        RunLock(folder),
+        Interrupts(reporter.stopping, reporter.owns_process, on_exit=lambda: reporter.exiting(hurried)) as interrupts,
+    ):
+        if is_changed:
+            plan.write(folder)
         study = Study(folder, plan, Watch(interrupts), reporter, deadline)
         reporter.started(folder, plan, study.trials, study.shaping)
         try:
@@ -166,9 +176,11 @@ def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporte
             reporter.stopped(_stop_message(folder, study.trials))
         except AbandonedError:
             # A call is still running and cannot be ended from outside. Finished trials are kept.
-            _finish(study)
             message = _stop_message(folder, study.trials)
             reporter.stopped(message)
+            if not interrupts.owns_process:
+                raise KeyboardInterrupt from None
+            _finish(study)
             reporter.exiting(message)
             os._exit(128 + (interrupts.requested or 0))
         finally:

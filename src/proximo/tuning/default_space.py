@@ -42,9 +42,9 @@ def default_space(base: Config, env: Any) -> Space:
         space = space.without(["normalize_observation"])
     if not replace(base.ppo, normalize_reward=on["normalize_reward"]).normalizes_reward:
         space = space.without(["normalize_reward"])
-    return Space(tuple(_fitting(d, base) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
+    return Space(tuple(_fitting(d, base, env) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
 
 
-def _fitting(choices: Choices, base: Config) -> Choices:
-    values = tuple(value for value in choices.values if fit_together(base, {choices.name: value}))
+def _fitting(choices: Choices, base: Config, env: Any) -> Choices:
+    values = tuple(value for value in choices.values if fit_together(base, env, {choices.name: value}))
     return Choices(choices.name, values or (LEAVES[choices.name].value_in(base),))

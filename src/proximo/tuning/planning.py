@@ -15,12 +15,12 @@ from proximo.config import Config
 from proximo.config.loading import read_file
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError, ProximoError
 from proximo.jax_setup import prepare_jax
 from proximo.tuning.default_space import default_space
 from proximo.tuning.plan import FIRST_SEED, StudyPlan
 from proximo.tuning.sampling import draw
-from proximo.tuning.space import Space, read_space, with_settings
+from proximo.tuning.space import Space, check_together, read_space
 
 DRAWS = 200
 TOGETHER = 8
@@ -63,18 +63,18 @@ def make_plan(
     if not space.dimensions:
         raise ConfigError("There is nothing to search: the space is empty, or every setting of it was given as a flag.")
     plan = StudyPlan(base, space, together=together, **search)
-    _check_space(space, base)
+    _check_space(space, base, env)
     return plan
 
 
-def _check_space(space: Space, base: Config) -> None:
-    """Raise ``ConfigError`` if none of ``DRAWS`` draws from ``space`` can be trained."""
+def _check_space(space: Space, base: Config, env: Any) -> None:
+    """Raise ``ConfigError`` if none of ``DRAWS`` draws from ``space`` can be trained on ``env``."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    last: ConfigError | None = None
+    last: ProximoError | None = None
     for _ in range(DRAWS):
         try:
-            validate(with_settings(base, space.settings(draw(study.ask(), space))))
-        except ConfigError as error:
+            check_together(base, env, space.settings(draw(study.ask(), space)))
+        except (ConfigError, EnvError) as error:
             last = error
         else:
             return

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class Reporter:
     """Receives the events of a study, in the order of these methods. This class ignores them all; override what you need."""
 
+    owns_process = False
+    """As in ``proximo.Reporter``."""
+
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
         """A study begins, or continues after ``trials``. Each value of a setting in ``shaping`` needs its own compiled program."""
 

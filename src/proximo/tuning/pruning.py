@@ -39,6 +39,8 @@ class TrialSelection:
         self.width, self.base_in_space = width, base_in_space
         self.numbers: list[int] = []
         self.live: set[int] = set()
+        self.last = dict.fromkeys(batch, TrialResult(()))
+        """The result of each trial at its last evaluation."""
         self.seconds = dict.fromkeys(batch, 0.0)
         self.trainer: Batch | None = None
         self._since = 0.0
@@ -53,6 +55,7 @@ class TrialSelection:
         late = time.monotonic() > self.deadline()
         continuing = []
         by_number = {self.numbers[index]: result for index, result in results.items()}
+        self.last.update(by_number)
         for number, result in by_number.items():
             self.seconds[number] += seconds / len(by_number)
             if not result.failure:

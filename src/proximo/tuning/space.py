@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, EnvError, nearest, shown
 from proximo.tuning.dimension import SHAPES, Choices, Dimension, Parameters, Range, are_numbers, plain
 
 if TYPE_CHECKING:
@@ -187,11 +189,19 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
     return tuple(shapes), own
 
 
-def fit_together(base: Config, settings: Mapping[str, Any]) -> bool:
-    """Whether a trial with these settings can be trained."""
+def check_together(base: Config, env: Any, settings: Mapping[str, Any]) -> None:
+    """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained on ``env``."""
+    from proximo.collect.learning import fresh_policy
+
+    config = validate(with_settings(base, settings))
+    jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))  # the network may not fit the spaces
+
+
+def fit_together(base: Config, env: Any, settings: Mapping[str, Any]) -> bool:
+    """Whether a trial with these settings can be trained on ``env``."""
     try:
-        validate(with_settings(base, settings))
-    except ConfigError:
+        check_together(base, env, settings)
+    except (ConfigError, EnvError):
         return False
     return True
 

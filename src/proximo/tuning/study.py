@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,8 @@ class OutOfTimeError(Exception):
     """A batch cannot end in time."""
 
 
-def shaping(plan: StudyPlan) -> set[str]:
-    """The searched settings whose values change the compiled program. All trials of a batch share them."""
-    env = environment(plan.base)
+def shaping(plan: StudyPlan, env: Any) -> set[str]:
+    """The searched settings whose values change the compiled program for ``env``. All trials of a batch share them."""
 
     def key(name: str, value: Any) -> Any:
         return program_key(override(plan.base, {name: value}), env, True, None)  # pyright: ignore[reportArgumentType]
@@ -52,9 +52,9 @@ class Study:
     def __init__(self, folder: Path, plan: StudyPlan, watch: Watch, reporter: Reporter, deadline: float = math.inf):
         self.folder, self.plan, self.watch, self.reporter, self.deadline = folder, plan, watch, reporter, deadline
         self.study = open_study(folder, make_pruner(plan.pruner))
-        self.shaping = shaping(plan)
+        self.env = environment(plan.base)
+        self.shaping = shaping(plan, self.env)
         self.base_parameters = plan.space.parameters(plan.base)
-        self.started = time.monotonic()
         self._seconds: list[float] = []
 
     @property
@@ -137,7 +137,7 @@ class Study:
         if names <= set(drawn):
             return {key: drawn[key] for key in names}
         at_random = not alone and explores(first // self.plan.together)
-        fits = partial(fit_together, self.plan.base)
+        fits = partial(fit_together, self.plan.base, self.env)
         return shared_part(self.study, space, names, self.plan.base.run.seed, first, at_random, fits)
 
     def _ask(self, number: int, begun: int, shared: Parameters) -> Trial:
@@ -163,7 +163,7 @@ class Study:
             width=self.plan.together,
             base_in_space=self.base_parameters is not None,
         )
-        for number in [n for n in batch if n and not fit_together(self.plan.base, settings[n])]:
+        for number in [n for n in batch if n and not fit_together(self.plan.base, self.env, settings[n])]:
             selection.finish(number, "failed", TrialResult((), "its settings do not fit together"))
             del configs[number]
         if not configs:
@@ -179,7 +179,7 @@ class Study:
             trainer.train(self.plan.evaluations, selection)
         except OutOfTimeError:
             for number in sorted(selection.live):
-                selection.finish(number, "pruned", TrialResult((), OUT_OF_TIME))
+                selection.finish(number, "pruned", replace(selection.last[number], failure=OUT_OF_TIME))
         except Exception as error:
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise

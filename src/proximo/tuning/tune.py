@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from proximo.config import Config
 from proximo.config.listing import lists_settings
+from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
+from proximo.errors import ConfigError
 from proximo.signatures import answered
 from proximo.training.api import settings_of
 from proximo.tuning import check_libraries
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
     from proximo.tuning.progress import Reporter
 
 
-@lists_settings(AgentSettings)
+WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
+"""Settings that no trial has."""
+
+
+@lists_settings(AgentSettings, without=WITHOUT_EFFECT)
 @answered
 def tune(
     env: str = "",
@@ -52,7 +58,7 @@ def tune(
         seconds: time limit in seconds, with the final round; None: no limit.
         seeds: seeds of each trial; its score is their mean.
         together: trials in one compiled program; None: 8, and 1 for Gymnasium environments.
-        evaluations: evaluations of a trial; each can end it early.
+        evaluations: evaluations of a trial; each but the last can end it early.
         pruner: rule that ends trials early: ``median``, ``halving`` or ``none``.
         finalists: best trials that are trained again on other seeds.
         name: name of the study; by default date and time.
@@ -75,6 +81,11 @@ def tune(
     from proximo.tuning.planning import make_plan
     from proximo.tuning.progress import reporter_for
 
+    if ignored := [name for name in settings if name in WITHOUT_EFFECT]:
+        raise ConfigError(
+            f"{', '.join(ignored)}: no effect on a search, because trials write no run directories, and `evaluations` says how often they "
+            "are evaluated. Leave it out."
+        )
     plan = make_plan(
         settings_of(env, config, preset, settings),
         settings,

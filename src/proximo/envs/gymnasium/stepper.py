@@ -66,7 +66,14 @@ class Stepper:
         self.leaves = leaves(spec.observation_space)
         self.fits = make_quick_check(self.leaves)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
-        self.envs = [make() for _ in columns]
+        self.envs: list[Any] = []
+        try:
+            for _ in columns:
+                self.envs.append(make())
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
         self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
         """Number of first steps that are checked completely. It is lower for many environments, because a check takes longer than a step of
         a small one."""

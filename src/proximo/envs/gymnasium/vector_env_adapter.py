@@ -48,7 +48,12 @@ class VectorEnvAdapter:
     def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec):
         self.env = make(layout.num_envs)
         self.spec, self.num_envs, self.action_space = spec, layout.num_envs, layout.action_space
-        self.mode = autoreset_of(self.env, spec.env_id)
+        try:
+            self.mode = autoreset_of(self.env, spec.env_id)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.env.close()
+            raise
         self.groups = (range(layout.num_envs),)
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
         self.leaves = leaves(spec.observation_space)

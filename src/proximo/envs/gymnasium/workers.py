@@ -45,9 +45,9 @@ class WorkerVectorEnvironment:
         self._numbers = range(spec.first_env, spec.first_env + layout.num_envs)
         """Numbers of the environments among all of the training."""
         self._seed = 0
+        factory = _pickled(make, spec.env_id)
         self._shared = SharedBytes(layout.size)
         self.buffers = layout.buffers(self._shared.memory)
-        factory = _pickled(make, spec.env_id)
         path = search_path()
         parts = [split(columns, self.num_workers // options.num_groups) for columns in self.groups]
         self._setups = [[Setup(factory, part, spec, layout, self._shared.handle, path) for part in group] for group in parts]
