@@ -31,9 +31,14 @@ def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
     return mean_with_count(x, valid, count(valid))
 
 
+def masked_variance(x: Steps, valid: Valid) -> Float[Array, ""]:
+    """Variance over valid steps; 0 if no step is valid."""
+    return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
+
+
 def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
     """Standard deviation over valid steps; 0 if no step is valid."""
-    return jnp.sqrt(masked_mean(jnp.square(x - masked_mean(x, valid)), valid))
+    return jnp.sqrt(masked_variance(x, valid))
 
 
 def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
@@ -41,12 +46,8 @@ def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array
 
     1 is a perfect value function; 0 is as good as a constant. If the targets do not vary, the result is 0.
     """
-
-    def variance(x: Steps) -> Float[Array, ""]:
-        return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
-
-    spread = variance(target)
-    return jnp.where(spread > 0, 1.0 - variance(target - value) / jnp.where(spread > 0, spread, 1.0), 0.0)
+    spread = masked_variance(target, valid)
+    return jnp.where(spread > 0, 1.0 - masked_variance(target - value, valid) / jnp.where(spread > 0, spread, 1.0), 0.0)
 
 
 def normalized(advantage: Steps, valid: Valid) -> Steps:
