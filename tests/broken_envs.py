@@ -392,7 +392,7 @@ class VectorRaisesLate(Vector):
 
     def step(self, actions):
         self.steps += 1
-        if self.steps > 5000:
+        if self.steps > 3500:
             raise RuntimeError("too late")
         return super().step(actions)
 

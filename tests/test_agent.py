@@ -493,6 +493,18 @@ def test_an_agent_learns_on_after_an_update_with_nan(tmp_path, monkeypatch):
     assert leaves(learner) != before
 
 
+def test_an_agent_learns_on_in_new_episodes_of_a_jax_environment():
+    env = toys.Broken()
+    env.default_params = {"observation": -1, "reward": 40}
+    learner = proximo.PPO(env, preset=False, num_envs=2, num_steps=8, hidden_sizes=4, eval_episodes=0, verbose=0)
+    with pytest.raises(TrainingError, match="NaN or infinity in the reward"):
+        learner.learn(20 * 16)
+    before = leaves(learner)
+    assert learner.step == 4 * 16, "the fifth update has step 40"
+    assert learner.learn(3 * 16).step == 7 * 16
+    assert leaves(learner) != before
+
+
 def test_an_agent_that_has_learned_is_freed():
     learner = agent().learn(BATCH)
     kept = weakref.ref(learner)

@@ -227,9 +227,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
                     self._take(training, config, before)
                 if continues:
                     yield
-            if self._state is not None and not self._state.healthy:
-                # NaN or infinity has frozen the learner before the update that failed. It may learn on, in new episodes.
-                self._state, self.step = backend.with_new_episodes(self._state), int_of_steps(self._state.learner.steps)
         finally:
             backend.close()
         if seed_run.failure is not None:
@@ -250,14 +247,19 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     def _first_state(self, backend: Backend) -> TrainState:
         """The state at the start of a training; a copy, because the backend uses it up."""
-        return backend.start([self.config.run.seed]) if self._state is None else backend.join([copy_of(self._state)])
+        if self._state is None:
+            return backend.start([self.config.run.seed])
+        # NaN or infinity has frozen a state before the update that failed. The agent learns on from there, in new episodes.
+        state = self._state if self._state.healthy else backend.with_new_episodes(self._state)
+        return backend.join([copy_of(state)])
 
     def _take(self, training: Training, config: Config, before: tuple[TrainState | None, int, Config]) -> None:
         """Take what a training has learned so far or, if that is lost, what was there ``before``."""
         if training.snapshot is None:
             self._state, self.step, self.config = before
             return
-        self._state, self.step, self.config = training.snapshot.state, training.snapshot.step, config
+        self._state, self.config = training.snapshot.state, config
+        self.step = training.snapshot.step if self._state.healthy else int_of_steps(self._state.learner.steps)
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
 
     def _backend(self) -> Backend:

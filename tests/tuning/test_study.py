@@ -6,6 +6,7 @@ import time
 import pytest
 
 from proximo.collect.environment import environment
+from proximo.errors import ConfigError
 from proximo.tuning import study as module
 from proximo.tuning.plan import read_plan
 from proximo.tuning.progress import Reporter
@@ -191,6 +192,23 @@ def test_out_of_memory_fails_only_its_batch(tmp_path, monkeypatch):
     assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
 
 
+def test_batch_that_cannot_be_made_fails_alone(tmp_path, monkeypatch):
+    class Unmade(Scripted):
+        def __init__(self, configs, *_):
+            super().__init__(configs)
+            if configs[0].ppo.num_epochs == 2:
+                raise ConfigError("two epochs are too many")
+
+    monkeypatch.setattr(module, "Batch", Unmade)
+    trials = searched(
+        tmp_path / "s", plan(tmp_path, TRACED + "num_epochs: [1, 2]\n", base=config(num_epochs=1), trials=12)
+    ).trials
+    failed = [t for t in trials if t.settings["num_epochs"] == 2]
+    assert failed
+    assert {(t.state, t.reason) for t in failed} == {("failed", "two epochs are too many")}
+    assert {t.state for t in trials if t not in failed} == {"done"}
+
+
 def test_unexpected_error_is_raised(tmp_path, monkeypatch):
     class Trainer:
         def train(self, evaluations, select):
@@ -353,7 +371,7 @@ def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch
     assert {t.state for t in trials} == {"done"}
 
 
-def test_networks_that_do_not_fit_fail_their_trials_alone(tmp_path, monkeypatch):
+def test_networks_that_do_not_fit_are_never_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "Batch", Scripted)
     space = "layer_norm: [true, false]\nhidden_sizes: [none, 8]\n" + TRACED
     trials = searched(tmp_path / "s", plan(tmp_path, space, trials=30)).trials

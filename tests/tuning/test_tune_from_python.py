@@ -7,6 +7,8 @@ import pytest
 import proximo
 from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
+from proximo.storage.run_lock import RunLock
+from proximo.training.interrupts import AbandonedError
 from proximo.tuning.progress import Reporter
 
 from studies import ENV, SETTINGS
@@ -50,6 +52,18 @@ def test_wrong_argument_raises_before_anything_is_trained(tmp_path, arguments, m
     with pytest.raises(ConfigError, match=message):
         proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**SETTINGS, "learning_rate": 1e-3, **arguments})
     assert not (tmp_path / "tune").exists()
+
+
+def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, monkeypatch):
+    def abandoned(self):
+        raise AbandonedError
+
+    monkeypatch.setattr("proximo.tuning.study.Study.search", abandoned)
+    with pytest.raises(KeyboardInterrupt):
+        proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **{**SETTINGS, "learning_rate": 1e-3})
+    assert (tmp_path / ENV.replace(":", "-") / "s" / "trials.csv").is_file()
+    with RunLock(tmp_path / ENV.replace(":", "-") / "s"):
+        pass
 
 
 def test_missing_library_is_named_with_its_extra(monkeypatch):

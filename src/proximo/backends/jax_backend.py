@@ -84,8 +84,8 @@ class JaxBackend(Backend):
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
         self._mesh = mesh = make_mesh(config)
-        if mesh is not None and (not stacked or (config.run.seeds > 1 and config.run.seeds % mesh.size)):
-            check_divisible(config, mesh.size)  # early, before a run directory is made
+        if mesh is not None and (not stacked or config.run.seeds % mesh.size):
+            check_divisible(config, mesh.size)
         key = program_key(config, env, stacked, mesh)
         self._programs: JaxPrograms = reuse(key, lambda: JaxPrograms(config, env, stacked, mesh))
         super().__init__(config, env, self._programs.collector, stacked, evaluation, mesh)
@@ -113,8 +113,6 @@ class JaxBackend(Backend):
 
     def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
         num_seeds = len(self.filled([0] * num_seeds))
-        if self._mesh is not None and num_seeds % self._mesh.size:  # these devices share environments, not seeds
-            check_divisible(self.config, self._mesh.size)
         # Compiling needs only the shapes of the state.
         state = self._programs.start.shapes(np.zeros(num_seeds, int), self._hyperparameters())
         policy = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[self.stacked :], x.dtype), state.learner.policy)

@@ -8,6 +8,7 @@ from proximo.checks.hints import hints
 from proximo.checks.quick import QuickCheck, quick_check, trains_as_in_preset
 from proximo.collect.program_cache import reuse
 from proximo.config import Config
+from proximo.envs import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 
 
@@ -30,6 +31,8 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
 
 
 def _checked(env: Any, config: Config, plays: bool) -> QuickCheck:
-    """The result of the quick check, which runs once for each environment."""
+    """The result of the quick check, which runs once for each JAX environment. Gymnasium environments are other objects each time."""
+    if isinstance(env, GymnasiumEnvironment):
+        return quick_check(env, config.env.id, plays)
     # The entry keeps a reference, so that no other object gets the same id().
     return reuse(("checked", id(env), plays), lambda: (env, quick_check(env, config.env.id, plays)))[1]

@@ -55,7 +55,7 @@ def made(make: Callable[[], Any], env_id: str) -> Iterator[Any]:
     try:
         yield env
     finally:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             env.close()
 
 

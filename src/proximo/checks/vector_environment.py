@@ -36,9 +36,9 @@ LIMIT_FIX = "Set its own time limit, with a parameter in --env-settings."
 
 def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
     """Run all checks of a vector environment. Their names begin with "vectorized". ``config`` contains the settings of the training."""
-    reset = run_check("autoreset", lambda: check_autoreset(env))
-    if reset.level == "error":
-        return [_named(reset)]
+    autoreset = run_check("autoreset", lambda: check_autoreset(env))
+    if autoreset.level == "error":
+        return [_named(autoreset)]
     first = _streams(env)  # raises an error for wrong shapes, types or numbers
     again, other_reset_actions = _streams(env), _streams(env, autoreset_seed=1)
     other = _streams(env, seed=1)
@@ -47,7 +47,7 @@ def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
     found = [
         ok("steps", f"{NUM_ENVS} environments returned valid observations, finite rewards and flags in {STEPS} steps."),
         check_vector_seeding(first, again, other),
-        *(check_autoreset_actions(env, first, again, other_reset_actions) or [reset]),
+        *(check_autoreset_actions(env, first, again, other_reset_actions) or [autoreset]),
         check_ranges(expected, flat),
         *check_scale(env.observation_space, Seen(flat, first.reward[first.valid]), config),
         *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),

@@ -12,7 +12,7 @@ from proximo.cli.train import add_setting, parse_settings
 from proximo.config import LEAVES
 from proximo.errors import ConfigError
 from proximo.serialization import dump_yaml
-from proximo.tuning import check_libraries
+from proximo.tuning import check_libraries, check_seconds
 
 RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Settings of a run that also apply to a trial, which writes no run directory."""
@@ -79,6 +79,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
+    check_seconds(options.seconds)
     if options.resume is not None:
         given = [f"--{name.replace('_', '-')}" for name in settings]
         given += [

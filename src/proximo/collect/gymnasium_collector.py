@@ -43,7 +43,7 @@ class GymnasiumCollector:
     ):
         self.part = part or range(config.env.num_envs)
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.part.start))
-        self.config = config
+        self.config, self.env = config, env
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = LazyVectorEnvironment(
             numbered, vector_options(config), len(self.part), config.ppo.num_steps, 1 + config.ppo.learner_lag, "to train on"

@@ -18,7 +18,7 @@ from proximo.ppo.state import StaticSettings
 
 MAX_KEPT = 16
 _kept: OrderedDict[Hashable, Any] = OrderedDict()
-_lock = threading.RLock()
+_lock = threading.Lock()
 
 
 def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
@@ -26,12 +26,16 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
     the ``MAX_KEPT`` that were used last."""
     key = key, jax.dtypes.canonicalize_dtype("float64").name  # float32, or float64 in JAX's 64-bit mode
     with _lock:  # agents may train in several threads
-        if key not in _kept:
-            _kept[key] = make()
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    made = make()  # without the lock, because it may run the code of users
+    with _lock:
+        made = _kept.setdefault(key, made)
         _kept.move_to_end(key)
         while len(_kept) > MAX_KEPT:
             _kept.popitem(last=False)
-        return _kept[key]
+        return made
 
 
 def program_key(config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None) -> Hashable:

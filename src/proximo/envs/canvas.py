@@ -27,7 +27,6 @@ TINTS: tuple[Color, ...] = (
 )  # fmt: skip
 """Distinct colors for several kinds of objects."""
 SUPERSAMPLING = 2
-BOARD_SIZE = 400
 
 
 @functools.cache
@@ -96,10 +95,10 @@ class Canvas:
         return np.array(self._image.reduce(SUPERSAMPLING))
 
 
-def board(cells: np.ndarray) -> np.ndarray:
-    """Draw a board of about ``BOARD_SIZE`` pixels from the color of each cell [rows, columns, 3], with thin lines between the cells."""
+def board(cells: np.ndarray, size: int = 400) -> np.ndarray:
+    """Draw a board of about ``size`` pixels from the color of each cell [rows, columns, 3], with thin lines between the cells."""
     rows, columns = cells.shape[:2]
-    cell = max(4, BOARD_SIZE // max(rows, columns)) // 2 * 2
+    cell = max(4, size // max(rows, columns)) // 2 * 2
     picture = np.repeat(np.repeat(np.asarray(cells, np.uint8), cell, axis=0), cell, axis=1)
     for axis, count in ((0, rows), (1, columns)):
         lines = np.arange(1, count) * cell

@@ -18,7 +18,6 @@ SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM = 1, 2, 3,
 """Streams of random keys. Episodes that select a checkpoint during training, or settings in `tune`, are never those of a later evaluation."""
 MAX_STEPS = 100_000
 MAX_EPISODES = 10**6
-RESAMPLES = 2000
 
 
 def evaluation_key(seed: int, stream: int) -> Key[Array, ""]:
@@ -140,17 +139,17 @@ def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
     return float(mean) if axis is None else mean
 
 
-def bootstrap_interval(x: np.ndarray) -> list[float]:
+def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
     """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap with a fixed seed."""
-    return stratified_interval([x])
+    return stratified_interval([x], resamples)
 
 
-def stratified_interval(strata: Sequence[np.ndarray]) -> list[float]:
+def stratified_interval(strata: Sequence[np.ndarray], resamples: int = 2000) -> list[float]:
     """``[low, high]``: the 95 % interval of the mean over ``strata`` of their means, by the stratified percentile bootstrap
     (Agarwal et al. 2021, arXiv:2108.13264, section 4). Each stratum is resampled separately. If the strata are the episodes of several
     policies, the interval applies to these policies, not to new trainings."""
     rng = np.random.default_rng(0)
-    means = np.mean([_resampled_means(x, rng, RESAMPLES) for x in strata], axis=0)
+    means = np.mean([_resampled_means(x, rng, resamples) for x in strata], axis=0)
     return [float(v) for v in np.percentile(means, [2.5, 97.5])]
 
 

@@ -108,7 +108,9 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
-        found = check_before_training(made, config, check_policy(made, config), evaluation)  # before a directory is made
+    policy = check_policy(made, config)  # before a directory is made
+    with _warns_if_slow(reporter, config.env.id):
+        found = check_before_training(made, config, policy, evaluation)
     for warning in found:
         reporter.warned(warning)
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
@@ -219,7 +221,6 @@ def _resume(
     prepare_jax(override(changed[0], {"seeds": len(stored)}).shares_program)
     configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
     config = configs[0]
-    check_callbacks(callbacks, bool(config.run.eval_episodes), len(stored))
     current().enter("start")
     current().check_equal(_shared_values(config) if current().count > 1 else {})
     check_trackers(config.run.track)
@@ -242,7 +243,8 @@ def _resume(
         reporter.warned(
             f"{together} seeds were trained in one program before, and {len(left)} now: the last bits may differ from the uninterrupted run's."
         )
-    backend = make_backend(config, env, stacked)
+    check_callbacks(callbacks, bool(config.run.eval_episodes), len(left))
+    backend = make_backend(override(config, {"seeds": len(left)}), env, stacked)
     resumed_at = min(start.step for start in left)
     reporter.started(config, [start.run_dir for start in left], {**run_summary(backend), "resumed_at": resumed_at})
     return _train_seeds(backend, left, reporter, path, callbacks)

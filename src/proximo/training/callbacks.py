@@ -121,8 +121,8 @@ class Evaluation(Info):
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
     """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook with another signature, an invalid
-    ``every``, a state that can only be saved or only be loaded, an object that cannot be copied, if there are several ``seeds``, or hooks for
-    evaluations only, if the training does not evaluate (``evaluates``)."""
+    ``every``, an object that cannot be copied, if there are several ``seeds``, or hooks for evaluations only, if the training does not evaluate
+    (``evaluates``)."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -141,8 +141,6 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
         every = getattr(callback, "every", 1)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
-        if hasattr(callback, "state_dict") != hasattr(callback, "load_state_dict"):
-            raise ConfigError(f"callbacks: {name} has only one of state_dict and load_state_dict: a resume needs both.")
     if seeds > 1:
         _copies(callbacks)
     return tuple(callbacks)
@@ -151,7 +149,7 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
 def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
     """Copies of the callbacks, for one of several seeds."""
     try:
-        return copy.deepcopy(tuple(callbacks))
+        return tuple(copy.deepcopy(callback) for callback in callbacks)
     except Exception as error:
         raise ConfigError(
             f"callbacks: each of several seeds has a copy of each callback, which failed ({type(error).__name__}: {error}): leave out of "
@@ -212,8 +210,11 @@ class SeedCallbacks:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
             return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
         for callback, entry in zip(self.objects, saved, strict=True):
-            if entry["state"] is not None:
-                callback.load_state_dict(entry["state"])
+            if entry["state"] is None:
+                continue
+            if not hasattr(callback, "load_state_dict"):
+                raise ConfigError(f"callbacks: {entry['name']} has state_dict, but no load_state_dict, which a resume needs.")
+            callback.load_state_dict(entry["state"])
         return None
 
 

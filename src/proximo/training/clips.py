@@ -74,13 +74,12 @@ class Clips:
     def close(self) -> None:
         """Wait until the last clip is encoded, and close the environments."""
         try:
-            try:
+            with contextlib.ExitStack() as players:
+                for player in self._players.values():
+                    players.callback(player.close)
                 if self._encoder is not None:
                     self._encoder.close()
                     self._encoder.check()
-            finally:
-                for player in self._players.values():
-                    player.close()
         except (Exception, SystemExit) as error:
             self._give_up(error)
 
@@ -102,7 +101,7 @@ class _Encoder:
                     work()
             except (Exception, SystemExit) as error:
                 self.error = error
-                with contextlib.suppress(Exception):  # the thread must go on: others wait for it
+                with contextlib.suppress(Exception, SystemExit):  # the thread must go on: others wait for it
                     clip.drop()
 
     def put(self, clip: _Clip, work: Callable[[], None]) -> None:

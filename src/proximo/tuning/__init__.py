@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import numbers
+from typing import Any
 
-from proximo.errors import lacking
+from proximo.errors import ConfigError, lacking, shown
+
+
+def check_seconds(seconds: Any) -> None:
+    """Raise ``ConfigError`` unless the time limit is None or a positive number."""
+    is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and float(seconds) > 0):
+        raise ConfigError(f"seconds = {f'{seconds:g}' if is_number else shown(seconds)}: expected a number above 0.")
 
 
 def check_libraries(what: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from proximo.backends import make_backend
 from proximo.checks import quick_check
 from proximo.collect.environment import environment
-from proximo.errors import ConfigError, TrainingError, command, shown
+from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
 from proximo.storage import run_directory
@@ -23,6 +23,7 @@ from proximo.storage.named_folders import find_folder
 from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.training.run_summary import run_summary
+from proximo.tuning import check_seconds
 from proximo.tuning.pictures import draw_pictures
 from proximo.tuning.plan import STUDIES, StudyPlan, read_plan
 from proximo.tuning.progress import Reporter
@@ -90,7 +91,7 @@ def run_study(
     """
     reporter = reporter or Reporter()
     tune_dir = Path(tune_dir).absolute()  # now: an environment may change the working folder
-    _check_seconds(seconds)
+    check_seconds(seconds)
     prepare(plan, reporter)
 
     def fill(folder: Path) -> None:
@@ -131,7 +132,7 @@ def resume(
     plan = read_plan(folder)
     if trials is not None:
         plan = StudyPlan(**{**vars(plan), "trials": trials})
-    _check_seconds(seconds)
+    check_seconds(seconds)
     prepare(plan, reporter)
     return _run(folder, plan, seconds, reporter, is_changed=trials is not None)
 
@@ -149,13 +150,6 @@ def prepare(plan: StudyPlan, reporter: Reporter) -> None:
             f"together = {plan.together}: {plan.base.env.id} is a Gymnasium environment, where trials train one after the other: use 1."
         )
     run_summary(backend)
-
-
-def _check_seconds(seconds: Any) -> None:
-    """Raise ``ConfigError`` unless it is None or a positive number."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if seconds is not None and not (is_number and seconds > 0):
-        raise ConfigError(f"seconds = {f'{seconds:g}' if is_number else shown(seconds)}: expected a number above 0.")
 
 
 def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporter, is_changed: bool = False) -> TuneResult:

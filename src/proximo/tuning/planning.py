@@ -51,6 +51,7 @@ def make_plan(
         dataclasses.replace(config, run=dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name=""))
     )
     env = environment(base)
+    check_together(base, env, {})
     stacked = stacks_seeds(base, env)
     if together is None:
         together = TOGETHER if stacked else 1

@@ -190,11 +190,22 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
 
 
 def check_together(base: Config, env: Any, settings: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained on ``env``."""
+    """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained. ``env`` is the environment of ``base``, which has
+    been checked, with ``settings`` empty."""
+    from proximo.collect.environment import check_settings, environment
     from proximo.collect.learning import fresh_policy
 
     config = validate(with_settings(base, settings))
-    jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))  # the network may not fit the spaces
+    if config.env != base.env:
+        check_settings(config, env)
+        env = environment(config)
+    if settings and (config.env, config.network, config.ppo.normalize_observation) == (
+        base.env,
+        base.network,
+        base.ppo.normalize_observation,
+    ):
+        return  # the network is that of the base, which has been checked
+    jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))  # it may not fit the spaces
 
 
 def fit_together(base: Config, env: Any, settings: Mapping[str, Any]) -> bool:

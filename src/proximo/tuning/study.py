@@ -15,7 +15,7 @@ from optuna.trial import Trial
 from proximo.collect.environment import environment
 from proximo.collect.program_cache import program_key
 from proximo.config import override
-from proximo.errors import command
+from proximo.errors import ConfigError, EnvError, command
 from proximo.tuning.batch import Batch
 from proximo.tuning.dimension import Parameters
 from proximo.tuning.plan import StudyPlan
@@ -172,7 +172,12 @@ class Study:
         shared = {name: value for name, value in settings[numbers[0]].items() if name in self.shaping}
         self.reporter.batch(numbers, shared)
         width = 1 if self.base_parameters is None and numbers == [0] else self.plan.together
-        trainer = Batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
+        try:
+            trainer = Batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
+        except (ConfigError, EnvError) as error:
+            for number in numbers:
+                selection.finish(number, "failed", TrialResult((), str(error)))
+            return
         selection.begin(numbers, trainer)
         self.watch.advanced = lambda share: self._advanced(share, trainer, cuts=0 not in numbers)
         try:

@@ -71,8 +71,7 @@ class Stepper:
             for _ in columns:
                 self.envs.append(make())
         except BaseException:
-            with contextlib.suppress(Exception):
-                self.close()
+            self.close()
             raise
         self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
         """Number of first steps that are checked completely. It is lower for many environments, because a check takes longer than a step of

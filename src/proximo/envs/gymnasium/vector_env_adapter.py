@@ -51,8 +51,7 @@ class VectorEnvAdapter:
         try:
             self.mode = autoreset_of(self.env, spec.env_id)
         except BaseException:
-            with contextlib.suppress(Exception):
-                self.env.close()
+            self.close()
             raise
         self.groups = (range(layout.num_envs),)
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
