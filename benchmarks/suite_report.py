@@ -115,9 +115,9 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
         axis.set_visible(False)
     for axis, name in zip(axes.flat, shown, strict=False):
         draw(axis, name, suite.tasks[name], results["tasks"][name])
+    lines = "; red: mark (solid) and aim (dotted)" if any(suite.tasks[name].has_criteria for name in shown) else ""
     figure.suptitle(
-        f"{suite.title}: mean return of training episodes, 95 % interval over seeds\ndots: final policies; red: mark (solid) and aim (dotted)",
-        fontsize=9,
+        f"{suite.title}: mean return of training episodes, 95 % interval over seeds\ndots: final policies{lines}", fontsize=9
     )
     figure.tight_layout()
     figure.savefig(path, dpi=130)
