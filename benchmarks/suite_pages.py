@@ -67,7 +67,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
 
 
 def _criteria(suite: Suite) -> str:
-    """What marks and aims are, and whose score must reach them; "" if there are none."""
+    """What a mark and an aim are, and which score is compared with them. Empty if no task has one."""
     if not any(task.has_criteria or any(task.also_on.values()) for task in suite.tasks.values()):
         return ""
     scores = {"mean": "the mean over seeds", "worst": "the worst seed"}

@@ -233,6 +233,14 @@ class Scripted:
             live = select(number, {i: TrialResult((float(self.order * i),), final=number == evaluations) for i in live})
 
 
+class Reporting(Scripted):
+    """Can report how far it is, to its ``watch``."""
+
+    def __init__(self, configs, seeds, width, watch):
+        super().__init__(configs)
+        self.watch = watch
+
+
 @pytest.mark.parametrize(("pruner", "pruned"), [("median", True), ("halving", True), ("none", False)])
 def test_bad_trials_are_pruned_but_never_the_base(tmp_path, monkeypatch, pruner, pruned):
     monkeypatch.setattr(module, "Batch", Scripted)
@@ -296,14 +304,10 @@ def test_skipped_final_round_is_reported(tmp_path, monkeypatch):
 def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, monkeypatch):
     shares = []
 
-    class Slow(Scripted):
+    class Slow(Reporting):
         """A hundred seconds of training, of which nobody waits for one."""
 
         full_seconds = 100.0
-
-        def __init__(self, configs, seeds, width, watch):
-            super().__init__(configs)
-            self.watch = watch
 
         def train(self, evaluations, select):
             for share in (0.01, 0.05, 0.5, 1.0):
@@ -319,14 +323,10 @@ def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, monkeypat
 
 
 def test_trial_that_runs_out_of_time_keeps_its_last_score(tmp_path, monkeypatch):
-    class SlowSecondHalf(Scripted):
+    class SlowSecondHalf(Reporting):
         """Would take a hundred seconds after the first evaluation."""
 
         full_seconds = 100.0
-
-        def __init__(self, configs, seeds, width, watch):
-            super().__init__(configs)
-            self.watch = watch
 
         def train(self, evaluations, select):
             select(1, {index: TrialResult((float(index),)) for index in range(self.count)})
@@ -339,13 +339,7 @@ def test_trial_that_runs_out_of_time_keeps_its_last_score(tmp_path, monkeypatch)
 
 
 def test_final_round_continues_after_the_search_deadline(tmp_path, monkeypatch):
-    class Telling(Scripted):
-        full_seconds = 10.0
-
-        def __init__(self, configs, seeds, width, watch):
-            super().__init__(configs)
-            self.watch = watch
-
+    class Telling(Reporting):
         def train(self, evaluations, select):
             self.watch.advanced(0.5)
             super().train(evaluations, select)

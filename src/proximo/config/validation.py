@@ -186,10 +186,8 @@ def _validate_network(config: Config, changed: Mapping[str, str]) -> None:
     """Check that no setting is replaced by custom code, and the settings of one family of distributions."""
     network, custom = config.network, custom_settings(config)
     for name in sorted(replaced_by(custom) & changed.keys()):
-        by = [setting for setting in custom if name in replaced_by({setting})][:1] or [
-            "actor",
-            "critic",
-        ]  # both replace head_sizes
+        both = "actor", "critic"  # only together they replace head_sizes
+        by = next(((setting,) for setting in custom if name in replaced_by({setting})), both)
         given = " and ".join(f"{setting} = {custom[setting]}" for setting in by)
         raise ConfigError(f"{name} = {changed[name]} has no effect with {given}: leave one of them out.")
     if network.privileged and network.towers == "shared":

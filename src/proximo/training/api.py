@@ -203,16 +203,16 @@ def resume(
     """
     with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
         if not current().is_first:
-            return _resume(None, "last", settings, shown, check_callbacks(callbacks))
+            return _resume(None, "last", settings, shown, callbacks)
         path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
         path = path.absolute()  # an environment may change the working folder
         # Before anything is read, because another process may still write.
         with locked(seed_run_dirs(path) or [path]):
-            return _resume(path, which, settings, shown, check_callbacks(callbacks))
+            return _resume(path, which, settings, shown, callbacks)
 
 
 def _resume(
-    found: Path | None, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: tuple[Any, ...]
+    found: Path | None, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any]
 ) -> list[Result]:
     """Resume the run that was ``found``; None in the processes that follow process 0."""
     path, stored = resuming.stored_settings(found, reporter)
@@ -243,11 +243,11 @@ def _resume(
         reporter.warned(
             f"{together} seeds were trained in one program before, and {len(left)} now: the last bits may differ from the uninterrupted run's."
         )
-    check_callbacks(callbacks, bool(config.run.eval_episodes), len(left))
+    checked = check_callbacks(callbacks, bool(config.run.eval_episodes), len(left))
     backend = make_backend(override(config, {"seeds": len(left)}), env, stacked)
     resumed_at = min(start.step for start in left)
     reporter.started(config, [start.run_dir for start in left], {**run_summary(backend), "resumed_at": resumed_at})
-    return _train_seeds(backend, left, reporter, path, callbacks)
+    return _train_seeds(backend, left, reporter, path, checked)
 
 
 def _train_seeds(

@@ -10,7 +10,7 @@ from proximo.errors import ConfigError, lacking, shown
 
 
 def check_seconds(seconds: Any) -> None:
-    """Raise ``ConfigError`` unless the time limit is None or a positive number."""
+    """Raise ``ConfigError`` if the time limit is neither None nor a positive number."""
     is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and float(seconds) > 0):
         raise ConfigError(f"seconds = {f'{seconds:g}' if is_number else shown(seconds)}: expected a number above 0.")

@@ -192,20 +192,19 @@ def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[s
 def check_together(base: Config, env: Any, settings: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained. ``env`` is the environment of ``base``, which has
     been checked, with ``settings`` empty."""
-    from proximo.collect.environment import check_settings, environment
+    from proximo.collect.environment import check_settings, environment, preprocessing_of
     from proximo.collect.learning import fresh_policy
 
+    def read_by_network(config: Config) -> tuple[Any, ...]:
+        return preprocessing_of(config), config.network, config.ppo.normalize_observation
+
     config = validate(with_settings(base, settings))
-    if config.env != base.env:
+    if preprocessing_of(config) == preprocessing_of(base):
         check_settings(config, env)
-        env = environment(config)
-    if settings and (config.env, config.network, config.ppo.normalize_observation) == (
-        base.env,
-        base.network,
-        base.ppo.normalize_observation,
-    ):
-        return  # the network is that of the base, which has been checked
-    jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))  # it may not fit the spaces
+    else:
+        env = environment(config)  # of other observations
+    if not settings or read_by_network(config) != read_by_network(base):
+        jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))  # the network may not fit the spaces
 
 
 def fit_together(base: Config, env: Any, settings: Mapping[str, Any]) -> bool:
