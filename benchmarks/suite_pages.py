@@ -68,7 +68,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
 
 def _criteria(suite: Suite) -> str:
     """What a mark and an aim are, and which score is compared with them. Empty if no task has one."""
-    if not any(task.has_criteria or any(task.also_on.values()) for task in suite.tasks.values()):
+    if not any(task.has_criteria for task in suite.tasks.values()):
         return ""
     scores = {"mean": "the mean over seeds", "worst": "the worst seed"}
     usual, *other = sorted(scores, key=lambda score: -sum(task.judged_by == score for task in suite.tasks.values()))

@@ -54,8 +54,8 @@ class Task:
 
     @property
     def has_criteria(self) -> bool:
-        """Whether there is a mark or an aim."""
-        return self.mark is not None or self.aim is not None
+        """Whether there is a mark or an aim, or an aim on another environment."""
+        return any(score is not None for score in (self.mark, self.aim, *self.also_on.values()))
 
 
 @dataclass(frozen=True)
