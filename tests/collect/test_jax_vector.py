@@ -11,7 +11,7 @@ from proximo.errors import EnvError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
-from helpers import small_collector, small_config
+from helpers import difference, small_collector, small_config
 from toys import Counting
 
 
@@ -188,3 +188,37 @@ def test_branch_is_computed_only_if_some_environment_needs_it():
     assert where(jnp.array([False, True])).tolist() == [0.0, 2.0]
     jax.effects_barrier()
     assert runs == [1]
+
+
+@pytest.mark.parametrize(("num_envs", "cheap", "always"), [(2, True, True), (2, False, False), (1, True, False)])
+def test_accelerator_with_many_environments_computes_what_is_cheap_in_every_step(monkeypatch, num_envs, cheap, always):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax_vector, "MANY_ENVS", 2)
+    runs = []
+
+    def compute():
+        jax.debug.callback(lambda: runs.append(1))
+        return jnp.ones(num_envs)
+
+    nowhere = jnp.zeros(num_envs, bool)
+    found = jax.jit(lambda: jax_vector.where_any(nowhere, compute, jnp.zeros(num_envs), False, cheap))()
+    jax.effects_barrier()
+    assert found.tolist() == [0.0] * num_envs
+    assert bool(runs) == always
+
+
+def test_rollouts_are_the_same_without_branches(monkeypatch):
+    collector = small_collector(num_steps=24, max_episode_steps=5)
+    state = collector.init(jax.random.key(0))
+
+    def collected():
+        after, rollout, _ = jax.jit(lambda: collector.collect(state.learner.policy, state.collector))()
+        return jax.tree.map(lambda x: np.asarray(x, np.float32), (after.observation, rollout)), rollout
+
+    with_branches, rollout = collected()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax_vector, "MANY_ENVS", 1)
+    without, _ = collected()
+    assert rollout.terminated.any()
+    assert (rollout.bootstrap_value[rollout.truncated] != 0).any()
+    assert difference(with_branches, without) < 1e-5

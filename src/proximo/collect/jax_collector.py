@@ -189,6 +189,7 @@ class JaxCollector:
             lambda: policy.value(after.memory, policy.with_previous_step(after.observation, within, after.previous), within),
             jnp.zeros_like(step.value),
             self.seeds_axis,
+            cheap=all(x.ndim <= 2 for x in jax.tree.leaves(state.observation)),  # the value of an image needs a CNN
         )
         flags = {"episode_start": state.episode_start, "truncated": truncated}
         fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}

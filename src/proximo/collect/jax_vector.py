@@ -18,6 +18,8 @@ from proximo.networks.recurrent import select
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
 
 SEEDS_AXIS = "seeds"
+MANY_ENVS = 1024
+"""With this many environments, an episode ends in nearly every step."""
 
 
 def vmaps_seeds() -> bool:
@@ -49,12 +51,18 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
         ) from error
 
 
-def where_any(condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool) -> PyTree:
+def where_any(
+    condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool, cheap: bool = True
+) -> PyTree:
     """``compute()`` for environments where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs
     it.
 
-    Resets and values of final observations are rare, and computing them in every step is slow.
+    Resets and values of final observations are rare, and computing them in every step is slow. On an accelerator with at least
+    ``MANY_ENVS`` environments, a branch takes longer than the computation (benchmarks/branches.py): it is computed in every step if it is
+    ``cheap``.
     """
+    if cheap and jax.default_backend() != "cpu" and condition.shape[0] >= MANY_ENVS:
+        return select(condition, compute(), otherwise)
     return jax.lax.cond(anywhere(condition, seeds_axis), lambda: select(condition, compute(), otherwise), lambda: otherwise)
 
 
