@@ -115,6 +115,30 @@ def test_parts_of_a_dict_are_sorted_by_name():
     assert Dict((("b", Discrete(1)), ("a", Discrete(2)))) == Dict((("a", Discrete(2)), ("b", Discrete(1))))
 
 
+def test_spaces_take_what_their_namesakes_of_gymnasium_take_and_stay_hashable():
+    given = [
+        Dict({"b": Discrete(1), "a": Tuple([Discrete(2)])}),
+        Box([2, 2], np.zeros((2, 2)), np.array([[1, 2], [3, 4]]), np.uint8),
+        Box((np.int64(2),), [0.0, 0.0], [1.0, 2.0]),
+        MultiDiscrete(np.array([2, 3])),
+        MultiBinary([2]),
+    ]
+    assert given == [
+        Dict((("a", Tuple((Discrete(2),))), ("b", Discrete(1)))),
+        Box((2, 2), 0.0, (1.0, 2.0, 3.0, 4.0), "uint8"),
+        Box((2,), 0.0, (1.0, 2.0)),
+        MultiDiscrete((2, 3)),
+        MultiBinary((2,)),
+    ]
+    assert len(set(given)) == 5
+
+
+@pytest.mark.parametrize("given", [(-1.0, 1.0, (3,)), ((3,), (0.0, 0.0)), ((3,), "low"), ((2.5,),), ((3,), 0.0, 1.0, "number")])
+def test_box_that_does_not_fit_says_what_is_expected(given):
+    with pytest.raises(EnvError, match=r"^Box\(shape=.*Expected the shape first, as in Box\(\(3,\), low=-1.0, high=1.0\)\.$"):
+        Box(*given)
+
+
 @pytest.mark.parametrize(
     ("space", "dtype"),
     [

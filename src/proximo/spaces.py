@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -27,13 +28,23 @@ _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 class Box:
     """Arrays of one shape.
 
-    ``low`` and ``high`` are one bound for all entries, or one for each entry (row-major).
+    ``low`` and ``high`` are one bound for all entries, or one for each entry (row-major). Raises ``EnvError`` if the bounds do not fit the shape.
     """
 
     shape: tuple[int, ...]
     low: Bound = -math.inf
     high: Bound = math.inf
     dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        try:
+            shape = _integers(self.shape)
+            _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
+        except (TypeError, ValueError) as error:
+            raise EnvError(
+                f"Box(shape={self.shape!r}, low={self.low!r}, high={self.high!r}, dtype={self.dtype!r}): {error}. Expected the shape first, "
+                "as in Box((3,), low=-1.0, high=1.0)."
+            ) from error
 
     @property
     def size(self) -> int:
@@ -91,8 +102,10 @@ class MultiDiscrete:
     shape: tuple[int, ...] = (-1,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", self.start or (0,) * len(self.nvec))
-        object.__setattr__(self, "shape", (len(self.nvec),) if self.shape == (-1,) else self.shape)
+        nvec, start = _integers(self.nvec), _integers(self.start)
+        _set(
+            self, nvec=nvec, start=start or (0,) * len(nvec), shape=(len(nvec),) if self.shape == (-1,) else _integers(self.shape)
+        )
 
     @property
     def size(self) -> int:
@@ -112,6 +125,9 @@ class MultiBinary:
 
     shape: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        _set(self, shape=_integers(self.shape))
+
     @property
     def size(self) -> int:
         """Number of bits."""
@@ -121,24 +137,27 @@ class MultiBinary:
         return f"MultiBinary{self.shape}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Dict:
-    """Named parts, sorted by name: the order of the leaves of a ``dict`` in JAX."""
+    """Named parts, as a mapping or as pairs. They are sorted by name: the order of the leaves of a ``dict`` in JAX."""
 
     spaces: tuple[tuple[str, Space], ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "spaces", tuple(sorted(self.spaces, key=lambda item: item[0])))
+    def __init__(self, spaces: Mapping[str, Space] | Iterable[tuple[str, Space]]):
+        _set(self, spaces=tuple(sorted(dict(spaces).items())))
 
     def __str__(self) -> str:
         return f"Dict({', '.join(f'{name}: {space}' for name, space in self.spaces)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Tuple:
     """Parts in a fixed order."""
 
     spaces: tuple[Space, ...]
+
+    def __init__(self, spaces: Iterable[Space]):
+        _set(self, spaces=tuple(spaces))
 
     def __str__(self) -> str:
         return f"Tuple({', '.join(map(str, self.spaces))})"
@@ -258,21 +277,26 @@ def _leaf(space: Any) -> LeafSpace | None:
         if kind == "MultiDiscrete":
             nvec = np.asarray(space.nvec)
             start = np.broadcast_to(getattr(space, "start", 0), nvec.shape)
-            return MultiDiscrete(_integers(nvec), _integers(start), nvec.shape)
+            return MultiDiscrete(_integers(nvec.flat), _integers(start.flat), nvec.shape)
         if kind == "MultiBinary":
-            return MultiBinary(tuple(int(n) for n in space.shape))
+            return MultiBinary(space.shape)
         if kind == "Box":
-            shape, dtype = tuple(int(n) for n in space.shape), np.dtype(space.dtype)
-            return Box(shape, _bound(space.low, shape), _bound(space.high, shape), str(dtype)) if dtype.kind in "fiub" else None
+            return Box(space.shape, space.low, space.high, space.dtype) if np.dtype(space.dtype).kind in "fiub" else None
     except AttributeError:  # a class of that name that is not a space
         pass
     return None
 
 
-def _integers(values: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(n) for n in values.reshape(-1))
+def _set(space: Any, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(space, name, value)
+
+
+def _integers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(operator.index(n) for n in values)
 
 
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
-    flat = np.broadcast_to(np.asarray(values, np.float64), shape).reshape(-1)
+    flat = np.asarray(values, np.float64).reshape(-1)
+    flat = flat if flat.size == math.prod(shape) else np.broadcast_to(np.asarray(values, np.float64), shape).reshape(-1)
     return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))

@@ -45,6 +45,14 @@ def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dic
     return limit, {key: value for key, value in given.items() if key != name}
 
 
+def take_flag(given: dict[str, Any], name: str) -> tuple[bool, dict[str, Any]]:
+    """Split the setting ``name``, which is off by default, from the others: the setting and the remaining ones. Raises ``ConfigError`` if it is
+    neither true nor false."""
+    flag = given.get(name, False)
+    _check(name, flag, False)
+    return flag, {key: value for key, value in given.items() if key != name}
+
+
 def _check(name: str, value: Any, default: Any) -> None:
     """Raise ``ConfigError`` if ``value`` has another type than ``default``."""
     kind = np.asarray(default).dtype.kind

@@ -61,11 +61,27 @@ def test_craftax_environment_trains():
     assert (metrics["rollout/length_mean"] == LIMIT).all()
 
 
+def test_separate_map_is_the_same_observation_for_a_cnn():
+    apart, (ours, *_) = classic(separate_map=True), rows()
+    height, width, channels = apart.observation_space.spaces[1][1].shape
+    assert [name for name, _ in apart.observation_space.spaces] == ["inventory", "map"]
+    separate, *_ = played(apart, LIMIT + 2)
+    for (_, seen, *_), (_, flat, *_) in zip(separate, ours, strict=True):
+        assert seen["map"].shape == (height, width, channels)
+        np.testing.assert_array_equal(np.concatenate([np.ravel(seen["map"]), seen["inventory"]]), flat)
+        # The one-hot vector of a cell is along the last axis: one block and at most one creature.
+        assert set(np.unique(seen["map"].sum(-1))) <= {1.0, 2.0}
+    metrics = trained(apart, num_steps=2 * LIMIT, num_minibatches=1, encoder="small_cnn")
+    assert (metrics["rollout/length_mean"] == LIMIT).all()
+
+
 def test_unknown_craftax_environment_or_parameter_raises():
     with pytest.raises(EnvError, match=r"craftax has no environment 'Craftax-Symbolic' \(did you mean 'Craftax-Symbolic-v1'\?\)"):
         make_env("craftax:Craftax-Symbolic")
     with pytest.raises(ConfigError, match=r"has no parameter 'max_steps' \(did you mean 'max_timesteps'\?\)"):
         make_env(f"craftax:{CLASSIC}", {"max_steps": 3})
+    with pytest.raises(ConfigError, match=r"separate_map = 3: expected true or false"):
+        make_env(f"craftax:{CLASSIC}", {"separate_map": 3})
 
 
 @pytest.mark.slow
@@ -80,4 +96,6 @@ def test_pictures_are_bytes_of_what_craftax_gives():
     assert seen.dtype == np.uint8
     assert np.abs(np.asarray(seen) - 255 * np.asarray(own)).max() <= 0.51
     assert seen.max() > 100
+    with pytest.raises(ConfigError, match="no separate_map: its observations are images"):
+        make_env(f"craftax:{name}", {"separate_map": True})
     traceable(craftax.names(), lambda name: make_env(f"craftax:{name}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 from typing import Any
 
 import jax
@@ -11,10 +13,11 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.described import Described
-from proximo.envs.env_settings import replace_params
+from proximo.envs.env_settings import replace_params, take_flag
 from proximo.envs.jax import library_import
 from proximo.envs.libraries import check_known
-from proximo.spaces import Box, Space, from_any
+from proximo.errors import ConfigError
+from proximo.spaces import Box, Dict, Space, from_any
 
 NAMES = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
 NO_LIMIT = np.iinfo(np.int32).max
@@ -26,9 +29,10 @@ def names() -> list[str]:
 
 
 class CraftaxEnvironment(Described):
-    """An environment of Craftax as a ``JaxEnvironment``; ``settings`` are fields of its parameters.
+    """An environment of Craftax as a ``JaxEnvironment``; ``settings`` are fields of its parameters, and ``separate_map``.
 
-    Images are uint8; Craftax returns floats of 0 … 1.
+    Images are uint8; Craftax returns floats of 0 … 1. With ``separate_map``, a symbolic observation is a dict of the map (rows, columns, channels) and
+    the inventory, so that a CNN can read the map; Craftax flattens and concatenates them.
     """
 
     def __init__(self, name: str, settings: dict[str, Any]):
@@ -37,26 +41,40 @@ class CraftaxEnvironment(Described):
         check_known(env_id, NAMES)
         with custom_code_errors(f"Making {env_id}"):
             self.env = library.make_craftax_env_from_name(name, auto_reset=False)
-        self.default_params = replace_params(self.env.default_params, settings, env_id)
+        self.separate_map, fields = take_flag(settings, "separate_map")
+        self.default_params = replace_params(self.env.default_params, fields, env_id)
         space = from_any(self.env.observation_space(self.default_params), "observation")
         assert isinstance(space, Box)
         self.is_picture = len(space.shape) == 3
         self.observation_space: Space = Box(space.shape, 0.0, 255.0, "uint8") if self.is_picture else space
+        if self.separate_map and self.is_picture:
+            raise ConfigError(f"env_settings: {env_id} has no separate_map: its observations are images.")
+        if self.separate_map:
+            self.map_shape: tuple[int, ...] = importlib.import_module(type(self.env).__module__).get_map_obs_shape()
+            inventory = space.size - math.prod(self.map_shape)
+            self.observation_space = Dict(
+                {"inventory": Box((inventory,), space.low, space.high), "map": Box(self.map_shape, 0.0, 1.0)}
+            )
         self.action_space = from_any(self.env.action_space(self.default_params), "action")
 
-    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
+    def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode. Craftax returns the observation first."""
         observation, state = self.env.reset(jax.random.key_data(key), params)
-        return state, self._to_bytes(observation)
+        return state, self._converted(observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
         """Take one step. Craftax reports a single ``done``; an end that also occurs without the time limit is a termination."""
         observation, state, reward, done, _ = self.env.step(jax.random.key_data(key), state, action, params)
         terminated = jnp.asarray(self.env.is_terminal(state, params.replace(max_timesteps=NO_LIMIT)))
-        return state, self._to_bytes(observation), reward, terminated, jnp.asarray(done) & ~terminated, {}
+        return state, self._converted(observation), reward, terminated, jnp.asarray(done) & ~terminated, {}
 
-    def _to_bytes(self, observation: Array) -> Array:
-        return jnp.round(255.0 * observation).astype(jnp.uint8) if self.is_picture else observation
+    def _converted(self, observation: Array) -> PyTree:
+        if self.is_picture:
+            return jnp.round(255.0 * observation).astype(jnp.uint8)
+        if not self.separate_map:
+            return observation
+        cells, inventory = jnp.split(observation, [math.prod(self.map_shape)])
+        return {"inventory": inventory, "map": cells.reshape(self.map_shape)}
 
 
 from_name = CraftaxEnvironment
