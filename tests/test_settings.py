@@ -1,6 +1,7 @@
 """Settings of environments without a preset: defaults by the kind of environment."""
 
 import dataclasses
+import inspect
 import io
 from pathlib import Path
 
@@ -198,3 +199,10 @@ def test_banner_names_what_the_settings_started_from():
         lines = [line.strip() for line in stream.getvalue().splitlines()]
         assert [line.removeprefix("based on  ") for line in lines if line.startswith("based on")] == row
         assert "given  gamma 0.9, hidden_sizes 8,8" in lines
+
+
+def test_arguments_of_another_kind_are_answered():
+    with pytest.raises(ConfigError, match=r"^settings = 'run.yaml': expected a dict of settings; a YAML file is file=…\.$"):
+        make_config("gymnax:CartPole-v1", "run.yaml")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(EnvError, match=r"^env_id = <class .*: expected the id of an environment, such as CartPole-v1"):
+        inspect.unwrap(proximo.make_env)(Countdown)  # without the types that tests check

@@ -102,6 +102,12 @@ def test_bounds_have_the_shape_of_the_space():
     assert high.tolist() == [[9.0, 9.0], [9.0, 9.0]]
 
 
+@pytest.mark.parametrize("given", [("2",), (0,), (True,), (2, 0.5)])
+def test_discrete_takes_integers(given):
+    with pytest.raises(EnvError, match=r"^Discrete\(n=.*: expected integers, and n of 1 or more\.$"):
+        Discrete(*given)
+
+
 def test_images_are_bytes_with_two_to_four_axes():
     for shape in ((36, 36), (36, 36, 1), (2, 36, 36, 1)):
         assert Box(shape, 0.0, 255.0, "uint8").is_image

@@ -12,6 +12,7 @@ from proximo.config.loading import Given
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
+from proximo.errors import ConfigError
 from proximo.signatures import answered
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def make_config(
         ConfigError: a name is unknown, a value has a wrong type or is out of range, or two settings contradict each other.
         EnvError: the environment has no preset and cannot be made.
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(f"settings = {settings!r}: expected a dict of settings; a YAML file is file=….")
     given = Given.read({**(settings or {}), **more, **({"id": env} if env else {})}, file)
     env_id = given.by_name.get("id")
     if not preset or not isinstance(env_id, str) or not env_id:

@@ -81,6 +81,10 @@ class Discrete:
     n: int
     start: int = 0
 
+    def __post_init__(self) -> None:
+        if any(isinstance(x, bool) or not hasattr(x, "__index__") for x in (self.n, self.start)) or self.n < 1:
+            raise EnvError(f"Discrete(n={self.n!r}, start={self.start!r}): expected integers, and n of 1 or more.")
+
     @property
     def shape(self) -> tuple[int, ...]:
         """``()``: a single number."""

@@ -182,6 +182,8 @@ def test_an_action_mask_may_be_an_argument():
 
 def test_unexpected_duplicate_or_missing_action_mask_raises():
     policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
+    with pytest.raises(ConfigError, match="action_mask allows no action"):
+        policy.predict(np.ones(2), action_mask=np.zeros(3, bool))
     with pytest.raises(ConfigError, match="action_mask was given twice, in the observation and as an argument"):
         policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
     with pytest.raises(

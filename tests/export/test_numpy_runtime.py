@@ -145,6 +145,10 @@ def test_an_action_mask_may_be_an_argument(tmp_path):
     assert parts.predict(np.ones(2), action_mask=(np.array([0, 0, 1]), np.array([1, 0])))[0].tolist() == [2, 0]
     with pytest.raises(PolicyError, match=r"action_mask was not given, but .*: pass action_mask=…, such as info"):
         policy.predict(np.ones(2))
+    with pytest.raises(PolicyError, match="action_mask allows no action"):
+        policy.predict(np.ones((2, 2)), action_mask=[[1, 0, 0], [0, 0, 0]])
+    with pytest.raises(PolicyError, match=r"observation.observation has nan: expected finite numbers"):
+        policy.predict(np.array([1.0, np.nan]), action_mask=mask)
     with pytest.raises(PolicyError, match="action_mask was given twice"):
         policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
     with pytest.raises(PolicyError, match="action_mask was given, but this policy was trained without action masks"):
@@ -186,6 +190,11 @@ def test_arguments_that_do_not_match_raise(path):
         policy.predict(observation(), policy.init_memory(2), start)
     with pytest.raises(PolicyError, match=r"The inputs lack 'memory.0': expected"):
         policy.predict(observation(), {}, start)
+    with pytest.raises(PolicyError, match=r"reward has nan: expected finite numbers"):
+        policy.predict(observation(), memory, reward=np.array([0.0, np.nan, 0.0]))
+    for number in (0, True, "2"):
+        with pytest.raises(PolicyError, match=r"num_envs = .*: expected a number of environments, 1 or more"):
+            policy.init_memory(number)
     with pytest.raises(PolicyError, match="have the unknown 'hidden'"):
         policy.predict(observation(), {**memory, "hidden": 0}, start)
 

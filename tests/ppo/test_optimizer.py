@@ -183,6 +183,8 @@ def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, mes
         ({"optimizer": lambda: optax.sgd(1.0)}, r"^The function of optimizer raised TypeError"),
         ({"learning_rate": lambda progress: jnp.ones(2)}, r"^learning_rate = .* expected one number"),
         ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
+        ({"learning_rate": lambda x: 0.5 - x}, r"returns -0.25 for 0.75: expected a finite number of at least 0\."),
+        ({"clip_eps": lambda x: x / (1.0 - x)}, r"returns inf for 1: expected a finite number"),
         ({"learning_rate": optax.linear_schedule(1e-3, 0.0, 2_500)}, r"^learning_rate = .* counts steps.* give it one step"),
         ({"clip_eps": optax.piecewise_constant_schedule(0.2, {1_000: 0.5})}, r"^clip_eps = .* counts steps"),
     ],

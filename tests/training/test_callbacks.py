@@ -404,6 +404,7 @@ class WithoutArgument:
     [
         (EarlyStopping(at=4), r"^callbacks = EarlyStopping: expected a list, for example"),
         ([EarlyStopping(at=4)], r"^callbacks: EarlyStopping needs evaluations, but eval_episodes = 0"),
+        ([EarlyStopping], r"^callbacks: EarlyStopping is a class: expected an object"),
         (
             [WithoutArgument()],
             r"^callbacks: WithoutArgument\.on_update is called as on_update\(info\): too many positional arguments\.$",

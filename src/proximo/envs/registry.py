@@ -58,6 +58,8 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
         EnvError: No environment has this id, its library is not installed, or it does not follow its protocol.
         ConfigError: The environment does not have one of the settings, or cannot be preprocessed this way.
     """
+    if not isinstance(env_id, str):
+        raise EnvError(f"env_id = {env_id!r}: expected the id of an environment, such as CartPole-v1 or my_package.module:MyEnv.")
     if env_id.startswith("<"):
         raise EnvError(
             f"{env_id} was given as an object, so it has no id by which it can be found again. Load the run from Python with "

@@ -181,6 +181,8 @@ class Policy:
         count = stacked or 1
         if stacked is None:
             observation = jax.tree.map(lambda x: x[None], observation)
+        if self.actor_critic.mask_ndim is not None and not np.reshape(observation[ACTION_MASK], (count, -1)).any(-1).all():
+            raise ConfigError("action_mask allows no action: at least one must be allowed.")
         episode_start = None if episode_start is None else _one_each("episode_start", episode_start, bool, stacked)
         memory = self._check_memory(memory, episode_start, count)
         if episode_start is None:

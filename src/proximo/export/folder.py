@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -82,6 +82,8 @@ def export(
     if batch is not None and batch < 1:
         raise ConfigError(f"batch = {batch}: expected at least 1, or None for any number of environments.")
     warnings = [*policy.warnings]
+    if format not in (None, *get_args(Format)):
+        raise ConfigError(f"format = {format!r}: expected {', '.join(get_args(Format))}, or None.")
     if format is None and not onnx_is_installed():
         warnings.append("ONNX is not installed, so policy.onnx was not written: pip install 'proximo[onnx]'.")
         format = "numpy"

@@ -386,7 +386,9 @@ class ExportedPolicy:
         return bool(self._initial) or self.interface["reward"]
 
     def init_memory(self, num_envs: int = 1) -> dict[str, np.ndarray]:
-        """Return the memory of ``num_envs`` environments before the first step."""
+        """Return the memory of ``num_envs`` environments before the first step. Raises ``PolicyError`` if that is not a number of 1 or more."""
+        if not _is_int(num_envs) or num_envs < 1:
+            raise PolicyError(f"num_envs = {num_envs!r}: expected a number of environments, 1 or more.")
         return {name: np.repeat(entry[None], num_envs, axis=0) for name, entry in self._initial.items()}
 
     def predict(
@@ -474,6 +476,9 @@ class ExportedPolicy:
                     f"{name} has the shape {parts[name].shape}: expected {rank} axes, or {rank + 1} if observations are stacked, in all "
                     "parts alike."
                 )
+            _check_finite(name, parts[name])
+            if name == "action_mask" and not parts[name].any(axis=tuple(range(-rank, 0))).all():
+                raise PolicyError("action_mask allows no action: at least one must be allowed.")
         if axes == {1}:
             return parts, len(next(iter(parts.values())))
         return {name: x[None] for name, x in parts.items()}, None
@@ -490,7 +495,9 @@ class ExportedPolicy:
     def _reward(self, reward: Any, memory: Mapping[str, Any], episode_start: np.ndarray, stacked: int | None) -> np.ndarray:
         """The rewards of the last actions; zeros where they are not read."""
         if reward is not None:
-            return _one_each("reward", reward, stacked)
+            given = _one_each("reward", reward, stacked)
+            _check_finite("reward", given)
+            return given
         initial = bool(memory) and all(np.all(np.asarray(memory[k]) == x) for k, x in self._initial.items() if k in memory)
         if not initial and not (self.interface["reset_memory"] and episode_start.all()):
             raise PolicyError(
@@ -643,6 +650,12 @@ class ExportedPolicy:
         if fault:
             raise PolicyError(f"{self.path} is damaged: {fault}.")
         return program
+
+
+def _check_finite(name: str, x: np.ndarray) -> None:
+    """Raise ``PolicyError`` for NaN or infinity, which would stay in the memory until the next episode."""
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise PolicyError(f"{name} has {x[~np.isfinite(x)].flat[0]}: expected finite numbers. Check the code that computes it.")
 
 
 def _read_array(file: Any) -> np.ndarray:

@@ -18,6 +18,8 @@ from proximo.errors import ConfigError
 from proximo.types import Schedule, ScheduleFunction
 
 TRACED = tuple(name for name, leaf in LEAVES.items() if leaf.traced)
+ROUNDING = 1e-7
+"""How far a schedule may leave its range."""
 OPTIONAL = frozenset(name for name in TRACED if LEAVES[name].zero_is_off)
 
 
@@ -77,7 +79,25 @@ def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
             f"{setting} = {value}: this optax schedule counts steps, and hardly changes between 0 and 1. proximo calls it with the completed "
             "share of the training, 0 … 1: give it one step, as in optax.linear_schedule(1e-3, 0, transition_steps=1)."
         )
+    _check_range(setting, value, function)
     return ScheduleFunction(function)
+
+
+def _check_range(setting: str, value: str | Custom, function: Any) -> None:
+    """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training."""
+    low, high = LEAVES[setting].low, LEAVES[setting].high
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        with (
+            jax.ensure_compile_time_eval(),
+            custom_code_errors(f"The function of {setting}", ConfigError),
+        ):  # this may run inside jit
+            number = float(function(jnp.float32(share)))
+        if not (math.isfinite(number) and low - ROUNDING <= number <= high + ROUNDING):
+            between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+            raise ConfigError(
+                f"{setting} = {value}: the function returns {number:g} for {share:g}: expected a finite number {between}."
+            )
 
 
 def _counts_steps(function: Any) -> bool:

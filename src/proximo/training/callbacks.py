@@ -127,12 +127,12 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
         name = type(callback).__name__
-        if not evaluates and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
-            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
         if isinstance(callback, type):
             raise ConfigError(
                 f"callbacks: {callback.__name__} is a class: expected an object, for example {callback.__name__}()."
             )
+        if not evaluates and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
+            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
         if not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
             hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
