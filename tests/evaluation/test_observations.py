@@ -109,5 +109,8 @@ def test_other_shapes_than_one_or_many_raise(shape):
 @pytest.mark.parametrize(("a", "b"), [((3,), (2,)), ((2, 3), (3,)), ((2, 3), ())])
 def test_entries_stacked_unlike_each_other_raise(a, b):
     space = Dict((("a", Box((3,))), ("b", Discrete(4))))
-    with pytest.raises(ConfigError, match=r"^An observation has the shape .*: expected \(\), or N of them stacked"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^The observation's part \['b'\] has the shape .*: expected \(\), or N of them stacked in all parts alike\.$",
+    ):
         count_stacked({"a": np.zeros(a), "b": np.zeros(b, int)}, space)

@@ -154,8 +154,12 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
         for mode, episodes in evaluation.episodes.items()
         for row in episodes.rows()
     ]
+    text, path = "\n".join(lines) + "\n", path.resolve()  # the file, where path is a link
     try:
-        write_atomic(path, "\n".join(lines) + "\n")
+        if path.exists() and not path.is_file():  # a pipe or a device
+            path.write_text(text)
+        else:
+            write_atomic(path, text)
     except OSError as error:
         raise UsageError(f"Cannot write --episodes-file {path} ({error.strerror}).") from error
 

@@ -48,12 +48,14 @@ def convert_observation(given: Any, space: Space, what: str = "The observation")
 
 def count_stacked(observation: Observation, space: Space) -> int | None:
     """Return N if N observations of ``space`` are stacked, and None for a single one. Raises ``ConfigError`` for other shapes."""
-    leaves = zip(jax.tree.leaves(observation), jax.tree.leaves(zeros(space, ())), strict=True)
-    shapes = [(x.shape, like.shape) for x, like in leaves]
+    given, expected = jax.tree.leaves_with_path(observation), jax.tree.leaves(zeros(space, ()))
+    shapes = [(x.shape, like.shape) for (_, x), like in zip(given, expected, strict=True)]
     leading = shapes[0][0][: max(0, len(shapes[0][0]) - len(shapes[0][1]))]
-    for found, single in shapes:
+    for (path, _), (found, single) in zip(given, shapes, strict=True):
         if len(leading) > 1 or found != (*leading, *single) or leading == (0,):
-            raise ConfigError(f"An observation has the shape {found}: expected {single}, or N of them stacked.")
+            name = f"The observation's part {jax.tree_util.keystr(path)}" if path else "An observation"
+            alike = " in all parts alike" if path else ""
+            raise ConfigError(f"{name} has the shape {found}: expected {single}, or N of them stacked{alike}.")
     return leading[0] if leading else None
 
 

@@ -119,6 +119,7 @@ def test_mask_only_in_steps_raises():
 
 def test_mask_is_flattened_or_refused():
     np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(flat_mask([0.5, 0.0, -1.0, 256]), [1, 0, 1, 1])
     with pytest.raises(
         EnvError, match=r"The action mask is None: expected a number for each choice, other than 0 if it is allowed"
     ):

@@ -92,9 +92,15 @@ def flat_mask(mask: Any) -> np.ndarray:
     """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array for each component."""
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     try:
-        return np.concatenate([np.asarray(part, np.int8).reshape(-1) for part in parts])
+        return np.concatenate([_flags(part).reshape(-1) for part in parts])
     except (TypeError, ValueError):
         raise EnvError(f"The action mask is {shown(mask)}: {EXPECTED}.") from None
+
+
+def _flags(mask: Any) -> np.ndarray:
+    """1 where a number is not 0. A conversion to integers would round 0.5 to 0. Raises ``TypeError`` or ``ValueError`` if it has no numbers."""
+    given = np.asarray(mask)
+    return np.asarray(given != 0 if given.dtype.kind in "biuf" else mask, np.int8)
 
 
 def info_rows(mask: Any) -> np.ndarray:
@@ -104,10 +110,10 @@ def info_rows(mask: Any) -> np.ndarray:
     array of tuples) gets zeros.
     """
     if isinstance(mask, tuple | list):
-        return np.concatenate([np.asarray(part, np.int8).reshape(len(part), -1) for part in mask], axis=1)
+        return np.concatenate([_flags(part).reshape(len(part), -1) for part in mask], axis=1)
     mask = np.asarray(mask)
     if mask.dtype != object:
-        return mask
+        return _flags(mask)
     rows = [None if one is None else flat_mask(one) for one in mask]
     empty = np.zeros_like(next(row for row in rows if row is not None))
     return np.stack([empty if row is None else row for row in rows])
