@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from pathlib import Path
-
-import jax  # isort: skip
 
 from accelerator_case import compiled, config_of, measure
 from measurements import circumstances
 from proximo.collect import jax_vector
+
+import jax  # isort: skip  (after proximo, which sets the number of threads)
 
 HERE = Path(__file__).parent
 UPDATES = 4
@@ -29,6 +30,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="time of the timed calls of a program in a round")
     parser.add_argument("--out", type=Path, default=HERE / "results/branches.json")
     arguments = parser.parse_args()
+    if jax.default_backend() == "cpu":
+        sys.exit("This machine has no accelerator: on a CPU, both programs have branches.")
     rows = []
     for envs in arguments.envs:
         config, programs = config_of("CartPole", envs), {}

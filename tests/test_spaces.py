@@ -102,10 +102,16 @@ def test_bounds_have_the_shape_of_the_space():
     assert high.tolist() == [[9.0, 9.0], [9.0, 9.0]]
 
 
-@pytest.mark.parametrize("given", [("2",), (0,), (True,), (2, 0.5)])
+@pytest.mark.parametrize("given", [("2",), (0,), (2, 0.5)])
 def test_discrete_takes_integers(given):
-    with pytest.raises(EnvError, match=r"^Discrete\(n=.*: expected integers, and n of 1 or more\.$"):
+    with pytest.raises(EnvError, match=r"^Discrete\(n=.*\. Expected integers, and n of 1 or more\.$"):
         Discrete(*given)
+
+
+@pytest.mark.parametrize(("kind", "given"), [(MultiDiscrete, 3), (MultiDiscrete, (2.5, 2)), (MultiBinary, 3)])
+def test_other_spaces_show_how_they_are_written(kind, given):
+    with pytest.raises(EnvError, match=rf"^{kind.__name__}\(.*\. Expected a tuple of integers, as in {kind.__name__}\("):
+        kind(given)
 
 
 def test_images_are_bytes_with_two_to_four_axes():
@@ -126,6 +132,7 @@ def test_spaces_take_what_their_namesakes_of_gymnasium_take_and_stay_hashable():
         Dict({"b": Discrete(1), "a": Tuple([Discrete(2)])}),
         Box([2, 2], np.zeros((2, 2)), np.array([[1, 2], [3, 4]]), np.uint8),
         Box((np.int64(2),), [0.0, 0.0], [1.0, 2.0]),
+        Discrete(np.int64(2)),
         MultiDiscrete(np.array([2, 3])),
         MultiBinary([2]),
     ]
@@ -133,10 +140,11 @@ def test_spaces_take_what_their_namesakes_of_gymnasium_take_and_stay_hashable():
         Dict((("a", Tuple((Discrete(2),))), ("b", Discrete(1)))),
         Box((2, 2), 0.0, (1.0, 2.0, 3.0, 4.0), "uint8"),
         Box((2,), 0.0, (1.0, 2.0)),
+        Discrete(2),
         MultiDiscrete((2, 3)),
         MultiBinary((2,)),
     ]
-    assert len(set(given)) == 5
+    assert len(set(given)) == 6
 
 
 @pytest.mark.parametrize("given", [(-1.0, 1.0, (3,)), ((3,), (0.0, 0.0)), ((3,), "low"), ((2.5,),), ((3,), 0.0, 1.0, "number")])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -37,14 +38,9 @@ class Box:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        try:
+        with _expecting(self, "the shape first, as in Box((3,), low=-1.0, high=1.0)"):
             shape = _integers(self.shape)
             _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
-        except (TypeError, ValueError) as error:
-            raise EnvError(
-                f"Box(shape={self.shape!r}, low={self.low!r}, high={self.high!r}, dtype={self.dtype!r}): {error}. Expected the shape first, "
-                "as in Box((3,), low=-1.0, high=1.0)."
-            ) from error
 
     @property
     def size(self) -> int:
@@ -82,8 +78,11 @@ class Discrete:
     start: int = 0
 
     def __post_init__(self) -> None:
-        if any(isinstance(x, bool) or not hasattr(x, "__index__") for x in (self.n, self.start)) or self.n < 1:
-            raise EnvError(f"Discrete(n={self.n!r}, start={self.start!r}): expected integers, and n of 1 or more.")
+        with _expecting(self, "integers, and n of 1 or more"):
+            n, start = _integers((self.n, self.start))
+            if n < 1:
+                raise ValueError("there is no action or category")
+            _set(self, n=n, start=start)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,10 +105,10 @@ class MultiDiscrete:
     shape: tuple[int, ...] = (-1,)
 
     def __post_init__(self) -> None:
-        nvec, start = _integers(self.nvec), _integers(self.start)
-        _set(
-            self, nvec=nvec, start=start or (0,) * len(nvec), shape=(len(nvec),) if self.shape == (-1,) else _integers(self.shape)
-        )
+        with _expecting(self, "a tuple of integers, as in MultiDiscrete((2, 3))"):
+            nvec, start = _integers(self.nvec), _integers(self.start)
+            shape = (len(nvec),) if self.shape == (-1,) else _integers(self.shape)
+            _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=shape)
 
     @property
     def size(self) -> int:
@@ -130,7 +129,8 @@ class MultiBinary:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _set(self, shape=_integers(self.shape))
+        with _expecting(self, "a tuple of integers, as in MultiBinary((3,))"):
+            _set(self, shape=_integers(self.shape))
 
     @property
     def size(self) -> int:
@@ -296,11 +296,20 @@ def _set(space: Any, **fields: Any) -> None:
         object.__setattr__(space, name, value)
 
 
+@contextlib.contextmanager
+def _expecting(space: Any, what: str) -> Iterator[None]:
+    """Context manager: what the arguments of ``space`` do not allow is an ``EnvError``."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"{space!r}: {error}. Expected {what}.") from error
+
+
 def _integers(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(operator.index(n) for n in values)
 
 
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
-    flat = np.asarray(values, np.float64).reshape(-1)
-    flat = flat if flat.size == math.prod(shape) else np.broadcast_to(np.asarray(values, np.float64), shape).reshape(-1)
+    given = np.asarray(values, np.float64)
+    flat = (given if given.size == math.prod(shape) else np.broadcast_to(given, shape)).reshape(-1)
     return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))

@@ -57,9 +57,8 @@ def where_any(
     """``compute()`` for environments where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs
     it.
 
-    Resets and values of final observations are rare, and computing them in every step is slow. On an accelerator with at least
-    ``MANY_ENVS`` environments, a branch takes longer than the computation (benchmarks/branches.py): it is computed in every step if it is
-    ``cheap``.
+    Resets and values of final observations are rare, and computing them in every step is slow. With ``MANY_ENVS`` environments they are not
+    rare, and on an accelerator the branch itself takes time (benchmarks/branches.py): there, all that is ``cheap`` is computed in every step.
     """
     if cheap and jax.default_backend() != "cpu" and condition.shape[0] >= MANY_ENVS:
         return select(condition, compute(), otherwise)

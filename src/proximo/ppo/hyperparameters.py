@@ -88,10 +88,8 @@ def _check_range(setting: str, value: str | Custom, function: Any) -> None:
     low, high = LEAVES[setting].low, LEAVES[setting].high
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        with (
-            jax.ensure_compile_time_eval(),
-            custom_code_errors(f"The function of {setting}", ConfigError),
-        ):  # this may run inside jit
+        # This may run inside jit.
+        with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
             number = float(function(jnp.float32(share)))
         if not (math.isfinite(number) and low - ROUNDING <= number <= high + ROUNDING):
             between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
