@@ -1,5 +1,8 @@
 """A call with wrong arguments raises an error that names the right ones; errors inside a function are unchanged."""
 
+from __future__ import annotations
+
+import numpy as np
 import pytest
 
 import proximo
@@ -12,6 +15,20 @@ from helpers import small_config
 @answered
 def added(one, two=2, **more):
     return one + two
+
+
+@answered
+def halved(number: float, steps: int = 1, how: str | None = None, *, of: list[int] | None = None):
+    return number / 2 + steps + None
+
+
+def test_errors_of_a_call_whose_arguments_fit_are_unchanged():
+    for given in ({"number": np.float32(1)}, {"number": 1}, {"number": 1.0, "steps": np.int64(1), "how": "x", "of": (1,)}):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            halved(**given)
+    with pytest.raises(ConfigError, match=r"^halved: how = 3: expected str or None\.$") as raised:
+        halved(1.0, how=3)
+    assert isinstance(raised.value.__cause__, TypeError)
 
 
 def test_fitting_call_is_unchanged():
@@ -40,6 +57,14 @@ def test_fitting_call_is_unchanged():
         (
             lambda: proximo.make_config("gymnax:CartPole-v1", total_step=5),
             r"^Unknown setting 'total_step' \(did you mean 'total_steps'\?\)",
+        ),
+        (
+            lambda: proximo.train(config="settings.yaml"),
+            r"^train: config = 'settings\.yaml': expected Config or None\. proximo\.make_config makes it, also from a file\.$",
+        ),
+        (
+            lambda: proximo.tune("CartPole-v1", space={"gamma": [0.9, 0.99]}),
+            r"^tune: space = \{.*\}: expected str or Path or None\.$",
         ),
         (lambda: proximo.train(config=small_config(), preset=False), r"^preset = False, but config has all settings already"),
     ],

@@ -352,6 +352,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             env=env,
         )
 
+    @answered
     def render(
         self,
         episodes: int = 1,
@@ -381,6 +382,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         watching.check(episodes, seed, max_steps, fps)
         return make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
 
+    @answered
     def watch(
         self,
         path: str | Path | None = None,
@@ -422,6 +424,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             watching.record(subject, recorder, episodes, seed, max_steps)
         return file
 
+    @answered
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the learning curve: the mean return of training episodes and of evaluations over the steps of ``history``.
 
@@ -441,6 +444,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             save(figure, Path(path))
         return figure
 
+    @answered
     def report(self, folder: str | Path) -> Report:
         """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.
 
@@ -458,6 +462,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
         return write_report([str(self.save(folder))])
 
+    @answered
     def export(
         self,
         folder: str | Path,
@@ -488,6 +493,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
         return export(self.policy, Path(folder), format=format, deterministic=deterministic, batch=batch)
 
+    @answered
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.
 
@@ -517,6 +523,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             self.warnings = check_before_training(self._env, self.config, self._shapes, self._evaluated_on)
         return self
 
+    @answered
     def save(self, folder: str | Path) -> Path:
         """Write a run directory, which ``proximo.load`` and all commands accept.
 

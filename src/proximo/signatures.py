@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def answered(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap ``function`` so that a call with missing or unknown arguments raises ``ConfigError`` instead of ``TypeError``.
+    """Wrap ``function`` so that a call with missing, unknown or unsuitable arguments raises ``ConfigError`` instead of Python's errors.
 
-    The message lists the arguments of the function. If an argument has another name in another library, the message gives ours. A
-    ``TypeError`` from inside the function is raised unchanged.
+    The message lists the arguments of the function. If an argument has another name in another library, the message gives ours. If all
+    arguments fit, errors from inside the function are raised unchanged.
     """
     signature = inspect.signature(function)
     names = [name for name in signature.parameters if name != "self"]
@@ -27,17 +27,32 @@ def answered(function: Callable[P, T]) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
-        except TypeError:
+        except (TypeError, AttributeError) as raised:
+            called = function.__qualname__.removesuffix(".__init__")
             try:
-                signature.bind(*args, **kwargs)
+                given = signature.bind(*args, **kwargs).arguments
             except TypeError as error:
                 unknown = [name for name in kwargs if name not in names]
                 answer = other_libraries.answer_call([*args, *kwargs.values()], unknown)
-                name = function.__qualname__.removesuffix(".__init__")
-                raise ConfigError(f"{name}: {error}; it takes {', '.join(names)}.{answer}") from None
+                raise ConfigError(f"{called}: {error}; it takes {', '.join(names)}.{answer}") from None
+            for name, value in given.items():
+                if not _may_be(value, signature.parameters[name].annotation, function):
+                    expected = signature.parameters[name].annotation.replace(" | ", " or ")
+                    how = " proximo.make_config makes it, also from a file." if name == "config" else ""
+                    raise ConfigError(f"{called}: {name} = {value!r}: expected {expected}.{how}") from raised
             raise
 
     return call
+
+
+def _may_be(value: Any, annotation: Any, function: Callable[..., Any]) -> bool:
+    """Whether ``value`` has the type of an argument of ``function``. Only classes and their unions are checked, and no numbers: NumPy's are
+    welcome, too."""
+    try:
+        expected = eval(annotation, getattr(function, "__globals__", {}))
+        return isinstance(value, expected) or isinstance(0, expected) or isinstance(0.0, expected)
+    except (TypeError, NameError):  # no class, no annotation, or one that only type checkers import
+        return True
 
 
 class AnsweredAttributes:

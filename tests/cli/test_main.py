@@ -1,6 +1,7 @@
 """The command line as a whole: help, exit codes, one sentence for a mistake."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -210,6 +211,23 @@ def test_python_m_imports_no_json_from_the_working_folder(tmp_path):
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "json.py of the working folder" not in ended.stderr
     assert "a module of the user" in ended.stdout + ended.stderr
+
+
+CRASHING = """
+import ctypes
+import gym_toys
+
+class Env(gym_toys.Countdown):
+    def step(self, action):
+        ctypes.string_at(0)
+"""
+
+
+def test_a_crash_in_native_code_of_an_environment_shows_its_line(tmp_path):
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    words = [sys.executable, "-m", "proximo", "check", "crashing:Env"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.search(r'Segmentation fault\n(.*\n)*  File ".*crashing.py", line 7 in step', ended.stderr)
 
 
 def test_closed_output_pipe_is_no_error():

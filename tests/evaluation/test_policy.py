@@ -202,6 +202,8 @@ def test_arguments_that_do_not_match_raise():
         policy.predict(np.zeros((0, 2)))
     with pytest.raises(ConfigError, match=r"episode_start has the shape \(\): expected \(3,\), one for each observation"):
         policy.predict(np.zeros((3, 2)), episode_start=True)
+    with pytest.raises(ConfigError, match=r"^episode_start = 0\.5: expected True where an episode begins, and False elsewhere"):
+        policy.predict(np.zeros(2), episode_start=0.5)
     with pytest.raises(ConfigError, match=r"episode_start has the shape \(2,\): expected a single one, as the observation is"):
         policy.predict(np.zeros(2), episode_start=[True, True])
     with pytest.raises(ConfigError, match=r"^The observation is an array of float64: expected a dict of bits, x\.$"):

@@ -184,6 +184,12 @@ def test_arguments_that_do_not_match_raise(path):
         policy.predict({**observation(), "level": 3}, memory, start)
     with pytest.raises(PolicyError, match=r"observation.level is not an array of int32"):
         policy.predict({**observation(), "level": ["a", "b", "c"]}, memory, start)
+    for part, given, has in (("camera", 0.5, r"0\.5"), ("camera", 256, "256"), ("level", np.nan, "nan")):
+        wrong = np.full(np.shape(observation()[part]), given)
+        with pytest.raises(PolicyError, match=rf"observation\.{part} (has {has}, which is not of|is not an array of) u?int"):
+            policy.predict({**observation(), part: wrong}, memory, start)
+    with pytest.raises(PolicyError, match=r"episode_start = .*0\.5.*: expected True where an episode begins"):
+        policy.predict(observation(), memory, [0.5, 0.0, 1.0])
     with pytest.raises(PolicyError, match="reward was not given, but this policy observes it"):
         policy.predict(observation(), policy.predict(observation(), memory, start)[1])
     with pytest.raises(PolicyError, match=r"memory.0 has the shape \(2, 8\): expected \(3, 8\), for 3 environments"):

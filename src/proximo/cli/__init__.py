@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -142,6 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if arguments is None:  # the process is this command's own
         gc.set_threshold(GARBAGE_THRESHOLD)
+        faulthandler.enable()  # a crash in an environment's native code shows where
         atexit.register(gc.freeze)  # the end of the process need not look for garbage
         arguments = sys.argv[1:]
     if os.getcwd() not in sys.path:

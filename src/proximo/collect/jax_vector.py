@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
+from proximo.envs.custom import check_protocol
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import ConfigError, EnvError
@@ -124,6 +126,9 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
             f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). proximo.PPO and proximo.train take "
             "either kind."
         )
+    if inspect.isclass(env):
+        raise EnvError(f"env = {env!r} is a class: expected an environment: call it, with its arguments.")
+    check_protocol(env, env_id)
     params = env.default_params
     space = from_any(env.observation_space, "observation")
     key = jax.random.key(0)

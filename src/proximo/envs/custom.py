@@ -83,7 +83,9 @@ def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name in settings:
         if name not in parameters and not takes_any:
-            raise ConfigError(f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}.")
+            raise ConfigError(
+                f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
+            )
     try:
         inspect.signature(cls).bind(**settings)
     except TypeError as error:

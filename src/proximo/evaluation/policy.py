@@ -183,7 +183,13 @@ class Policy:
             observation = jax.tree.map(lambda x: x[None], observation)
         if self.actor_critic.mask_ndim is not None and not np.reshape(observation[ACTION_MASK], (count, -1)).any(-1).all():
             raise ConfigError("action_mask allows no action: at least one must be allowed.")
-        episode_start = None if episode_start is None else _one_each("episode_start", episode_start, bool, stacked)
+        if episode_start is not None:
+            flags = _one_each("episode_start", episode_start, stacked)
+            if not np.isin(flags, (0, 1)).all():
+                raise ConfigError(
+                    f"episode_start = {episode_start!r}: expected True where an episode begins, and False elsewhere."
+                )
+            episode_start = flags.astype(bool)
         memory = self._check_memory(memory, episode_start, count)
         if episode_start is None:
             episode_start = np.zeros(count, bool)
@@ -254,7 +260,7 @@ class Policy:
             if (self.actor_critic.reset_memory and episode_start.all()) or self._is_initial(memory, len(episode_start)):
                 return memory
             raise ConfigError("reward was not given, but this policy observes it (observe_reward): pass the last reward.")
-        reward = _one_each("reward", reward, float, stacked)
+        reward = _one_each("reward", reward, stacked)
         if not np.isfinite(reward).all():
             raise ConfigError(f"reward is {reward}: expected finite numbers. Check the rewards of the environment.")
         assert memory.previous is not None
@@ -297,10 +303,10 @@ def _check_key(key: Any, deterministic: bool) -> Key[Array, ""] | None:
     )
 
 
-def _one_each(name: str, given: Any, dtype: type, stacked: int | None) -> np.ndarray:
+def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
     """``given`` as an array with one entry per environment."""
     try:
-        x = np.asarray(given, dtype)
+        x = np.asarray(given, float)
     except (TypeError, ValueError):
         raise ConfigError(f"{name} is {given!r}: expected one entry for each environment.") from None
     x = x[None] if stacked is None and x.ndim == 0 else x

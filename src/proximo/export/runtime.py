@@ -433,9 +433,7 @@ class ExportedPolicy:
             raise PolicyError(
                 f"memory is {type(memory).__name__}: expected policy.init_memory(N), or what the last call returned."
             )
-        inputs["episode_start"] = (
-            np.zeros(n, bool) if episode_start is None else _one_each("episode_start", episode_start, stacked)
-        )
+        inputs["episode_start"] = np.zeros(n, bool) if episode_start is None else _flags(episode_start, stacked)
         if self.interface["reward"]:
             inputs["reward"] = self._reward(reward, memory, inputs["episode_start"].astype(bool), stacked)
         outputs = self.run({**memory, **inputs, **self._noise(deterministic, key, n)})
@@ -669,10 +667,18 @@ def _read_array(file: Any) -> np.ndarray:
 
 
 def _array(name: str, given: Any, dtype: str) -> np.ndarray:
+    """``given`` as an array of ``dtype``. Raises ``PolicyError`` if it is none, or if integers would lose a fraction or bits."""
     try:
-        return np.asarray(given, dtype)
-    except (ValueError, TypeError) as error:
+        with np.errstate(invalid="ignore"):
+            x = np.asarray(given, dtype)
+            changed = x != np.asarray(given) if x.dtype.kind in "iu" else np.False_
+    except (ValueError, TypeError, OverflowError) as error:
         raise PolicyError(f"{name} is not an array of {dtype} ({error}).") from error
+    if np.any(changed):
+        raise PolicyError(
+            f"{name} has {np.asarray(given)[changed].flat[0]}, which is not of {dtype}: pass the numbers of the environment, unchanged."
+        )
+    return x
 
 
 def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
@@ -683,6 +689,13 @@ def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
         expected = "a single one, as the observation is" if stacked is None else f"({stacked},), one for each observation"
         raise PolicyError(f"{name} has the shape {x.shape}: expected {expected}.")
     return x
+
+
+def _flags(episode_start: Any, stacked: int | None) -> np.ndarray:
+    flags = _one_each("episode_start", episode_start, stacked)
+    if not np.isin(flags, (0, 1)).all():
+        raise PolicyError(f"episode_start = {episode_start!r}: expected True where an episode begins, and False elsewhere.")
+    return flags
 
 
 def _shown(value: Any) -> str:

@@ -121,6 +121,7 @@ def test_an_error_names_environment_seed_and_step_with_its_traceback():
     assert message.startswith("toy.step of environment 0 (seed ")
     assert "step 1 of its episode, 6 since the start) raised ZeroDivisionError: the pole has fallen off" in message
     assert 'raise ZeroDivisionError("the pole has fallen off")' in message, "the line of the environment"
+    assert "stepper.py" not in message, "the lines before it are proximo's"
 
 
 class Gives(gym_toys.Walk):

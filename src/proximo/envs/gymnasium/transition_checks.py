@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from proximo.custom_code import is_of_library
 from proximo.envs.gymnasium.actions import choices
 from proximo.envs.gymnasium.observations import Leaf
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
@@ -159,8 +160,11 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
 
 def located(error: BaseException, env_id: str, where: str) -> BaseException:
     """Return the exception to raise for ``error`` of an environment: its message begins with ``where``, unless the message already contains
-    ``env_id``."""
+    ``env_id``. An ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
     if isinstance(error, ProximoError):
         return error if env_id in str(error) else EnvError(f"{where} {error}")
-    text = "".join(traceback.format_exception(error)).rstrip()
+    frames = error.__traceback__
+    while frames is not None and is_of_library(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
     return EnvironmentFault(f"{where} raised {type(error).__name__}: {error}\n{text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import select
@@ -39,6 +40,7 @@ def main(lifeline: int) -> None:
     """Execute commands from standard input and reply to standard output, until the parent closes them or ends. ``lifeline`` is the
     file descriptor of a pipe that ends with the parent; -1 on Windows."""
     commands, replies = _claim_pipes()
+    faulthandler.enable()  # a crash in an environment's native code shows where
     for number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
     _die_with_parent(lifeline)
