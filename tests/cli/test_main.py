@@ -215,9 +215,14 @@ def test_python_m_imports_no_json_from_the_working_folder(tmp_path):
 
 CRASHING = """
 import ctypes
-import gym_toys
+import gymnasium
 
-class Env(gym_toys.Countdown):
+class Env(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
     def step(self, action):
         ctypes.string_at(0)
 """
@@ -227,7 +232,7 @@ def test_a_crash_in_native_code_of_an_environment_shows_its_line(tmp_path):
     (tmp_path / "crashing.py").write_text(CRASHING)
     words = [sys.executable, "-m", "proximo", "check", "crashing:Env"]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert re.search(r'Segmentation fault\n(.*\n)*  File ".*crashing.py", line 7 in step', ended.stderr)
+    assert re.search(r'Segmentation fault\n(.*\n)*  File ".*crashing.py", line 12 in step', ended.stderr)
 
 
 def test_closed_output_pipe_is_no_error():

@@ -118,7 +118,9 @@ def test_swapped_arguments_and_missing_seeds_axis_raise():
         jax.eval_shape(alone.collect, state)
     with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
         inspect.unwrap(jax_vector.check_env)("gymnax:CartPole-v1", "")
-    with pytest.raises(EnvError, match=r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$"):
+    with pytest.raises(
+        EnvError, match=r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$"
+    ):
         inspect.unwrap(jax_vector.check_env)(toys.RandomEnds, "")
     with pytest.raises(EnvError, match=r"^<x> is neither a JAX nor a Gymnasium environment: it lacks observation_space"):
         inspect.unwrap(jax_vector.check_env)(object(), "<x>")
