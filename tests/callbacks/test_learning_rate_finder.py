@@ -153,11 +153,12 @@ def test_rates_grow_by_equal_factors_over_the_updates(whole):
 
 
 def test_plot_writes_a_picture(whole, tmp_path):
+    assert whole[0].plot(tmp_path / "rates.svg").stat().st_size
     path = whole[0].plot(tmp_path / "rates.png")
     with Image.open(path) as image:
         assert len(np.unique(np.asarray(image.convert("L")))) > 10
         assert min(image.size) > 500
-    with pytest.raises(ConfigError, match=r"Cannot write .*expected a name such as rates\.png"):
+    with pytest.raises(ConfigError, match=r"Cannot write .*expected a name such as curve\.png"):
         whole[0].plot(tmp_path / "missing" / "rates.png")
 
 

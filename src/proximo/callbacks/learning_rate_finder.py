@@ -158,19 +158,15 @@ class LearningRateFinder:
         # Without pyplot, which needs a display and keeps the figure.
         from matplotlib.figure import Figure
 
+        from proximo.report.figure import save_figure
+
         figure = Figure(figsize=(7.0, 7.0), dpi=110, layout="constrained")
         panels = figure.subplots(3, 1, sharex=True)
         for axes, name in zip(panels, (*self.limits, "return"), strict=True):
             self._draw(axes, name)
         panels[0].set_title(self._title(), fontsize="medium", loc="left")
         panels[-1].set_xlabel("learning rate")
-        try:
-            figure.savefig(path, metadata={"Software": None})
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"Cannot write {path} ({error}): expected a name such as rates.png in a folder that exists."
-            ) from error
-        return Path(path)
+        return save_figure(figure, path)
 
     def _title(self) -> str:
         try:

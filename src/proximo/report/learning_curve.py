@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,11 +48,3 @@ def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write ``figure`` to ``path``, whose ending chooses the format. Raises ``ConfigError`` if that fails."""
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"Cannot write {path} ({error}): expected a name such as curve.png in a folder that exists.") from error
