@@ -158,7 +158,7 @@ class LearningRateFinder:
         # Without pyplot, which needs a display and keeps the figure.
         from matplotlib.figure import Figure
 
-        from proximo.report.figure import save_figure
+        from proximo.rendering.figures import save_figure
 
         figure = Figure(figsize=(7.0, 7.0), dpi=110, layout="constrained")
         panels = figure.subplots(3, 1, sharex=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from proximo.errors import ConfigError
 from proximo.report.curves import AXES, LEARNING, Curves, Metric
 from proximo.report.grouping import Section
 from proximo.report.tables import measure_of
@@ -34,15 +33,6 @@ def draw(path: Path, sections: Sequence[Section], curves: Sequence[dict[Metric, 
     for part, section, found in zip(parts[:, 0], drawn, curves, strict=False):
         _section(part, section, found)
     figure.savefig(path, metadata={"Software": None})
-
-
-def save_figure(figure: Any, path: str | Path) -> Path:
-    """Write ``figure`` to ``path``, whose ending chooses the format, and return the path. Raises ``ConfigError`` if that fails."""
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"Cannot write {path} ({error}): expected a name such as curve.png in a folder that exists.") from error
-    return Path(path)
 
 
 def _legend_rows(section: Section) -> int:
