@@ -78,7 +78,7 @@ class Suite:
 
 def load_suite(path: Path) -> Suite:
     """The suite in a YAML file. Exits with a message if it has an unknown name."""
-    content = read_yaml(path.read_bytes())
+    content = read_yaml(path.read_bytes(), aliases=True)
     defaults, published = content.get("defaults", {}), content.get("published", {})
     tasks = {name: {**defaults, **(task or {})} for name, task in content["tasks"].items()}
     known = {entry.name for entry in fields(Task)}
