@@ -19,6 +19,9 @@ if tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:
     FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 
+# No test cuts the power, and a disk takes up to 10 ms for each.
+os.fsync = lambda descriptor: None
+
 # Where the annotations have shapes; the files above them handle no arrays of their own.
 SHAPED = ("math", "distributions", "networks", "envs", "ppo", "collect", "types")
 install_import_hook([f"proximo.{name}" for name in SHAPED], "shape_checker.check")

@@ -66,6 +66,16 @@ class Box:
         low, high = (np.broadcast_to(np.asarray(b, np.float64), (self.size,)) for b in (self.low, self.high))
         return low.reshape(self.shape), high.reshape(self.shape)
 
+    def bounds_inside(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Return the bounds of each entry as floating-point numbers of ``dtype``, rounded inwards: no number between them is outside the space."""
+        exact, inwards = self.bounds(), (dtype.type(np.inf), dtype.type(-np.inf))
+        with np.errstate(over="ignore"):
+            low, high = (bound.astype(dtype) for bound in exact)
+        return (
+            np.where(low < exact[0], np.nextafter(low, inwards[0]), low),
+            np.where(high > exact[1], np.nextafter(high, inwards[1]), high),
+        )
+
     def __str__(self) -> str:
         return f"Box{self.shape} {self.dtype}"
 

@@ -46,6 +46,21 @@ def test_half_bounded_spaces_are_clipped_and_unbounded_ones_unchanged():
     np.testing.assert_allclose(head.to_space(jnp.array([[-3.0, -30.0], [4.0, 40.0]])), [[0.0, -30.0], [4.0, 40.0]])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("settings", [{}, {"action_mapping": "tanh"}, {"distribution": "beta"}], ids=str)
+def test_no_action_passes_a_bound_by_rounding(settings, dtype):
+    low, width = np.random.default_rng(0).uniform(((-5.0,), (0.1,)), ((5.0,), (9.0,)), (2, 500)).round(2)
+    ends = np.stack([low, low + width]).round(2).astype(dtype)
+    policy = make_policy(
+        jax.random.key(0), Box((8,)), Box((500,), *map(tuple, ends.tolist()), dtype), small_config(**settings).network, False
+    )
+    extremes = (0.0, 1.0) if settings.get("distribution") == "beta" else (-30.0, 30.0)
+    action = np.asarray(policy.to_space(jnp.stack([jnp.full(500, x) for x in extremes])), np.float64)
+    assert (action >= ends[0]).all()
+    assert (action <= ends[1]).all()
+    np.testing.assert_allclose(action, ends, atol=1e-5)
+
+
 def test_actions_take_the_shape_of_their_space():
     assert gaussian_head(Box((2, 3), -1.0, 1.0)).to_space(jnp.zeros((5, 6))).shape == (5, 2, 3)
 

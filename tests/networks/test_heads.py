@@ -32,6 +32,15 @@ def test_from_space_is_the_inverse_of_to_space(space, settings):
     np.testing.assert_allclose(head.to_space(head.from_space(actions)), actions, rtol=1e-4, atol=1.5 * atol)
 
 
+@pytest.mark.parametrize("settings", [{}, {"action_mapping": "tanh"}, {"distribution": "beta"}], ids=str)
+def test_component_with_equal_bounds_has_a_finite_sample(settings):
+    space = Box((2,), (0.0, -1.0), (0.0, 1.0))
+    head = make_actor(lambda features: features, space, override(Config(), settings).network)
+    samples = head.from_space(jnp.array([[0.0, 0.5]]))
+    assert np.isfinite(samples).all()
+    np.testing.assert_allclose(head.to_space(samples), [[0.0, 0.5]], atol=1e-6)
+
+
 def test_squashed_action_at_a_bound_has_a_finite_sample():
     head = make_actor(lambda features: features, BOUNDED, override(Config(), {"action_mapping": "tanh"}).network)
     low, high = (jnp.asarray(bound, jnp.float32) for bound in BOUNDED.bounds())

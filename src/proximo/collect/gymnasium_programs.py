@@ -27,7 +27,7 @@ from proximo.networks import ActorCritic
 from proximo.ppo import inspection
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import Box, Discrete, MultiDiscrete, zeros
+from proximo.spaces import Discrete, MultiDiscrete, zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 T = TypeVar("T")
@@ -77,9 +77,7 @@ class GymnasiumPrograms:
         self._noise = jax.tree.structure(jax.eval_shape(lambda key: policy.actor.noise(key, (1,)), jax.random.key(0)))
         env_action, self.action = jax.eval_shape(self._example_action, policy)
         self.columns = StepColumns.of(env_action.shape, self.action.shape)
-        space = env.action_space
-        _check_starts(space, env.id)
-        self.action_bounds = space.bounds() if isinstance(space, Box) else None
+        _check_starts(env.action_space, env.id)
         self.fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
         """``fresh_learner`` compiled as one program. Without jit, it takes three times as long and 70 MB."""
         self.start = CompiledFunction(self.init, brief=True)

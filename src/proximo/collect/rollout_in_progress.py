@@ -186,8 +186,6 @@ class RolloutInProgress:
         step = group.packed[t] = np.asarray(packed)
         action = group.action[t]
         action[...] = step[:, self.programs.columns.env_action].reshape(action.shape)
-        if self.programs.action_bounds is not None:
-            np.clip(action, *self.programs.action_bounds, out=action)  # rounding to float32 may have passed them
         acted = time.perf_counter()
         self.vector_env.send(self.index, t, group.index)
         self.timing.policy += acted - started

@@ -169,9 +169,12 @@ class ActorCritic(eqx.Module):
             action: Actions as ``step`` returns them, with any leading axes.
 
         Returns:
-            The actions in the action space: clipped or squashed, and scaled.
+            Actions of the space: clipped or squashed, and scaled.
         """
-        return self.actor.to_space(action)
+        taken, space = self.actor.to_space(action), self.actor.space
+        if not isinstance(space, Box) or not jnp.issubdtype(taken.dtype, jnp.floating):
+            return taken
+        return jnp.clip(taken, *space.bounds_inside(taken.dtype))  # rounding may have passed the bounds
 
     def no_previous_step(self, batch: int) -> Previous | None:
         """Return the previous step of environments that have not acted yet.

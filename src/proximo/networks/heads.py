@@ -197,7 +197,7 @@ class GaussianHead(ActorHead[Box]):
     def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
         """With ``mapping = "tanh"``, the sample of an action at a bound would be infinite: it is that of an action close to the bound."""
         middle, half_range = self._scale()
-        unit = (action - middle) / half_range
+        unit = (action - middle) / np.where(half_range > 0, half_range, 1.0)  # both bounds may be the same
         if self.mapping == "tanh":
             unit = jnp.arctanh(jnp.clip(unit, -MAX_TANH, MAX_TANH))
         return super().from_space(jnp.where(self._bounded(), unit, action))
@@ -236,7 +236,7 @@ class BetaHead(ActorHead[Box]):
 
     def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
         low, high = (bound.astype(np.float32) for bound in self.space.bounds())
-        return super().from_space((action - low) / (high - low))
+        return super().from_space((action - low) / np.where(high > low, high - low, 1.0))  # both bounds may be the same
 
     def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         return 2.0 * action - 1.0
