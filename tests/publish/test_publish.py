@@ -20,10 +20,10 @@ from huggingface_hub.utils import filter_repo_objects
 import proximo
 from commands import BATCH, GRU, copied, final_state, rows, trained
 from proximo.cli import main
-from proximo.config import from_mapping
+from proximo.config import LEAVES
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.storage import checkpoint, run_lookup
+from proximo.storage import checkpoint, run_directory, run_lookup
 
 MIDDLE = 10 * BATCH
 
@@ -199,7 +199,7 @@ def test_published_file_with_an_unexpected_name_raises(folder, tmp_path, name):
     rewritten(folder, files=listed(folder, name, b"x"))
     with pytest.raises(CheckpointError, match="which is not a file of a published policy"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.parametrize("link", ["proximo.json", "README.md", "replay.mp4", "checkpoints", f"checkpoints/{MIDDLE}"])
@@ -208,7 +208,7 @@ def test_link_to_a_published_file_raises(folder, tmp_path, link):
     os.symlink(tmp_path / "elsewhere", folder / link)
     with pytest.raises(CheckpointError, match="is a link"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_unlisted_files_are_not_pulled(folder, tmp_path):
@@ -237,7 +237,7 @@ def test_changed_or_missing_file_raises_and_leaves_no_files(folder, tmp_path, fi
     (folder / file).unlink()
     with pytest.raises(CheckpointError, match=f"is damaged: cannot read {file}"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_edited_card_is_pulled_unchanged(folder, tmp_path):
@@ -277,22 +277,35 @@ def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys)
     assert shlex.split(evaluate) == ["proximo", "eval", run_dir]
 
 
-def asking_for(folder, env_id, **settings):
-    """``folder`` with the settings of a stranger who asks for another environment, and for a tracker."""
+def asking_for(folder, env_id="proximo:PocMemory", eval_env="", **settings):
+    """``folder`` with the settings of a stranger who asks for other environments, for a tracker and for a Ray cluster."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["env"] |= {"id": env_id, "env_settings": settings}
-    config["run"]["track"] = "pathlib:Path"
+    config["env"] |= {"id": env_id, "env_settings": settings, "actors": 8, "ray": "attacker.example:6379"}
+    config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
     rewritten(folder, environment=env_id, files=listed(folder, "config.yaml", text))
 
 
+@pytest.mark.parametrize("setting", ["env_id", "eval_env"])
 @pytest.mark.parametrize("env_id", ["subprocess:Popen", "venv.__main__:X-v0", "my_package.module:MyEnv", "my_package:MyEnv-v0"])
-def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id):
-    asking_for(folder, env_id)
+def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id, setting):
+    asking_for(folder, **{setting: env_id})
     with pytest.raises(ConfigError, match=r"a module to import from your Python path.*--trust-code"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_pulled_run_uses_the_workers_and_trackers_of_this_machine(folder, tmp_path):
+    asking_for(folder)
+    config = run_directory.read_config(pull(folder, runs_dir=str(tmp_path / "runs")))
+    assert (config.env.actors, config.env.ray, config.env.num_workers, config.run.track) == (0, "auto", -1, "none")
+
+
+def test_whatever_names_code_or_a_machine_is_refused_or_reset():
+    """Whoever adds a setting whose value is any text decides here what ``pull`` does with it."""
+    texts = {name for name, leaf in LEAVES.items() if leaf.type is str}
+    assert texts - {*publishing.OF_THE_MACHINE} == {"id", "eval_env", "levels"}
 
 
 @pytest.mark.parametrize(
@@ -306,7 +319,6 @@ def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id):
 def test_environment_settings_cannot_execute_other_callables(folder, tmp_path, env_id, message):
     asking_for(folder, env_id, args=["touch", str(tmp_path / "evil")])
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"), trust_code=True)
-    assert from_mapping(yaml.safe_load((pulled / "config.yaml").read_text()), proximo.Config(), "").run.track == "none"
     for act in (proximo.load_policy, proximo.resume, proximo.evaluate):
         with pytest.raises(EnvError, match=message):
             act(str(pulled))

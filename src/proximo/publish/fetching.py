@@ -75,8 +75,9 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
             config = run_directory.read_config(run_dir)
             if config.env.id != env_id:
                 raise CheckpointError(f"{manifest.CONFIG} is for {config.env.id!r}, not for {env_id!r}.")
-            if custom_settings(config) and not trust_code:
-                raise _untrusted(source, custom_settings(config))
+            eval_env = {"eval_env": config.run.eval_env} if names_code(config.run.eval_env) else {}
+            if (code := {**eval_env, **custom_settings(config)}) and not trust_code:
+                raise _untrusted(source, code)
             checkpoint.load(run_dir / "checkpoints" / str(found["step"]))
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{run_dir}/', '')}") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.environment import evaluation_environment
-from proximo.config import Config, override
+from proximo.config import LEAVES, Config, override
 from proximo.errors import ConfigError, ProximoError, RunDirectoryError
 from proximo.evaluation.evaluate import evaluate_policy
 from proximo.evaluation.policy import Policy, load_policy
@@ -185,10 +185,14 @@ def _name(run_dir: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
 
 
+OF_THE_MACHINE = ("runs_dir", "name", "track", "devices", "num_workers", "actors", "ray", "actor_cpus")
+"""Settings that are not published, and not taken from what others have published."""
+
+
 def shareable(config: Config) -> Config:
-    """``config`` without the folder and name of the run and without trackers, which could name code to import."""
-    defaults = Config().run
-    return override(config, {name: getattr(defaults, name) for name in ("runs_dir", "name", "track")})
+    """``config`` without what belongs to one machine: the folder and name of the run, workers, devices and the address of a Ray cluster; and
+    without trackers, which could name code to import."""
+    return override(config, {name: LEAVES[name].default for name in OF_THE_MACHINE})
 
 
 def _shareable_system(run_dir: Path) -> dict[str, Any]:
