@@ -22,6 +22,14 @@ def test_convert_prints_only_settings_to_standard_output(capsys):
     assert yaml.safe_load(capsys.readouterr().out)["env"]["id"] == "CartPole-v1"
 
 
+def test_convert_does_not_replace_its_source(tmp_path, capsys):
+    path = tmp_path / "ppo.yml"
+    path.write_text(text := "CartPole-v1:\n  n_timesteps: !!float 1e5\n  policy: 'MlpPolicy'\n")
+    assert main(["convert", str(path), "--out", str(tmp_path / "." / "ppo.yml")]) == 2
+    assert capsys.readouterr().err.endswith("ppo.yml is the file that is converted: choose another name.\n")
+    assert path.read_text() == text
+
+
 def test_a_file_of_another_library_names_convert(tmp_path, capsys):
     path = tmp_path / "theirs.yaml"
     path.write_text("recurrence: {layer_type: gru}\n")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from proximo import jax_setup
 from proximo.cli import doctor, main
 
 
@@ -12,12 +13,16 @@ def short(monkeypatch):
     monkeypatch.setattr(doctor, "TRIAL_UPDATES", 1)
 
 
-def test_json_is_one_object_and_this_machine_is_healthy(short, capsys):
+def test_json_is_one_object_and_this_machine_is_healthy(short, capsys, monkeypatch):
+    prepared, device = [], doctor._device
+    monkeypatch.setattr(jax_setup, "prepare_jax", lambda: prepared.append("before JAX starts"))
+    monkeypatch.setattr(doctor, "_device", lambda: (device(), prepared[0])[0])
     assert main(["doctor", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")
     report = json.loads(out)
     assert report["healthy"] is True
+    assert prepared == ["before JAX starts"]
     checks = {check["name"]: check for check in report["checks"]}
     assert set(checks) == {"device", "threads", "compilation cache", "training"}
     assert checks["training"]["steps_per_second"] > 0

@@ -5,7 +5,7 @@ import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
 from proximo.config.loading import RESUMABLE, changed_for_resume, read_file, shortened
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
 
 ENV = "gymnax:CartPole-v1"
@@ -33,6 +33,14 @@ def test_flag_beats_file_beats_preset_beats_default(tuned, file):
 def test_values_without_a_preset_are_the_defaults(tuned, file):
     assert make_config(ENV, {}, file, preset=False).ppo.gamma == Config().ppo.gamma
     assert make_config("proximo:PocMemory", {}, file, preset=False).env.num_envs == Config().env.num_envs
+
+
+@pytest.mark.parametrize("content", ["ppo: {gamma: 0.5}", "- a list"])
+def test_an_id_with_a_path_reads_no_file_there(tmp_path, content):
+    (tmp_path / "MyEnv.yaml").write_text(content)
+    assert presets.load(f"{tmp_path}:MyEnv") is None
+    with pytest.raises(EnvError, match=r"^Unknown environment '.*:MyEnv': no library or module '.*' is on Python's path"):
+        make_config(f"{tmp_path}:MyEnv")
 
 
 def test_environment_of_the_file_selects_the_preset(tuned, tmp_path):

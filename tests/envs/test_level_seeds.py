@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import proximo
 from proximo.envs import make_env
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import FIRST_LEVEL, JaxLevels, LevelRange
@@ -83,7 +84,16 @@ def test_a_jax_environment_with_levels_is_drawn():
     assert (env.render(state, env.default_params)[:, :2] == [[255] * 3, [0] * 3]).all()
 
 
-@pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":"])
+@pytest.mark.parametrize("given", [toys.RandomEnds, toys.RandomEnds()], ids=["a class", "an object"])
+def test_an_environment_without_an_id_plays_the_levels(given):
+    agent = proximo.PPO(given, levels="3:5", num_envs=2, num_steps=8, preset=False, verbose=0)
+    assert isinstance(agent.env, JaxLevels)
+    assert agent.env.levels == LevelRange(3, 5)
+    for levels, played in (None, {3, 4}), ("7:9", {7, 8}):
+        assert set(agent.evaluate(episodes=30, levels=levels).level) == played
+
+
+@pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":", "0:5\n", "0:" + 5000 * "9", "٠:٥"])
 def test_invalid_level_range_raises(text):
     with pytest.raises(ConfigError, match="expected FROM:TO"):
         LevelRange.parse(text)

@@ -30,6 +30,11 @@ def test_listed_ids_can_be_made():
         assert isinstance(make_env(env_id), JaxEnvironment)
 
 
+def test_settings_of_gymnax_change_its_spaces():
+    assert make_env("gymnax:Pendulum-v1", {"max_torque": 8.0}).action_space == Box((1,), -8.0, 8.0)
+    assert make_env("gymnax:Pendulum-v1").action_space == Box((1,), -2.0, 2.0)
+
+
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [

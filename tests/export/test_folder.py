@@ -189,6 +189,10 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
     (tmp_path / "out" / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match=r"out contains 'thesis.txt', which is not part of an export: choose another --out"):
         export(made(), tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("not of an export")
+    with pytest.raises(ConfigError, match=r"mine contains 'README.md', and no metadata.json of an export: choose another --out"):
+        export(made(), tmp_path / "mine")
     with pytest.raises(ConfigError, match=r"thesis.txt is a file: choose another --out"):
         export(made(), tmp_path / "out" / "thesis.txt")
 

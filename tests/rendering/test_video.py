@@ -72,6 +72,9 @@ def test_gif_has_its_frames_and_rate(tmp_path):
     assert image.n_frames == COUNT
     assert image.info["duration"] == 200
     assert image.info["loop"] == 0
+    thirty = Image.open(io.BytesIO(gif_of([shade(k % 2) for k in range(30)], 30.0)))
+    lasting = [(thirty.seek(k), thirty.info["duration"])[1] for k in range(30)]
+    assert (sum(lasting), {*lasting}) == (1000, {30, 40})
     small = Image.open(io.BytesIO(gif_of([shade(1), shade(2)], 100.0)))
     assert (small.n_frames, small.info["duration"]) == (2, 20)  # browsers would play less slowly
 

@@ -43,6 +43,12 @@ def test_draws_below_a_logarithmic_range_are_zero():
     assert drawn(d, d.parameters(ScheduleText("0"))["ent_coef"]) == 0
 
 
+def test_a_number_on_the_grid_belongs_to_the_range():
+    d = dimension("gae_lambda", {"low": 0.1, "high": 0.9, "step": 0.1})
+    assert [k for k in range(1, 10) if d.parameters(k / 10) is None] == []
+    assert d.parameters(0.25) is None
+
+
 def test_whole_numbers_stay_whole_with_their_step():
     d = dimension("num_epochs", {"low": 2, "high": 10, "step": 4})
     assert d.distributions()["num_epochs"].step == 4

@@ -31,6 +31,14 @@ def test_invalid_number_raises_one_sentence(tmp_path, changes, sentence):
     assert str(error.value) == sentence
 
 
+def test_seeds_that_do_not_exist_raise(tmp_path):
+    (tmp_path / "s.yaml").write_text(SPACE)
+    with pytest.raises(
+        ConfigError, match=r"^seed = 4294967290: the study needs seeds up to \d+, and the largest is 4294967295\.$"
+    ):
+        make_plan(config(seed=2**32 - 6), ("seed",), tmp_path / "s.yaml")
+
+
 @pytest.mark.parametrize(
     ("space", "settings", "fixed", "sentence"),
     [

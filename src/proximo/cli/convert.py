@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proximo.cli import Parser
+from proximo.cli import Parser, UsageError
 from proximo.errors import ConfigError, command, printable
 
 
@@ -41,6 +41,8 @@ def run(arguments: list[str]) -> int:
         print(converted.yaml, end="")
         return 0
     try:
+        if Path(options.source).exists() and options.out.exists() and options.out.samefile(options.source):
+            raise UsageError(f"--out {options.out} is the file that is converted: choose another name.")
         options.out.write_text(converted.yaml, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot write --out {options.out} ({error.strerror}).") from error

@@ -24,8 +24,10 @@ def run(arguments: list[str]) -> int:
     """Check the machine and print the results. Returns 1 if training would fail."""
     options = make_parser().parse_args(arguments)
 
+    from proximo.jax_setup import prepare_jax
     from proximo.storage.system_info import system_info
 
+    prepare_jax()  # before JAX starts, as for a training
     info = system_info()
     checks = [_device(), _threads(), _cache(), _training()]
     healthy = all(check["ok"] for check in checks)
@@ -74,9 +76,8 @@ def _threads() -> dict[str, Any]:
 def _cache() -> dict[str, Any]:
     import jax
 
-    from proximo.jax_setup import CACHE_VARIABLE, prepare_jax
+    from proximo.jax_setup import CACHE_VARIABLE
 
-    prepare_jax()
     folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
     try:
         folder.mkdir(parents=True, exist_ok=True)

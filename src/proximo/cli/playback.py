@@ -73,8 +73,9 @@ class Playback:
                 for recorder in recorders:
                     recorder.add(frame)
         self.files = [path for path in paths if self.frames]
-        for path in self.files:
-            print(f"{path} ({self.frames:,} frames, {self.fps:g} per second)", flush=True)
+        for recorder in reversed(recorders if self.frames else []):
+            print(f"{recorder.path} ({self.frames:,} frames, {recorder.fps:g} per second)", flush=True)
+        self.fps = recorders[-1].fps
 
     def report(self) -> dict[str, Any]:
         """The JSON object of the command."""

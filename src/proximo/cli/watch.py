@@ -58,7 +58,9 @@ def make_parser() -> Parser:
     parser.add_argument("--stochastic", action="store_true", help="sample actions (default: the most probable action)")
     add_env_flag(parser)
     parser.add_episode_flags()
-    parser.add_argument("--max-steps", type=int, metavar="N", help="end an episode after N steps (default 10000)")
+    parser.add_argument(
+        "--max-steps", type=int, metavar="N", help="end an episode after N steps (default: eval_max_steps, or 10000)"
+    )
     parser.add_argument("--fps", type=float, metavar="X", help="frames per second (default: those of the environment)")
     parser.add_argument("--video", action="store_true", help="write an mp4 even if there is a display")
     parser.add_argument("--gif", action="store_true", help="write a GIF; with --video also an mp4")

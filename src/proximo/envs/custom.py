@@ -10,6 +10,7 @@ from typing import Any
 
 from proximo.custom_code import check_module, custom_code_errors, is_users_function
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
@@ -153,15 +154,16 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
         EnvError: ``env`` is not an environment, or a Gymnasium environment that cannot be copied: several are needed.
         ConfigError: ``settings`` were given with an environment that exists already, or do not fit.
     """
+    preprocessing = preprocessing or Preprocessing()
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")
     if inspect.isclass(env) or (callable(env) and not hasattr(env, "reset")):
-        return env_id, from_class(env, settings, env_id, preprocessing)
+        return env_id, with_levels(from_class(env, settings, env_id, preprocessing), preprocessing.levels)
     if settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
     if is_vectorized(type(env)) or _steps_by_action(env):
         from proximo.envs.gymnasium import construction
 
-        return env_id, construction.from_instance(env, env_id, preprocessing or Preprocessing())
+        return env_id, construction.from_instance(env, env_id, preprocessing)
     check_protocol(env, env_id)
-    return env_id, env
+    return env_id, with_levels(env, preprocessing.levels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,13 @@ class LevelRange:
     @classmethod
     def parse(cls, text: str) -> LevelRange:
         """Parse ``"FROM:TO"``, the seeds FROM … TO - 1. Raises ``ConfigError`` for other text."""
-        low, separator, high = text.partition(":")
-        if not (separator and low.isdecimal() and high.isdecimal() and int(low) < int(high) < 2**31):
+        numbers = re.fullmatch("([0-9]{1,10}):([0-9]{1,10})", text)
+        low, high = map(int, numbers.groups()) if numbers else (0, 0)
+        if not low < high < 2**31:
             raise ConfigError(
                 f"levels = {text!r}: expected FROM:TO with FROM < TO, such as 0:99 for the seeds 0 … 98, all below 2³¹."
             )
-        return cls(int(low), int(high))
+        return cls(low, high)
 
     def common(self, other: LevelRange) -> int:
         """Return the number of levels in both ranges."""
@@ -79,6 +81,12 @@ class JaxLevels(Described):
         key_step, key_steps = jax.random.split(jax.random.wrap_key_data(key_steps))
         state, *rest = self.env.step(key_step, state, action, params)
         return (state, jax.random.key_data(key_steps)), *rest
+
+
+def with_levels(env: Any, levels: str) -> Any:
+    """``env`` with resets that draw from ``levels``. Unchanged if ``levels`` is empty, or if its environments are wrapped one by one, as those
+    of Gymnasium."""
+    return env if not levels or hasattr(env, "make_vector") else JaxLevels(env, LevelRange.parse(levels))
 
 
 class LevelDraws:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from proximo.envs import custom, hidden_velocities, other_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.level_seeds import JaxLevels, LevelRange
+from proximo.envs.level_seeds import LevelRange, with_levels
 from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_known
 from proximo.errors import ConfigError, EnvError, nearest
 
@@ -66,7 +66,8 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
             "proximo.load(run, env=…), or train with its name, such as my_package.module:MyEnv."
         )
     preprocessing = preprocessing or Preprocessing()
-    levels = LevelRange.parse(preprocessing.levels) if preprocessing.levels else None
+    if preprocessing.levels:
+        LevelRange.parse(preprocessing.levels)  # before the environment is made
     try:
         env = _maker(env_id)(settings or {}, preprocessing)
     except EnvError as error:
@@ -74,9 +75,7 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
         if elsewhere is None:
             raise
         raise _cannot_be_made(env_id, elsewhere) from error
-    if levels is None or hasattr(env, "make_vector"):  # Gymnasium environments are wrapped one by one
-        return env
-    return JaxLevels(env, levels)
+    return with_levels(env, preprocessing.levels)
 
 
 def check_id(env_id: str) -> None:

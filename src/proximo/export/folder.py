@@ -23,14 +23,14 @@ from proximo.export.documentation import input_meaning, output_meaning, readme
 from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction
 from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
-from proximo.serialization import jsonable
+from proximo.serialization import json_object, jsonable
 from proximo.spaces import from_any
 from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
 from proximo.storage.system_info import version
 
 Format = Literal["onnx", "numpy", "both"]
 ONNX, NUMPY, RUNTIME, METADATA, README = "policy.onnx", "policy.npz", "proximo_policy.py", "metadata.json", "README.md"
-VERSION = 2
+FORMAT, VERSION = "proximo-export", 2
 """Of the folder. Version 1 had other names of inputs and of functions."""
 FILES = (ONNX, NUMPY, RUNTIME, METADATA, README)
 
@@ -198,7 +198,7 @@ def runners(folder: Path, files: Iterable[str]) -> dict[str, parity.Runner]:
 def _metadata(policy_function: PolicyFunction, program: Program, run: str, batch: int | None) -> dict[str, Any]:
     policy, env = policy_function.policy, policy_function.policy.env
     return {
-        "format": "proximo-export",
+        "format": FORMAT,
         "version": VERSION,
         "run": run,
         "step": policy.step,
@@ -230,8 +230,12 @@ def _check_folder(folder: Path) -> None:
     """Raise ``ConfigError`` if ``folder`` contains anything but an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out.")
-    content = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if unknown := content - {*FILES, "__pycache__"}:
+    content = {path.name for path in folder.iterdir()} - {"__pycache__"} if folder.is_dir() else set()
+    if unknown := content - {*FILES}:
         raise ConfigError(
             f"{folder} contains {min(unknown)!r}, which is not part of an export: choose another --out, or empty it."
+        )
+    if content and json_object(folder / METADATA).get("format") != FORMAT:
+        raise ConfigError(
+            f"{folder} contains {min(content)!r}, and no {METADATA} of an export: choose another --out, or empty it."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import numpy as np
 from proximo.rendering.recorder import Recorder, worded_errors
 from proximo.storage.atomic_files import write_atomic
 
+MAX_FPS = 50.0
+"""Browsers slow down frames that are shorter than two hundredths of a second."""
+
 
 class Gif(Recorder):
     """An animated GIF that repeats forever. Equal consecutive frames become one frame that is shown longer."""
 
     def __init__(self, path: Path, fps: float):
-        super().__init__(path, fps)
+        super().__init__(path, min(fps, MAX_FPS))
         self._frames: list[Any] = []
 
     def _write(self, frame: np.ndarray) -> None:
@@ -39,8 +43,9 @@ def _with_palette(frame: np.ndarray) -> Any:
 
 
 def _encode(frames: list[Any], fps: float) -> bytes:
-    # A GIF counts hundredths of a second, and browsers slow down frames that are shorter than two of them.
-    milliseconds = max(20, round(100 / fps) * 10)
+    # A GIF counts hundredths of a second: at 30 frames per second, frames last 30, 40 and 30 ms.
+    ends = [10 * round(100 * i / min(fps, MAX_FPS)) for i in range(len(frames) + 1)]
+    milliseconds = [end - start for start, end in itertools.pairwise(ends)]
     data = io.BytesIO()
     frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], duration=milliseconds, loop=0)
     return data.getvalue()

@@ -146,7 +146,10 @@ class Range:
         if self.zero and value == 0:
             return {self._key: math.sqrt(low * self.low), **found}
         drawn = 1 - value if self.one_minus else value
-        if not self.low <= value <= self.high or (self.step and (value - self.low) % self.step):
+        steps = (value - self.low) / self.step if self.step else 0.0
+        if (
+            not self.low <= value <= self.high or abs(steps - round(steps)) > 1e-6
+        ):  # 0.3 is 2.0000000000000004 steps of 0.1 above 0.1
             return None
         return {self._key: min(max(drawn, low), high), **found}
 

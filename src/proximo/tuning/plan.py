@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config, from_mapping, to_mapping
+from proximo.config import MAX_SEED, Config, from_mapping, to_mapping
 from proximo.errors import CheckpointError, ConfigError, nearest, shown
 from proximo.serialization import dump_yaml, read_yaml
 from proximo.storage.atomic_files import write_atomic
@@ -55,6 +55,10 @@ class StudyPlan:
                 raise ConfigError(f"{name} = {value!r}: expected a whole number, {low} … {high:,}.")
         if self.pruner not in PRUNERS:
             raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
+        if self.test_seeds[-1] > MAX_SEED:
+            raise ConfigError(
+                f"seed = {self.base.run.seed}: the study needs seeds up to {self.test_seeds[-1]}, and the largest is {MAX_SEED}."
+            )
         if not self.base.run.eval_episodes:
             raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 

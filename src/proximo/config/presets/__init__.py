@@ -15,6 +15,7 @@ setting of ``NOT_IN_ENVPOOL``.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import resources
@@ -34,7 +35,7 @@ def load(env_id: str) -> dict[str, Any] | None:
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
     folder = resources.files(__name__) / (library or GYMNASIUM)
-    if name and folder.is_dir():
+    if name and re.fullmatch("[a-z-]*", library) and folder.is_dir():  # a path would lead elsewhere
         file = folder / f"{name}.yaml"
         found = [file] if file.is_file() else _files(folder)  # reading all files takes as long as a short evaluation
         for served, groups in map(_read, found):

@@ -84,8 +84,8 @@ class GymnaxEnvironment(Described):
         except Exception as error:
             raise EnvError(f"gymnax could not make {name!r}: {type(error).__name__}: {error}") from error
         self.default_params = replace_params(params, settings, f"gymnax:{name}")
-        self.observation_space = from_any(self.env.observation_space(params), "observation")
-        self.action_space = from_any(self.env.action_space(params), "action")
+        self.observation_space = from_any(self.env.observation_space(self.default_params), "observation")
+        self.action_space = from_any(self.env.action_space(self.default_params), "action")
         if draw := drawing_of(name, self.env):
             self.render, self.render_fps = draw, FPS.get(name, 12)
 
