@@ -18,6 +18,7 @@ import safetensors.numpy
 
 import proximo
 from commands import BATCH, GRU, SMALL, final_state, trained
+from disks import full_disk
 from proximo.agent import learn_in_calls
 from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from proximo.spaces import Box, Discrete
@@ -52,6 +53,18 @@ def test_learn_equals_the_command_line_and_writes_nothing(tmp_path, monkeypatch,
     assert final_state(saved) == final_state(run_dir)
     steps = [row["step"] for row in learner.history if "eval/return_mean" in row]
     assert steps[-1] == TOTAL == learner.step
+
+
+def test_a_full_disk_leaves_the_earlier_save(tmp_path):
+    learner, folder = agent(head_sizes=[64]).learn(2 * BATCH), tmp_path / "saved"
+    with full_disk(12_000), pytest.raises(CheckpointError, match=r"Cannot write"):  # room for the settings
+        learner.save(folder)
+    kept = final_state(learner.save(folder)), sorted(path.name for path in folder.iterdir())
+    with full_disk(12_000), pytest.raises(CheckpointError, match=r"Cannot write"):
+        learner.learn(2 * BATCH).save(folder)
+    assert (final_state(folder), sorted(path.name for path in folder.iterdir())) == kept
+    assert proximo.load(folder).step == 2 * BATCH
+    assert checkpoint.steps(learner.save(folder) / "checkpoints") == [4 * BATCH]
 
 
 def test_learning_in_two_parts_equals_learning_at_once(tmp_path):

@@ -63,6 +63,7 @@ def trained(progress, reporter=None):
         shown.warned("odd")
         shown.evaluating()
         shown.evaluated(1600, [{"return_mean": 0.5}])
+        shown.stopped("A callback has stopped one of several seeds.")
         shown.advanced(3200, 800.0, 0.75)
     assert warned.messages == (["odd"] if reporter is None else [])
     return shown

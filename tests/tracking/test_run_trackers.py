@@ -1,5 +1,6 @@
 """Trackers that ``track`` names: checked before anything is compiled, isolated from the training, complete after every resume."""
 
+import contextlib
 import importlib.util
 import re
 import sqlite3
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from commands import SMALL, copied, rows, trained
+from disks import full_disk
 from proximo.cli import main
 from proximo.config.validation import tracker_names
 from proximo.errors import ConfigError, EnvError
@@ -177,6 +179,17 @@ def test_failing_tracker_warns_once_and_receives_no_more_rows(tmp_path):
         "custom_trackers:Kept has failed (OSError: no route to host): it receives no more rows, and the training continues."
     ]
     assert len(Broken.rows) == 1
+
+
+def test_a_full_disk_ends_no_tracker(tmp_path):
+    told = []
+    tracker = background(tmp_path, told=told)
+    for step in range(3):
+        with full_disk() if step == 1 else contextlib.nullcontext():
+            tracker.write(step, {"a": 1.0})
+            time.sleep(0.2)  # until it is written and noted
+    tracker.close()
+    assert (told, [step for step, _ in Kept.rows]) == ([], [0, 1, 2])
 
 
 @pytest.mark.parametrize("method", ["write", "write_histograms", "write_clip", "flush", "end", "close"])

@@ -175,6 +175,7 @@ def test_clips_are_logged_once_with_the_next_row(server, tmp_path):
     videos = tmp_path / "r" / "videos"
     videos.mkdir(parents=True)
     (videos / "clip-20.mp4").write_bytes(b"")
+    (videos / ".clip-20.5.mp4").write_bytes(b"")  # is being encoded by process 5
     tracker = written(opened(tmp_path / "r"), 10, 20, 30)
     tracker.close()
     rows = server.rows[tracker._id, "server"]

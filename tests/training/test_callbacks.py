@@ -16,6 +16,7 @@ from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
 from proximo.errors import ConfigError, RunDirectoryError
 from proximo.evaluation.jax_evaluator import JaxEvaluator
 from proximo.storage import checkpoint, retention
+from proximo.tracking.reporter import Reporter
 from proximo.training.callbacks import Evaluation, Info
 
 UPDATES = SMALL["total_steps"] // BATCH
@@ -264,6 +265,36 @@ def test_error_in_a_callback_is_raised_after_saving(tmp_path):
         trained(tmp_path, Broken())
     [run_dir] = tmp_path.glob("*/r")
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == 5 * BATCH
+
+
+def test_error_in_a_reporter_is_raised_after_saving_the_last_update(tmp_path):
+    class Broken(Reporter):
+        lines = []  # noqa: RUF012
+
+        def advanced(self, steps, steps_per_second, recent_return):
+            raise ZeroDivisionError("mine")
+
+        def stopped(self, message):
+            self.lines.append(message)
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        trained(tmp_path, Recorder(), reporter=Broken())
+    [run_dir] = tmp_path.glob("*/r")
+    [step] = checkpoint.steps(run_dir / "checkpoints")
+    assert step > 0
+    assert Broken.lines[0].startswith(f"Stopped at step {step}, saved.")
+
+
+class Switched(Recorder):
+    """A subclass that switches a hook off."""
+
+    on_evaluation = None
+
+
+def test_hook_of_none_is_not_called(tmp_path):
+    callback = Switched()
+    trained(tmp_path, callback)
+    assert {name for name, _ in callback.calls} == {"start", "update", "end"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -232,10 +233,35 @@ def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_
 
 def test_vmapped_group_resumes_from_the_common_step(groups, tmp_path):
     group = copied(groups["vmap"], tmp_path)
-    retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    *_, before, last, _ = checkpoint.steps(group / "seed-6" / "checkpoints")
+    for name, step in (("seed-5", last), ("seed-6", before), ("seed-7", last)):
+        retention.discard_after(group / name / "checkpoints", step)
     assert main(["train", "--resume", str(group)]) == 0
-    assert final_state(group / "seed-5") == final_state(groups["vmap"] / "seed-5")
-    assert final_state(group / "seed-6") == final_state(groups["vmap"] / "seed-6")
+    for name in ("seed-5", "seed-6", "seed-7"):
+        assert final_state(group / name) == final_state(groups["vmap"] / name)
+
+
+def test_complete_seed_of_a_vmapped_group_stays_as_it_is(groups, tmp_path):
+    group = copied(groups["vmap"], tmp_path)
+    retention.discard_after(group / "seed-6" / "checkpoints", 4 * BATCH)
+    shutil.rmtree(group / "seed-5" / "checkpoints" / str(4 * BATCH))  # which only an incomplete seed would need
+    complete = [group / name / "checkpoints" / str(TOTAL) / "meta.json" for name in ("seed-5", "seed-7")]
+    written = [path.stat().st_mtime_ns for path in complete]
+    assert main(["train", "--resume", str(group)]) == 0
+    assert [path.stat().st_mtime_ns for path in complete] == written
+    assert checkpoint.steps(group / "seed-6" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-6" / "checkpoints")
+
+
+def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys):
+    group = copied(groups["vmap"], tmp_path)
+    first, *_, last, _ = checkpoint.steps(group / "seed-6" / "checkpoints")
+    for name, step in (("seed-5", last), ("seed-6", first), ("seed-7", last)):
+        retention.discard_after(group / name / "checkpoints", step)
+    before = checkpoint.steps(group / "seed-5" / "checkpoints")
+    assert main(["train", "--resume", str(group)]) == 2
+    says = f"seed-5 is at step {last}, and another seed continues from step {first}: resume each seed alone, or all with"
+    assert says in capsys.readouterr().err
+    assert checkpoint.steps(group / "seed-5" / "checkpoints") == before
 
 
 def test_vmapped_group_without_a_common_first_save_starts_again(groups, tmp_path):
@@ -248,10 +274,11 @@ def test_vmapped_group_without_a_common_first_save_starts_again(groups, tmp_path
 
 def test_vmapped_group_with_a_lost_checkpoint_raises_unchanged(groups, tmp_path, capsys):
     group = copied(groups["vmap"], tmp_path)
-    retention.discard_after(group / "seed-6" / "checkpoints", 0)
+    for name, step in (("seed-5", 8 * BATCH), ("seed-6", 0), ("seed-7", 8 * BATCH)):
+        retention.discard_after(group / name / "checkpoints", step)
     assert main(["train", "--resume", str(group)]) == 2
-    assert "resume each seed alone" in capsys.readouterr().err
-    assert checkpoint.steps(group / "seed-5" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-5" / "checkpoints")
+    assert "has no checkpoint of step 0, from which another seed continues: resume each seed alone" in capsys.readouterr().err
+    assert max(checkpoint.steps(group / "seed-5" / "checkpoints")) == 8 * BATCH
 
 
 def test_group_is_evaluated_seed_by_seed(groups, capsys):

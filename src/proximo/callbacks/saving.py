@@ -80,7 +80,7 @@ class Video:
 
 def _absolute(folder: str | Path) -> Path:
     """``folder`` as an absolute path, because an environment may change the working folder. Raises a ``ConfigError`` for the working folder."""
-    if str(folder) in ("", "."):
+    if Path(folder).absolute() == Path.cwd():
         raise ConfigError(f"folder = {str(folder)!r}: expected another folder than the working folder, for example 'models'.")
     return Path(folder).absolute()
 

@@ -154,9 +154,9 @@ class LiveReporter(TrainingReporter, ProgressBar):
         TrainingReporter.__init__(self, console, answer)
         ProgressBar.__init__(self, lambda progress: TerminalBar(progress, console, transient=True))
 
-    def stopped(self, message: str) -> None:
+    def exiting(self, message: str) -> None:
         self.bar.stop()
-        super().stopped(message)
+        super().exiting(message)
 
 
 make_reporter = functools.partial(open_reporter, QuietReporter, LineReporter, LiveReporter)

@@ -154,5 +154,6 @@ class _WrittenRows:
         self._last[kind] = self._seen[kind]
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         # Without fsync, each row is written faster. A power failure may repeat a row.
-        temporary.write_text(json.dumps(self._last))
-        os.replace(temporary, self._path)
+        with contextlib.suppress(OSError):  # on a full disk, a row may be repeated too
+            temporary.write_text(json.dumps(self._last))
+            os.replace(temporary, self._path)

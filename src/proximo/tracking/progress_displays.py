@@ -166,7 +166,7 @@ class ProgressBar(Progress):
         super().advanced(steps, steps_per_second, recent_return)
         self.bar.update()
 
-    def stopped(self, message: str) -> None:
+    def exiting(self, message: str) -> None:
         self.bar.stop()
 
     def finished(self, results: list[Any]) -> None:

@@ -92,7 +92,7 @@ class Reporter:
         """The user interrupted the training. It stops after the current call of the compiled program."""
 
     def stopped(self, message: str) -> None:
-        """The training stops early.
+        """The training stops early, or one of its seeds does.
 
         Args:
             message: where it stopped, and how to continue.

@@ -96,7 +96,7 @@ class WeightsAndBiases(Tracker):
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Add the finite numbers to the row of ``step``, with the clips that were recorded since the last row."""
         self._add(step, {name: float(value) for name, value in values.items() if math.isfinite(value)})
-        for path in sorted((self._run_dir / "videos").glob("*.mp4")):
+        for path in sorted((self._run_dir / "videos").glob("[!.]*.mp4")):
             if path.name not in self._videos and _step_in(path.stem, step) <= step:
                 self._videos.add(path.name)
                 self._add(step, {"videos/" + (re.sub(r"[-_]*\d+$", "", path.stem) or "clip"): self._wandb.Video(str(path))})

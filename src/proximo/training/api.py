@@ -279,6 +279,8 @@ def _train_seeds(
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
                     results += _train_together(training, seed_runs, states)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
+    if not results and not failures:
+        raise KeyboardInterrupt  # before the first seed
     if results:
         reporter.finished(results)
     if failures:

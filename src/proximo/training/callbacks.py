@@ -131,9 +131,9 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
             raise ConfigError(
                 f"callbacks: {callback.__name__} is a class: expected an object, for example {callback.__name__}()."
             )
-        if not evaluates and hasattr(callback, "on_evaluation") and not hasattr(callback, "on_update"):
+        if not evaluates and _has(callback, "on_evaluation") and not _has(callback, "on_update"):
             raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
-        if not any(callable(getattr(callback, hook, None)) for hook in HOOKS):
+        if not any(_has(callback, hook) for hook in HOOKS):
             hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
         for hook in HOOKS:
@@ -144,6 +144,10 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
     if seeds > 1:
         _copies(callbacks)
     return tuple(callbacks)
+
+
+def _has(callback: Any, hook: str) -> bool:
+    return callable(getattr(callback, hook, None))
 
 
 def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
@@ -174,7 +178,7 @@ class SeedCallbacks:
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
         self.objects = _copies(callbacks) if copied else tuple(callbacks)
-        self._updated = [(callback, MetricsWindow()) for callback in self.objects if hasattr(callback, "on_update")]
+        self._updated = [(callback, MetricsWindow()) for callback in self.objects if _has(callback, "on_update")]
         """The callbacks that have ``on_update``, with the metrics since its last call."""
 
     @property
@@ -197,7 +201,7 @@ class SeedCallbacks:
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks that have it, and return whether any of them asks to stop."""
-        return any([getattr(callback, hook)(info) for callback in self.objects if hasattr(callback, hook)])
+        return any([getattr(callback, hook)(info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""

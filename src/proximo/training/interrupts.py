@@ -77,7 +77,7 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: C code had installed it
 
     def request(self, number: int) -> None:
         """Ask to stop, as signal ``number`` does."""

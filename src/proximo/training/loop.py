@@ -69,8 +69,8 @@ class Training:
         self.clips = Clips(backend, reporter.warned) if clips else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
-        self.requested: int | None = None
-        """Number of the signal for which all processes stop; None: they go on."""
+        self._agreed: int | None = None
+        """Number of the signal for which all processes have agreed to stop; None: they go on."""
         backend.send_warnings_to(reporter.warned)
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
@@ -102,10 +102,10 @@ class Training:
         except (Exception, KeyboardInterrupt) as error:
             # Whatever has failed (an environment, memory for an evaluation, a terminal, a callback), save what was learned.
             # Several processes have parts of the state, and cannot join them when one has failed.
-            can_save = self.peers.count == 1 and now.update
-            if can_save and self.snapshot is not None and self.saver.rescue(self.snapshot, error):
+            last = self.snapshot if self.peers.count == 1 else None
+            if last is not None and last.update and self.saver.rescue(last, error):
                 with contextlib.suppress(OSError):
-                    self.reporter.stopped(self._stop_message(now.update))
+                    self.reporter.stopped(self._stop_message(last.update))
             raise
         self.callback_calls.state_is_gone()
 
@@ -126,7 +126,7 @@ class Training:
     @property
     def _requested(self) -> int | None:
         """Number of the signal for which the training stops, if it is not complete."""
-        return self.interrupts.requested if self.peers.count == 1 else self.requested
+        return self.interrupts.requested if self.peers.count == 1 else self._agreed
 
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
         """Make the first state, and compile."""
@@ -151,8 +151,8 @@ class Training:
         """The number of updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
         own = self.interrupts.requested, self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
         every = self.peers.agree(own, "the next update")
-        self.requested = next((requested for requested, _ in every if requested is not None), None)
-        return 0 if self.requested is not None else every[0][1]
+        self._agreed = next((requested for requested, _ in every if requested is not None), None)
+        return 0 if self._agreed is not None else every[0][1]
 
     def _advance(self, now: Snapshot, count: int) -> Snapshot:
         """Compute ``count`` updates, and record their metrics."""
@@ -258,7 +258,7 @@ class Training:
 
     def _finish(self, now: Snapshot) -> None:
         """Save if the training was interrupted, and report the end to the callbacks."""
-        stopped = self._requested is not None and now.update < self.boundaries.total
+        stopped = self._requested is not None and now.update < self.boundaries.total and bool(active(self.seed_runs))
         if stopped:
             self.saver.save(now)
         self.saver.finish()
@@ -287,6 +287,8 @@ class Training:
         self.peers.leave()
         if not self.interrupts.owns_process:
             raise KeyboardInterrupt
+        for seed_run in self.seed_runs:
+            seed_run.trackers.end(hurry=True)  # all at the same time
         for seed_run in self.seed_runs:
             seed_run.close(hurry=True)
         self.reporter.exiting(message)

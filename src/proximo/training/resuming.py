@@ -72,14 +72,21 @@ def without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 
 def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter) -> list[SeedStart]:
     """Where each run continues: at the checkpoint ``which``, at the newest valid one, or at the beginning if none was saved yet. Stacked
-    seeds continue from the same step."""
-    saved = [_checkpoint_to_resume(run_dir, which, reporter) for run_dir in run_dirs]
-    steps = {found and found.step for found in saved}
-    if stacked and len(steps) > 1:
-        saved = [_checkpoint_of_all(run_dir, min(step or 0 for step in steps), reporter) for run_dir in run_dirs]
+    seeds that are not complete continue from the same step."""
+
+    def start(run_dir: Path, config: Config, found: Checkpoint | None) -> SeedStart:
+        return SeedStart(run_dir, config, found.step if found else 0, found)
+
+    found = [
+        start(run_dir, config, _checkpoint_to_resume(run_dir, which, reporter))
+        for run_dir, config in zip(run_dirs, configs, strict=True)
+    ]
+    steps = {one.step for one in found if not is_complete(one)}
+    if not stacked or len(steps) < 2:
+        return found
     return [
-        SeedStart(run_dir, config, found.step if found else 0, found)
-        for run_dir, config, found in zip(run_dirs, configs, saved, strict=True)
+        one if is_complete(one) else start(one.run_dir, one.config, _checkpoint_of_all(one.run_dir, min(steps), reporter))
+        for one in found
     ]
 
 
@@ -100,6 +107,11 @@ def _checkpoint_of_all(run_dir: Path, step: int, reporter: Reporter) -> Checkpoi
     if step not in steps and (step > 0 or len(steps) > 1):
         raise CheckpointError(
             f"{run_dir} has no checkpoint of step {step}, from which another seed continues: resume each seed alone."
+        )
+    # An interrupted save leaves seeds one save apart. More is work that the user has not asked to repeat.
+    if sum(later > step for later in steps) > 1:
+        raise CheckpointError(
+            f"{run_dir} is at step {max(steps)}, and another seed continues from step {step}: resume each seed alone, or all with @{step}."
         )
     return _checkpoint_to_resume(run_dir, step, reporter) if step else None
 
