@@ -114,6 +114,26 @@ def test_other_spaces_show_how_they_are_written(kind, given):
         kind(given)
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Box((0,)), "there is no entry"),
+        (lambda: MultiBinary((2, -1)), "there is no entry"),
+        (lambda: Box((2,), 1.0, 0.0), "a lower bound is above its upper bound, or NaN"),
+        (lambda: Box((2,), (0.0, np.nan)), "a lower bound is above its upper bound, or NaN"),
+        (lambda: Box((2, 3), np.zeros((3, 2))), "shape"),
+        (lambda: MultiDiscrete(()), "there is no choice"),
+        (lambda: MultiDiscrete((2, 0)), "there is no choice"),
+        (lambda: MultiDiscrete((2, 3), start=(1,)), "the numbers of choices, starts and components differ"),
+        (lambda: MultiDiscrete((2, 3), shape=(3,)), "the numbers of choices, starts and components differ"),
+        (lambda: from_any(gym.Box(0.0, 1.0, (0,)), "observation"), "there is no entry"),
+    ],
+)
+def test_impossible_spaces_raise(make, says):
+    with pytest.raises(EnvError, match=says):
+        make()
+
+
 def test_images_are_bytes_with_two_to_four_axes():
     for shape in ((36, 36), (36, 36, 1), (2, 36, 36, 1)):
         assert Box(shape, 0.0, 255.0, "uint8").is_image

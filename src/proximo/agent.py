@@ -560,7 +560,8 @@ def load(
     """Load an agent from what ``PPO.save`` or ``proximo train`` has written. It can act and learn further.
 
     Args:
-        run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``.
+        run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``. Or
+            ``zoo:NAME``, a policy that proximo brings.
         env: the environment, if the agent was trained on an object instead of an id.
         eval_env: the environment of the evaluations, if it was an object; or another one.
         runs_dir: folder of the runs that are found by name.

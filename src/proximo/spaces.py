@@ -39,8 +39,11 @@ class Box:
 
     def __post_init__(self) -> None:
         with _expecting(self, "the shape first, as in Box((3,), low=-1.0, high=1.0)"):
-            shape = _integers(self.shape)
+            shape = _shape(self.shape)
             _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
+            low, high = self.bounds()
+            if not (low <= high).all():
+                raise ValueError("a lower bound is above its upper bound, or NaN")
 
     @property
     def size(self) -> int:
@@ -117,8 +120,12 @@ class MultiDiscrete:
     def __post_init__(self) -> None:
         with _expecting(self, "a tuple of integers, as in MultiDiscrete((2, 3))"):
             nvec, start = _integers(self.nvec), _integers(self.start)
-            shape = (len(nvec),) if self.shape == (-1,) else _integers(self.shape)
-            _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=shape)
+            start, shape = start or (0,) * len(nvec), (len(nvec),) if self.shape == (-1,) else self.shape
+            if min(nvec, default=0) < 1:
+                raise ValueError("there is no choice")
+            if not len(nvec) == len(start) == math.prod(_shape(shape)):
+                raise ValueError("the numbers of choices, starts and components differ")
+            _set(self, nvec=nvec, start=start, shape=_shape(shape))
 
     @property
     def size(self) -> int:
@@ -140,7 +147,7 @@ class MultiBinary:
 
     def __post_init__(self) -> None:
         with _expecting(self, "a tuple of integers, as in MultiBinary((3,))"):
-            _set(self, shape=_integers(self.shape))
+            _set(self, shape=_shape(self.shape))
 
     @property
     def size(self) -> int:
@@ -319,7 +326,15 @@ def _integers(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(operator.index(n) for n in values)
 
 
+def _shape(values: Iterable[Any]) -> tuple[int, ...]:
+    shape = _integers(values)
+    if min(shape, default=1) < 1:
+        raise ValueError("there is no entry")
+    return shape
+
+
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:
     given = np.asarray(values, np.float64)
-    flat = (given if given.size == math.prod(shape) else np.broadcast_to(given, shape)).reshape(-1)
-    return float(flat[0]) if flat.size == 0 or (flat == flat[0]).all() else tuple(map(float, flat))
+    is_flat = given.ndim == 1 and given.size == math.prod(shape)
+    flat = (given if is_flat else np.broadcast_to(given, shape)).reshape(-1)
+    return float(flat[0]) if (flat == flat[0]).all() else tuple(map(float, flat))

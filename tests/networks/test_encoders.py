@@ -12,6 +12,7 @@ from proximo.errors import EnvError
 from proximo.networks.encoders import OneHotEncoder, PartsEncoder, VectorEncoder, make_encoder
 from proximo.networks.image_encoders import ImpalaCNN, NatureCNN, SmallCNN, image_axes
 from proximo.networks.layers import MLP, LayerNorm, Linear
+from proximo.networks.normalizer import make_statistics
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, zeros
 
 import toys
@@ -24,6 +25,26 @@ MINATAR = Box((10, 10, 4))
 
 def encoder_for(space, **settings):
     return make_encoder(jax.random.key(0), space, small_config(**settings).network)
+
+
+@pytest.mark.parametrize(
+    ("space", "settings"), [(Box((5,), 0.0, 1.0, "uint8"), {}), (Box((12, 12, 2), 0.0, 4.0, "uint8"), {"encoder": "small_cnn"})]
+)
+def test_bytes_are_divided_by_their_upper_bound(space, settings):
+    (encoder, _), (of_image, _) = (encoder_for(s, **settings) for s in (space, Box(space.shape, 0.0, 255.0, "uint8")))
+    high = jnp.full((1, *space.shape), space.high, jnp.uint8)
+    np.testing.assert_allclose(encoder(high), of_image(jnp.full_like(high, 255)), rtol=1e-5, atol=1e-6)
+    assert np.abs(encoder(high) - encoder(jnp.zeros_like(high))).max() > 0.1
+
+
+def test_an_entry_of_the_environment_may_be_called_previous_action():
+    part = Dict((("previous_action", Box((3,))),))
+    space = Dict((("inner", part), *part.spaces))
+    encoder, features = encoder_for(space)
+    assert features == 2 * 8
+    assert encoder.parts["inner"].parts["previous_action"].mlp.layers
+    assert make_statistics(space, True)["previous_action"] is not None
+    assert make_statistics(space, True, ("previous_action",))["previous_action"] is None
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ class LearningRateFinder:
         """Plot clip fraction, approximate KL divergence and return against the learning rate.
 
         Args:
-            path: file to write, a PNG.
+            path: file to write; its ending chooses the format, for example ``rates.png`` or ``rates.pdf``.
 
         Returns:
             The path.

@@ -99,7 +99,7 @@ def _other_environment(config: Config, other: Any, env_settings: dict[str, Any])
 
 
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
-    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, because no encoder reads them."""
+    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ: the policy scales bytes by those of its training."""
     for role in ("observation", "action"):
         space, other_space = (from_any(getattr(e, f"{role}_space"), role) for e in (env, other))
         is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space

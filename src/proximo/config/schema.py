@@ -310,7 +310,7 @@ class NetworkConfig:
     )
     sde_every: int = _setting(
         0,
-        "continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps; 0: off",
+        "continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps of a rollout; 0: off",
         low=0,
         high=10**6,
     )

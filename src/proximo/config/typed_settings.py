@@ -205,7 +205,7 @@ class AgentSettings(TypedDict, total=False):
     log_std_init: float
     """logarithm of the initial standard deviation of the Gaussian, for actions scaled to -1 … 1."""
     sde_every: int
-    """continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps; 0: off."""
+    """continuous actions: exploration noise is a function of the features (gSDE), sampled again after this many steps of a rollout; 0: off."""
     compute_dtype: Literal["float32", "bfloat16"]
     """number format of the computations in encoders and memories; bfloat16 trains images faster on some CPUs, less precisely."""
     seed: int

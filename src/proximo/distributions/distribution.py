@@ -19,7 +19,7 @@ class Distribution(eqx.Module):
 
     @abc.abstractmethod
     def mode(self) -> Shaped[Array, "..."]:
-        """The most probable action."""
+        """The most probable action; of a squashed Gaussian, that of the most probable sample before tanh."""
 
     @abc.abstractmethod
     def log_prob(self, action: Shaped[Array, "..."]) -> Float[Array, "..."]:

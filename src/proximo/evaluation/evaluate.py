@@ -75,7 +75,8 @@ def evaluate(
         print(episodes.summary()["return_mean"])
 
     Args:
-        run: an agent, a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
+        run: an agent, a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``;
+            or ``zoo:NAME``.
         episodes: number of episodes, 1 or more.
         deterministic: whether to take the most probable action; otherwise actions are sampled.
         seed: seed of the episodes, 0 or more.

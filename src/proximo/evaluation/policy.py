@@ -335,7 +335,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
     """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
 
     Args:
-        run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
+        run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``; or ``zoo:NAME``, a policy that proximo brings.
         runs_dir: The folder of all runs.
         **custom: Objects that the policy was trained with and that cannot be imported by name, for example ``encoder=MyEncoder``.
 

@@ -27,7 +27,7 @@ def permutation(key: Key[Array, ""], n: int) -> UInt32[Array, " n"]:
     """
     if n < _SORTED_BELOW:
         return jax.random.permutation(key, n).astype(jnp.uint32)
-    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    half = ((n - 1).bit_length() + 1) // 2
     mask = jnp.uint32((1 << half) - 1)
     keys = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
 

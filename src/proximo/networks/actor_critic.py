@@ -301,7 +301,7 @@ def make_policy(
     if mask_shape is not None:
         _check_mask(mask_shape, actor)
     return ActorCritic(
-        normalizer=make_statistics(observation_space, normalize_observation),
+        normalizer=make_statistics(observation_space, normalize_observation, added),
         torsos=torsos,
         actor=actor,
         critic=critic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float, Integer, Key, Shaped
 
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
-from proximo.networks.image_encoders import IMAGE_ENCODERS, ImageEncoder, NatureCNN, SmallCNN, image_axes
+from proximo.networks.image_encoders import IMAGE_ENCODERS, ImageEncoder, NatureCNN, SmallCNN, byte_scale, image_axes
 from proximo.networks.layers import MLP
 from proximo.spaces import (
     PREVIOUS_ACTION,
@@ -88,17 +89,19 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
             f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
             f"channels and at least {IMAGE_ENCODERS[str(config.encoder)].min_size} pixels along each side; not {space}: set encoder = auto."
         )
-    return _make(key, space, config)
+    requested = ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward))
+    return _make(key, space, config, [name for name, is_observed in requested if is_observed])
 
 
-def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
+def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Sequence[str] = ()) -> tuple[Encoder, int]:
+    """The encoder of ``space``, of whose entries those ``added`` are the previous action and reward."""
     if isinstance(space, Dict | Tuple):
         parts: dict[Any, Space] = dict(space.spaces if isinstance(space, Dict) else enumerate(space.spaces))
         # A Dict with one part has the same weights as that part alone.
         keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
         # The previous action and reward have no hidden layers: they go to the memory as they are.
         without_layers = dataclasses.replace(config, hidden_sizes=())
-        configs = [without_layers if where in (PREVIOUS_ACTION, PREVIOUS_REWARD) else config for where in parts]
+        configs = [without_layers if where in added else config for where in parts]
         encoders, features = zip(*map(_make, keys, parts.values(), configs), strict=True)
         return PartsEncoder(dict(zip(parts, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
     if isinstance(space, Box) and (cnn := _cnn_for(space, config)):
@@ -107,7 +110,7 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Enc
     features = (flatdim(space), *config.hidden_sizes)[-1]
     if isinstance(space, Discrete | MultiDiscrete):
         return OneHotEncoder(mlp, *components(space), len(space.shape)), features
-    scale = 1.0 / 255.0 if isinstance(space, Box) and space.dtype == "uint8" else 1.0
+    scale = byte_scale(space) if isinstance(space, Box) else 1.0
     # Bits become -1 and 1, which are centered: with 0 and 1 a policy learns more slowly in its first updates.
     scale, shift = (2.0, -1.0) if isinstance(space, MultiBinary) else (scale, 0.0)
     return VectorEncoder(mlp, len(space.shape), scale, shift), features

@@ -245,7 +245,8 @@ class BetaHead(ActorHead[Box]):
 class StateDependentHead(GaussianHead):
     """Generalized state-dependent exploration (gSDE): the noise is a function of the features, drawn again every ``every`` steps.
 
-    ``log_std`` has a row for each feature. No gradient of the noise flows into the features. Source: Raffin et al. 2021, arXiv:2005.05719,
+    ``log_std`` has a row for each feature. No gradient of the noise flows into the features. With ``mapping = "tanh"``, the entropy is that of
+    the samples before tanh. In evaluations and exported policies, the noise is drawn again at each step. Source: Raffin et al. 2021, arXiv:2005.05719,
     section 3 (``distributions.StateDependentGaussian``).
     """
 

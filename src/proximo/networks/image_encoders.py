@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key, Shaped
 
 from proximo.config import NetworkConfig
@@ -50,6 +51,11 @@ class Section(eqx.Module):
         for first, second in self.blocks:
             x = x + second(first(jax.nn.relu(x)))
         return jax.nn.relu(x) if self.relu else x
+
+
+def byte_scale(space: Box) -> float:
+    """The factor of the numbers of ``space``: bytes are divided by their upper bound, which is 255 for images; other numbers stay as they are."""
+    return 1.0 / float(np.clip(np.max(space.high), 1.0, 255.0)) if space.dtype == "uint8" else 1.0
 
 
 class ImageEncoder(eqx.Module):
@@ -91,7 +97,7 @@ class ImageEncoder(eqx.Module):
         units = cls.units if config.cnn_features < 0 else config.cnn_features
         dense = Linear.create(key_dense, outputs, units) if units else None
         norm = LayerNorm.create(units) if units and config.layer_norm else None
-        return cls(convolutions, dense, norm, axes, 1.0 / 255.0 if space.dtype == "uint8" else 1.0), units or outputs
+        return cls(convolutions, dense, norm, axes, byte_scale(space)), units or outputs
 
     @classmethod
     @abc.abstractmethod

@@ -1,11 +1,12 @@
 """Normalizes and clips observations before they are encoded.
 
-The running statistics are a tree like the observation, with ``None`` for each part that is not normalized: integers and bits (their encoders
-know the range), the action mask, the previous action and the previous reward. ``None`` for the whole tree normalizes nothing.
+The running statistics are a tree like the observation, with ``None`` for each part that is not normalized: choices, bits and bytes
+(their encoders know the range), other integers, the action mask, and the previous action and reward that the policy observes. ``None`` for the whole tree normalizes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from proximo.math.running_statistics import RunningStatistics
-from proximo.spaces import ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, Dict, LeafSpace, Space, tree
+from proximo.spaces import ACTION_MASK, Box, Dict, LeafSpace, Space, tree
 from proximo.types import Observation
 
 DEFAULT_CLIP = 10.0
@@ -24,15 +25,16 @@ def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
     return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 2 if which == "auto" else which)
 
 
-def make_statistics(space: Space, which: bool | Literal["auto"]) -> PyTree[RunningStatistics] | None:
-    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``."""
+def make_statistics(space: Space, which: bool | Literal["auto"], added: Sequence[str] = ()) -> PyTree[RunningStatistics] | None:
+    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``, and
+    ``added`` are the entries of the previous action and reward."""
 
     def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:
         return RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None
 
     statistics = tree(make_leaf, space)
     if isinstance(space, Dict):
-        statistics |= {name: None for name in (ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD) if name in statistics}
+        statistics |= {name: None for name in (ACTION_MASK, *added) if name in statistics}
     return statistics if jax.tree.leaves(statistics) else None
 
 

@@ -33,7 +33,7 @@ class Optimizer:
     """Takes gradient steps on the policy of a learner.
 
     The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md). Only this module depends on it.
+    (docs/decisions/0015-flat-parameters.md). Only this module and ``custom_optimizer`` depend on it.
     """
 
     def __init__(self, state: LearnerState):

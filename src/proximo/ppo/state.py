@@ -86,7 +86,7 @@ class LearnerState(eqx.Module):
 
     Attributes:
         policy: the networks and the statistics of the normalizer.
-        optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors.
+        optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors, or what a custom optimizer keeps.
         hyperparameters: all of them, including those that are off; see ``enabled_hyperparameters``.
         reward_scale: statistics that scale rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.
