@@ -81,12 +81,12 @@ def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: b
         start(run_dir, config, _checkpoint_to_resume(run_dir, which, reporter))
         for run_dir, config in zip(run_dirs, configs, strict=True)
     ]
-    steps = {one.step for one in found if not is_complete(one)}
-    if not stacked or len(steps) < 2:
+    left = [one for one in found if not is_complete(one)]
+    if not stacked or len({one.saved and one.step for one in left}) < 2:
         return found
+    first = min(one.step for one in left)
     return [
-        one if is_complete(one) else start(one.run_dir, one.config, _checkpoint_of_all(one.run_dir, min(steps), reporter))
-        for one in found
+        start(one.run_dir, one.config, _checkpoint_of_all(one.run_dir, first, reporter)) if one in left else one for one in found
     ]
 
 
