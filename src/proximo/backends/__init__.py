@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proximo.backends.backend import Backend, Evaluation, copy_of
+from proximo.backends.backend import Backend, EvaluatedOn, copy_of
 from proximo.backends.gymnasium_backend import GymnasiumBackend
 from proximo.backends.jax_backend import JaxBackend
 from proximo.config import Config
@@ -12,7 +12,7 @@ from proximo.processes.peers import current
 __all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
 
 
-def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: Evaluation | None = None) -> Backend:
+def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: EvaluatedOn | None = None) -> Backend:
     """The backend that trains on ``env``. With ``stacked`` it trains several seeds together if it supports this; ``backend.stacked`` is
     then True. ``evaluation`` is the environment of its evaluations with its settings; None: the one that ``config``
     describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""

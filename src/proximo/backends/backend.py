@@ -33,7 +33,7 @@ from proximo.types import Observation, TrainState, add_steps
 
 State = TypeVar("State")
 T = TypeVar("T")
-Evaluation = tuple[Environment, Config]
+EvaluatedOn = tuple[Environment, Config]
 """The environment of evaluations, and the settings that describe it."""
 
 
@@ -57,7 +57,7 @@ class Backend(abc.ABC):
         env: Environment,
         collector: Any,
         stacked: bool,
-        evaluation: Evaluation | None,
+        evaluation: EvaluatedOn | None,
         mesh: Mesh | None,
     ):
         self.config, self.env, self.collector = config, env, collector

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.backends.backend import Backend, Evaluation
+from proximo.backends.backend import Backend, EvaluatedOn
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.devices import check_divisible, make_mesh, on_one_device, own_environments
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
@@ -34,7 +34,7 @@ class GymnasiumBackend(Backend):
     can_stack = donates = False
     collector: GymnasiumCollector | RayCollector
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
+    def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
         mesh = make_mesh(config)
         if mesh is not None:
             check_divisible(config, mesh.size)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from proximo.backends.backend import Backend, Evaluation, copy_of
+from proximo.backends.backend import Backend, EvaluatedOn, copy_of
 from proximo.collect import JaxCollector, JaxTrainer, jax_vector
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.devices import (
@@ -82,7 +82,7 @@ class JaxBackend(Backend):
 
     can_stack = donates = True
 
-    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: Evaluation | None = None):
+    def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
         self._mesh = mesh = make_mesh(config)
         if mesh is not None and (not stacked or config.run.seeds % mesh.size):
             check_divisible(config, mesh.size)
