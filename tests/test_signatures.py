@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,12 @@ def halved(number: float, steps: int = 1, how: str | None = None, *, of: list[in
 
 
 def test_errors_of_a_call_whose_arguments_fit_are_unchanged():
-    for given in ({"number": np.float32(1)}, {"number": 1}, {"number": 1.0, "steps": np.int64(1), "how": "x", "of": (1,)}):
+    for given in (
+        {"number": np.float32(1)},
+        {"number": 1},
+        {"number": 1.0, "steps": np.int64(1), "how": "x", "of": (1,)},
+        {"number": 1, "how": Path()},
+    ):
         with pytest.raises(TypeError, match="unsupported operand"):
             halved(**given)
     with pytest.raises(ConfigError, match=r"^halved: how = 3: expected str or None\.$") as raised:

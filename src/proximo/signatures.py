@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from proximo import other_libraries
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,18 +40,20 @@ def answered(function: Callable[P, T]) -> Callable[P, T]:
                 if not _may_be(value, signature.parameters[name].annotation, function):
                     expected = signature.parameters[name].annotation.replace(" | ", " or ")
                     how = " proximo.make_config makes it, also from a file." if name == "config" else ""
-                    raise ConfigError(f"{called}: {name} = {value!r}: expected {expected}.{how}") from raised
+                    raise ConfigError(f"{called}: {name} = {shown(value)}: expected {expected}.{how}") from raised
             raise
 
     return call
 
 
 def _may_be(value: Any, annotation: Any, function: Callable[..., Any]) -> bool:
-    """Whether ``value`` has the type of an argument of ``function``. Only classes and their unions are checked, and no numbers: NumPy's are
-    welcome, too."""
+    """Whether ``value`` has the type of an argument of ``function``. Only classes and their unions are checked, and no numbers and flags: those of
+    NumPy are welcome, too, as is a path instead of a text."""
     try:
         expected = eval(annotation, getattr(function, "__globals__", {}))
-        return isinstance(value, expected) or isinstance(0, expected) or isinstance(0.0, expected)
+        if isinstance(value, Path) and isinstance("", expected):
+            return True
+        return any(isinstance(fitting, expected) for fitting in (value, False, 0, 0.0))
     except (TypeError, NameError):  # no class, no annotation, or one that only type checkers import
         return True
 

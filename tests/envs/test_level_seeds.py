@@ -10,7 +10,7 @@ import pytest
 import proximo
 from proximo.envs import make_env
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.level_seeds import FIRST_LEVEL, JaxLevels, LevelRange
+from proximo.envs.level_seeds import FIRST_LEVEL, JaxLevels, LevelRange, with_levels
 from proximo.errors import ConfigError
 
 import gym_toys
@@ -91,6 +91,11 @@ def test_an_environment_without_an_id_plays_the_levels(given):
     assert agent.env.levels == LevelRange(3, 5)
     for levels, played in (None, {3, 4}), ("7:9", {7, 8}):
         assert set(agent.evaluate(episodes=30, levels=levels).level) == played
+
+
+def test_other_levels_replace_those_of_an_environment():
+    env = with_levels(with_levels(toys.RandomEnds(), "3:5"), "7:9")
+    assert (env.levels, type(env.env)) == (LevelRange(7, 9), toys.RandomEnds)
 
 
 @pytest.mark.parametrize("text", ["5", "8:5", "5:5", "a:b", "-1:5", ":", "0:5\n", "0:" + 5000 * "9", "٠:٥"])

@@ -259,7 +259,10 @@ def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys):
         retention.discard_after(group / name / "checkpoints", step)
     before = checkpoint.steps(group / "seed-5" / "checkpoints")
     assert main(["train", "--resume", str(group)]) == 2
-    says = f"seed-5 is at step {last}, and another seed continues from step {first}: resume each seed alone, or all with"
+    assert main(["train", "--resume", f"{copied(groups['vmap'], tmp_path / 'best')}@{first}"]) == 0, "as the user asks"
+    capsys.readouterr()
+    assert main(["train", "--resume", str(group)]) == 2
+    says = f"seed-5 continues from step {last}, and another seed continues from step {first}: resume each seed alone, or all with"
     assert says in capsys.readouterr().err
     assert checkpoint.steps(group / "seed-5" / "checkpoints") == before
 

@@ -99,7 +99,8 @@ def _other_environment(config: Config, other: Any, env_settings: dict[str, Any])
 
 
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
-    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ: the policy scales bytes by those of its training."""
+    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, except those of
+    bytes, by which the policy scales them."""
     for role in ("observation", "action"):
         space, other_space = (from_any(getattr(e, f"{role}_space"), role) for e in (env, other))
         is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
@@ -111,8 +112,13 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
 
 
 def _unbounded(space: Space) -> Any:
-    """The leaves of ``space`` without the bounds of their numbers."""
-    return tree(lambda leaf: dataclasses.replace(leaf, low=-math.inf, high=math.inf) if isinstance(leaf, Box) else leaf, space)
+    """The leaves of ``space`` without the bounds that no encoder reads."""
+
+    def without_bounds(leaf: Any) -> Any:
+        is_free = isinstance(leaf, Box) and leaf.dtype != "uint8"
+        return dataclasses.replace(leaf, low=-math.inf, high=math.inf) if is_free else leaf
+
+    return tree(without_bounds, space)
 
 
 def preprocessing_of(config: Config) -> Preprocessing:

@@ -86,7 +86,9 @@ class JaxLevels(Described):
 def with_levels(env: Any, levels: str) -> Any:
     """``env`` with resets that draw from ``levels``. Unchanged if ``levels`` is empty, or if its environments are wrapped one by one, as those
     of Gymnasium."""
-    return env if not levels or hasattr(env, "make_vector") else JaxLevels(env, LevelRange.parse(levels))
+    if not levels or hasattr(env, "make_vector"):
+        return env
+    return JaxLevels(env.env if isinstance(env, JaxLevels) else env, LevelRange.parse(levels))
 
 
 class LevelDraws:

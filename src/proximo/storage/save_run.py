@@ -56,9 +56,9 @@ def save_run(
             for ending in ("html", "png", "csv"):
                 (folder / f"report.{ending}").unlink(missing_ok=True)
             retention.unmark_best(folder)
-            replace_folder(made / "checkpoints", folder / "checkpoints")
-            for file in made.iterdir():
+            for file in made.glob("*.*"):
                 os.replace(file, folder / file.name)
+            replace_folder(made / "checkpoints", folder / "checkpoints")
             sync_folder(folder)
     except OSError as error:
         raise CheckpointError(f"Cannot write into {folder} ({error.strerror}): choose another folder.") from error

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD
+from proximo.spaces import ACTION_MASK, OBSERVATION
 
 BINS = 64
 MAX_WHOLE_NUMBERS = 256
@@ -17,7 +17,7 @@ MAX_COMPONENTS = 16
 """An action with up to this many components has one histogram for each; with more, one for all."""
 MAX_VALUES = 2**19
 """Of larger arrays, such as images, about this many evenly spaced values are counted."""
-ADDED = (ACTION_MASK, PREVIOUS_ACTION, PREVIOUS_REWARD)
+ADDED = (ACTION_MASK,)
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,7 @@ def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: b
     if not stacked or len({one.saved and one.step for one in left}) < 2:
         return found
     first = min(one.step for one in left)
-    return [
-        start(one.run_dir, one.config, _checkpoint_of_all(one.run_dir, first, reporter)) if one in left else one for one in found
-    ]
+    return [start(one.run_dir, one.config, _checkpoint_of_all(one, first, reporter)) if one in left else one for one in found]
 
 
 def _checkpoint_to_resume(run_dir: Path, which: Which, reporter: Reporter) -> Checkpoint | None:
@@ -100,8 +98,9 @@ def _checkpoint_to_resume(run_dir: Path, which: Which, reporter: Reporter) -> Ch
     return saved
 
 
-def _checkpoint_of_all(run_dir: Path, step: int, reporter: Reporter) -> Checkpoint | None:
+def _checkpoint_of_all(found: SeedStart, step: int, reporter: Reporter) -> Checkpoint | None:
     """The checkpoint of ``step``, the earliest one that a seed continues from."""
+    run_dir = found.run_dir
     steps = checkpoint.steps(run_dir / "checkpoints")
     # All seeds start again from step 0 only if their first save was interrupted.
     if step not in steps and (step > 0 or len(steps) > 1):
@@ -109,9 +108,9 @@ def _checkpoint_of_all(run_dir: Path, step: int, reporter: Reporter) -> Checkpoi
             f"{run_dir} has no checkpoint of step {step}, from which another seed continues: resume each seed alone."
         )
     # An interrupted save leaves seeds one save apart. More is work that the user has not asked to repeat.
-    if sum(later > step for later in steps) > 1:
+    if sum(step < later <= found.step for later in steps) > 1:
         raise CheckpointError(
-            f"{run_dir} is at step {max(steps)}, and another seed continues from step {step}: resume each seed alone, or all with @{step}."
+            f"{run_dir} continues from step {found.step}, and another seed continues from step {step}: resume each seed alone, or all with @{step}."
         )
     return _checkpoint_to_resume(run_dir, step, reporter) if step else None
 
