@@ -187,7 +187,10 @@ def test_a_full_disk_ends_no_tracker(tmp_path):
     for step in range(3):
         with full_disk() if step == 1 else contextlib.nullcontext():
             tracker.write(step, {"a": 1.0})
-            time.sleep(0.2)  # until it is written and noted
+            deadline = time.monotonic() + 30
+            while tracker._written._last.get("write", (-1, 0))[0] != step and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.05)  # until the note is written
     tracker.close()
     assert (told, [step for step, _ in Kept.rows]) == ([], [0, 1, 2])
 

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from commands import BATCH, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
+import proximo
+from commands import BATCH, SMALL, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.errors import TrainingError
@@ -177,6 +178,17 @@ def test_second_signal_ends_the_process_at_once(tmp_path):
         started = time.monotonic()
         assert process.end().code == 130
         assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_before_the_first_seed_is_the_exit_code(tmp_path, monkeypatch, number, code):
+    entered = Interrupts.__enter__
+    monkeypatch.setattr(Interrupts, "__enter__", lambda self: (entered(self), self.request(number))[0])
+    with pytest.raises(SystemExit) as ended:
+        main(train_words(tmp_path, "r"))
+    assert ended.value.code == code
+    with pytest.raises(KeyboardInterrupt):
+        proximo.train("toys:RandomEnds", **SMALL, runs_dir=str(tmp_path), name="python", preset=False)
 
 
 def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):

@@ -667,7 +667,7 @@ def _read_array(file: Any) -> np.ndarray:
 
 
 def _array(name: str, given: Any, dtype: str) -> np.ndarray:
-    """``given`` as an array of ``dtype``. Raises ``PolicyError`` if it is none, or if integers would lose a fraction or bits."""
+    """``given`` as an array of ``dtype``. Raises ``PolicyError`` if it is no array, or if the conversion to integers changes a number."""
     try:
         with np.errstate(invalid="ignore"):
             x = np.asarray(given, dtype)

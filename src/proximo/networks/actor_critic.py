@@ -15,6 +15,7 @@ from proximo.distributions import Distribution
 from proximo.errors import ConfigError, EnvError
 from proximo.networks.assembly import make_parts
 from proximo.networks.custom.module import CustomModule
+from proximo.networks.encoders import previous_entries
 from proximo.networks.heads import ActorHead, ReadoutFunction
 from proximo.networks.normalizer import make_statistics, normalized
 from proximo.networks.torso import Method, Torso
@@ -293,8 +294,7 @@ def make_policy(
         EnvError: A space or an action mask is not supported.
         ConfigError: A custom network does not fit.
     """
-    requested = ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward))
-    added = tuple(name for name, is_observed in requested if is_observed)
+    added = previous_entries(config)
     observation_space = _extended(observation_space, action_space, added)
     encoded_space, mask_shape = _split_mask(observation_space)
     torsos, actor, critic = make_parts(key, encoded_space, action_space, config)

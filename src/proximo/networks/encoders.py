@@ -89,8 +89,13 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
             f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
             f"channels and at least {IMAGE_ENCODERS[str(config.encoder)].min_size} pixels along each side; not {space}: set encoder = auto."
         )
+    return _make(key, space, config, previous_entries(config))
+
+
+def previous_entries(config: NetworkConfig) -> tuple[str, ...]:
+    """The entries of the previous action and reward that are added to the observations."""
     requested = ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward))
-    return _make(key, space, config, [name for name, is_observed in requested if is_observed])
+    return tuple(name for name, is_observed in requested if is_observed)
 
 
 def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Sequence[str] = ()) -> tuple[Encoder, int]:

@@ -44,7 +44,7 @@ def _with_palette(frame: np.ndarray) -> Any:
 
 def _encode(frames: list[Any], fps: float) -> bytes:
     # A GIF counts hundredths of a second: at 30 frames per second, frames last 30, 40 and 30 ms.
-    ends = [10 * round(100 * i / min(fps, MAX_FPS)) for i in range(len(frames) + 1)]
+    ends = [10 * round(100 * i / fps) for i in range(len(frames) + 1)]
     milliseconds = [end - start for start, end in itertools.pairwise(ends)]
     data = io.BytesIO()
     frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], duration=milliseconds, loop=0)
@@ -53,4 +53,4 @@ def _encode(frames: list[Any], fps: float) -> bytes:
 
 def gif_of(frames: list[np.ndarray], fps: float) -> bytes:
     """``frames``, uint8 [height, width, 3] each and of one size, as the bytes of an animated GIF."""
-    return _encode([_with_palette(frame) for frame in frames], fps)
+    return _encode([_with_palette(frame) for frame in frames], min(fps, MAX_FPS))

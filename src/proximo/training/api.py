@@ -261,6 +261,7 @@ def _train_seeds(
     peers = current()
     how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
+    requested: int | None = None
     with (
         Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.requested) as interrupts,
         contextlib.closing(backend),
@@ -279,8 +280,10 @@ def _train_seeds(
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
                     results += _train_together(training, seed_runs, states)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
-    if not results and not failures:
-        raise KeyboardInterrupt  # before the first seed
+    if not results and not failures:  # interrupted before the first seed
+        if not reporter.owns_process:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + (requested or 0))
     if results:
         reporter.finished(results)
     if failures:

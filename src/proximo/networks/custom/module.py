@@ -51,7 +51,8 @@ def _is_value(x: Any) -> bool:
 
 
 class CustomModule(eqx.Module):
-    """A pytree of the user's as an Equinox module. Its JAX arrays are ``parameters``, of which training changes the floating-point ones; all other leaves are fixed."""
+    """A pytree of the user's as an Equinox module. Its JAX arrays are ``parameters``; training changes those of floating-point
+    numbers. All other leaves are fixed."""
 
     parameters: PyTree
     fixed: FixedLeaves = eqx.field(static=True)
