@@ -93,6 +93,13 @@ def test_an_environment_without_an_id_plays_the_levels(given):
         assert set(agent.evaluate(episodes=30, levels=levels).level) == played
 
 
+def test_the_functions_of_a_training_play_the_levels():
+    config = proximo.make_config("toys:RandomEnds", {"levels": "3:5", "num_envs": 32, "num_steps": 4}, preset=False)
+    init, collect, _ = proximo.make_functions(config, toys.RandomEnds())
+    _, rollout, _ = collect(init(jax.random.key(0)))
+    assert len(np.unique(rollout.observation[0], axis=0)) == 2
+
+
 def test_other_levels_replace_those_of_an_environment():
     env = with_levels(with_levels(toys.RandomEnds(), "3:5"), "7:9")
     assert (env.levels, type(env.env)) == (LevelRange(7, 9), toys.RandomEnds)

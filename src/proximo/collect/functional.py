@@ -11,12 +11,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
+from proximo.collect import jax_vector
 from proximo.collect.devices import check_divisible, check_mesh, constrained, divided
 from proximo.collect.jax_collector import JaxCollector
 from proximo.collect.jax_trainer import JaxTrainer
 from proximo.collect.learning import learn
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config
+from proximo.envs.level_seeds import with_levels
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
@@ -56,8 +58,8 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
     You may change a rollout between ``collect`` and ``update``, for example add to its ``reward``.
 
     Args:
-        config: the settings.
-        env: a JAX environment.
+        config: the settings. Those that make an environment (``env_settings``) are not read, because ``env`` is made.
+        env: a JAX environment. With the setting ``levels``, its resets draw from them.
         seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds
             together.
         mesh: several devices, with an axis ``"envs"`` over which environments are divided:
@@ -109,7 +111,7 @@ def make_train(
         state, metrics = jax.jit(train)(jax.random.key(0))
 
     Args:
-        config: the settings.
+        config: the settings, read as in ``make_functions``.
         env: a JAX environment.
         seeds_axis: whether it runs under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds together.
         mesh: as in ``make_functions``.
@@ -136,6 +138,7 @@ def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh:
     if mesh is not None:
         check_mesh(mesh)
         check_divisible(config, mesh.shape[ENVS_AXIS])
+    env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)
     collector = JaxCollector(config, env, seeds_axis)
     check_policy(env, config)
     return collector
