@@ -134,9 +134,15 @@ def test_lru_follows_orvieto_et_al():
     np.testing.assert_allclose(output, gated(cell, u, affine(cell.reader, packed) + np.asarray(cell.skip) * v), atol=1e-5)
 
 
-def test_an_lru_starts_stable_with_drives_of_unit_variance():
-    cell = LRU.create(jax.random.key(0), FEATURES, NetworkConfig(memory_size=128))
+def test_an_lru_starts_with_all_horizons_small_phases_and_drives_of_unit_variance():
+    cell = LRU.create(jax.random.key(0), FEATURES, NetworkConfig(memory_size=1024))
     radius = np.exp(-np.exp(np.asarray(cell.log_decay)))
-    assert 0.5 <= radius.min() < 0.55
-    assert 0.97 < radius.max() <= 0.99
+    horizon = np.sort(1 / (1 - radius))
+    assert 2 <= horizon[0] < 2.5
+    assert 800 < horizon[-1] <= 1001
+    np.testing.assert_allclose(np.median(horizon), np.sqrt(2 * 1000), rtol=0.5)  # log-uniform
+    phase = np.sort(np.asarray(cell.phase))
+    assert 0 <= phase[0] < 1e-3
+    assert 0.9 * np.pi < phase[-1] <= np.pi
+    np.testing.assert_allclose(np.median(phase), np.pi / 8, rtol=0.3)
     np.testing.assert_allclose(np.exp(2 * np.asarray(cell.log_gamma)) + radius**2, 1.0, atol=1e-5)
