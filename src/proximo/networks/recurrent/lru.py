@@ -21,7 +21,7 @@ class LRU(LinearRecurrence):
 
     ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and ``γ`` begins as ``√(1 - |λ|²)``.
     The first values of ``λ`` make a bank of filters that distinguishes inputs by their age. Horizons ``1 / (1 - |λ|)`` are log-uniform between
-    ``MIN_HORIZON`` and ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the cube of a uniform number: many units hardly rotate, and can keep
+    ``MIN_HORIZON`` and ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the square of a uniform number: many units hardly rotate, and can keep
     an input. The source has ``λ`` uniform on a ring, and small phases for long sequences; with that, two of three policies
     did not remember their first observation (decision 0012).
 
@@ -49,7 +49,7 @@ class LRU(LinearRecurrence):
         return cls(
             **make_projections(key_projections, in_size, size),
             log_decay=jnp.log(-jnp.log(radius)),
-            phase=math.pi * jax.random.uniform(key_phase, (size,)) ** 3,
+            phase=math.pi * jax.random.uniform(key_phase, (size,)) ** 2,
             log_gamma=0.5 * jnp.log(1.0 - radius**2),
             write=Linear.create(key_write, size, 2 * size, gain=1.0),
             reader=Linear.create(key_reader, 2 * size, size, gain=1.0),
