@@ -19,13 +19,14 @@ from typing import Any
 
 import proximo
 from identity_envs import BATCH_SIZE, EPISODES, KINDS, MARK, NUM_EPOCHS, NUM_STEPS, SETTINGS
-from measurements import EVALUATION_SEEDS, circumstances, parse_seeds, train
+from measurements import circumstances, parse_seeds, train
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.errors import ProximoError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.jax_setup import prepare_jax
+from suite_tasks import EVALUATION_SEEDS
 
 HERE = Path(__file__).parent
 

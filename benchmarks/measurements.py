@@ -13,9 +13,6 @@ from proximo.backends import Backend
 from proximo.storage.system_info import NOT_INSTALLED, system_info
 from proximo.types import TrainState
 
-EVALUATION_SEEDS = 1_000_000
-"""Seed s is evaluated with the seed EVALUATION_SEEDS + s, which no training and no tuning uses."""
-
 
 def parse_seeds(text: str) -> list[int]:
     """``0-9``, ``3`` or ``0-4,7`` as a list."""

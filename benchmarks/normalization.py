@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from measurements import EVALUATION_SEEDS, circumstances, parse_seeds, train
+from measurements import circumstances, parse_seeds, train
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.jax_setup import prepare_jax
 from proximo.settings import make_config
+from suite_tasks import EVALUATION_SEEDS
 
 HERE = Path(__file__).parent
 TASKS = {

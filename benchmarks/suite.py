@@ -183,6 +183,7 @@ def main() -> int:
     print(table(suite, results))
     if arguments.show and results["tasks"]:
         plot(whole, results, arguments.out.with_suffix(".png"))
+        print(f"The learning curves are in {arguments.out.with_suffix('.png')}.", file=sys.stderr)
     if arguments.out.parent == HERE / "results":
         write_pages()
     return 1 if failed else 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from proximo.config import text_of
 from suite_report import table
-from suite_tasks import Suite, Task, load_suite, read_results
+from suite_tasks import EVALUATION_SEEDS, Suite, Task, load_suite, read_results
 
 HERE = Path(__file__).parent
 PAGES = HERE.parent / "docs" / "suites"
@@ -43,9 +43,9 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
         "## Train one task",
         "Each command trains one seed; `--seed` chooses it. Minutes are the median over the trained seeds with the range, on machines that also did other work; memory is the "
-        "median. Most programs were in the compilation cache, and the training was not evaluated before its end. Expect more of both the first time, and with evaluations during the "
-        "training. `–`: not trained or not recorded. "
-        "The last column is the command that evaluates the final policy; run it right after the training.",
+        "median. They do not contain evaluations during the training and, for most seeds, compilation: a first training takes longer and needs more memory. "
+        "`–`: not trained or not recorded. "
+        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. Its `--seed` is that of seed 0; for seed n, it is {EVALUATION_SEEDS} + n.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",
@@ -57,7 +57,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         parts += [
             "## Results",
             _criteria(suite)
-            + "**Collapsed** counts the seeds with a score below m − |m| / 2, where m is the median over seeds. The range in "
+            + "**Collapsed** counts the seeds with a score below half of the median over seeds (for a negative median: below one and a half times the median). The range in "
             "parentheses after the mean is its 95 % bootstrap interval.",
             table(suite, results),
         ]
@@ -75,8 +75,8 @@ def _criteria(suite: Suite) -> str:
     exceptions = [name for name, task in suite.tasks.items() if task.judged_by in other]
     judged = scores[usual] + (f" (of {', '.join(exceptions)}: {scores[other[0]]})" if exceptions else "")
     return (
-        "A **mark** is the score that proximo must reach, an **aim** a stricter one; not every task has them. **Reached** says which of them "
-        f"{judged} reaches within the given steps (`so far`: not all seeds are trained). "
+        "A **mark** is the score that proximo must reach, an **aim** a stricter one; not every task has them. **Reached** compares them with "
+        f"{judged}. A score `by N` also requires a training of at most N steps. `so far`: not all seeds are trained. "
     )
 
 
@@ -104,7 +104,7 @@ def _evaluation(task: Task) -> str:
     policy = "greedy" if task.policy == "greedy" else "stochastic"
     changed = ",".join(f"{name}={value}" for name, value in task.unseen.items())
     env = f" --env-settings {shlex.quote(changed)}" if changed else ""
-    return f"`proximo eval last --{policy} --episodes {task.episodes}{env}`"
+    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS + task.first_seed}{env}`"
 
 
 def _minutes(rows: list[dict[str, Any]]) -> str:

@@ -89,15 +89,16 @@ def reached(task: Task, record: dict[str, Any]) -> str:
     if meets(task.aim, task.aim_steps):
         return f"aim{so_far}"
     if task.mark is None:
-        return "–" if task.aim is None else "aim **missed**"
+        return "–" if task.aim is None else f"aim **missed**{so_far}"
     if not meets(task.mark, task.mark_steps):
-        return "**missed**"
-    return f"mark{so_far}" + ("" if task.aim is None else ", aim **missed**")
+        return f"**missed**{so_far}"
+    return f"mark{so_far}" + ("" if task.aim is None else f", aim **missed**{so_far}")
 
 
 def number(value: float) -> str:
-    """Three decimals up to 1, one decimal up to 1000, else none."""
-    return f"{value:.3f}" if abs(round(value, 3)) <= 1 else f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
+    """Three decimals up to 1, two up to 10, one up to 1000, else none."""
+    size = abs(round(value, 3))
+    return f"{value:.{3 if size <= 1 else 2 if size < 10 else 1 if size < 1000 else 0}f}"
 
 
 def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:

@@ -24,8 +24,8 @@ from proximo.config.schema import WORKER_SETTINGS
 from proximo.jax_setup import cores
 from proximo.storage import checkpoint, run_directory
 from proximo.tracking.json_lines import read_rows
-from measurements import EVALUATION_SEEDS, circumstances
-from suite_tasks import Task, add_result, load_suite, recorded_seeds
+from measurements import circumstances
+from suite_tasks import EVALUATION_SEEDS, Task, add_result, load_suite, recorded_seeds
 
 LAST_EPISODES = 100
 CURVE_POINTS = 100

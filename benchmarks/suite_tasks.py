@@ -14,6 +14,9 @@ from filelock import FileLock
 from proximo.config import Config, to_mapping
 from proximo.serialization import read_yaml
 
+EVALUATION_SEEDS = 1_000_000
+"""Seed s is evaluated with the seed EVALUATION_SEEDS + s, which no training and no tuning uses."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -79,12 +82,16 @@ class Suite:
 def load_suite(path: Path) -> Suite:
     """The suite in a YAML file. Exits with a message if it has an unknown name."""
     content = read_yaml(path.read_bytes(), aliases=True)
+    if missing := {"title", "tasks"} - set(content):
+        sys.exit(f"{path} has no {' and no '.join(sorted(missing))}: benchmarks/suites/pong.yaml is an example of a suite.")
     defaults, published = content.get("defaults", {}), content.get("published", {})
     tasks = {name: {**defaults, **(task or {})} for name, task in content["tasks"].items()}
     known = {entry.name for entry in fields(Task)}
     for name, task in tasks.items():
         if unknown := set(task) - known:
             sys.exit(f"{path}: {name} has unknown entries: {', '.join(sorted(unknown))}; expected {', '.join(sorted(known))}.")
+        if not isinstance(seeds := task.get("seeds", 1), int):
+            sys.exit(f"{path}: {name} has seeds: {seeds}; expected their number. The first one is first_seed.")
         if unknown := set(task.get("published", ())) - set(published):
             sys.exit(f"{path}: {name} has results of {', '.join(sorted(unknown))}, whose source is missing under published.")
     return Suite(
@@ -97,7 +104,10 @@ def load_suite(path: Path) -> Suite:
 
 def read_results(path: Path) -> dict[str, Any]:
     """The results in a file. A missing file has no tasks."""
-    return json.loads(path.read_text()) if path.is_file() else {"tasks": {}}
+    results = json.loads(path.read_text()) if path.is_file() else {"tasks": {}}
+    if "tasks" not in results:
+        sys.exit(f"{path} has no results of a suite.")
+    return results
 
 
 def recorded_seeds(path: Path, task: str, described: dict[str, Any]) -> dict[str, Any]:

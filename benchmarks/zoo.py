@@ -18,12 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measurements import EVALUATION_SEEDS
 from proximo.config import Config, override
 from proximo.publish import manifest, push
 from proximo.storage import checkpoint, run_directory, zoo
 from proximo.tracking.json_lines import read_rows
 from suite_seed import LAST_EPISODES, last_episodes, mean_return
+from suite_tasks import EVALUATION_SEEDS
 
 EPISODES = 100
 MAX_BYTES = 300_000

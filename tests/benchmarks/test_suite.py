@@ -165,6 +165,31 @@ def test_curve_and_last_episodes_weight_by_the_number_of_episodes():
     assert suite_seed.learning_curve([]) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tasks: {a: }", "s.yaml has no title"),
+        ("{}", "s.yaml has no tasks and no title"),
+        ("{title: t, tasks: {a: {seeds: [0, 1]}}}", r"a has seeds: \[0, 1\]; expected their number"),
+        ("{title: t, tasks: {a: {sedes: 1}}}", "a has unknown entries: sedes"),
+    ],
+)
+def test_a_suite_with_a_fault_says_what_is_wrong(text, message, tmp_path):
+    from suite_tasks import load_suite
+
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        load_suite(tmp_path / "s.yaml")
+
+
+def test_a_file_without_results_of_a_suite_is_refused(tmp_path):
+    from suite_tasks import read_results
+
+    (tmp_path / "r.json").write_text("{}")
+    with pytest.raises(SystemExit, match="no results of a suite"):
+        read_results(tmp_path / "r.json")
+
+
 def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     from suite_tasks import Suite, Task
 
@@ -181,8 +206,8 @@ def test_table_compares_the_seeds_with_marks_and_published_scores(suite):
     }
     text = suite.table(Suite("Toys", "", {"Others": "a page", "Nobody": "another"}, tasks), {"tasks": results})
     assert text.splitlines()[2:] == [
-        "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.0 | 1 | 70 ± 3 | 50.0 | 60.0 by 999 | mark, aim **missed** |",
-        "| `b` (success rate; last episodes: return) | 1,000 | -2.0 (1 of 2) | -2.0 | -2.0 | 5.0 | 0 | – | -1.000 | – | **missed** |",
+        "| `a` | 1,000 | 100.0 100.0 100.0 10.0 | 77.5 (32.5 … 100.0) | 10.0 | 5.00 | 1 | 70 ± 3 | 50.0 | 60.0 by 999 | mark, aim **missed** |",
+        "| `b` (success rate; last episodes: return) | 1,000 | -2.00 (1 of 2) | -2.00 | -2.00 | 5.00 | 0 | – | -1.000 | – | **missed** so far |",
         "| `b` on `d` (success rate) | 1,000 | 0.750 (1 of 2) | 0.750 | 0.750 | – | 0 | – | – | 0.500 | aim so far |",
         "",
         "- Others: a page",

@@ -128,3 +128,11 @@ def test_folder_name_with_control_characters_raises(runs):
     for text in ("last\x1b[31m", str(runs / "Pong" / "last\x1b[31m")):
         with pytest.raises(CheckpointError, match=r"last\\x1b\[31m.* contains control characters: rename the folder"):
             run_lookup.find_run(text, runs)
+
+
+def test_a_name_of_the_zoo_without_its_prefix_is_explained(tmp_path):
+    with pytest.raises(CheckpointError, match=r"No run 'CartPole': .* The policy that ships with proximo is zoo:CartPole\."):
+        run_lookup.find_run("CartPole@best", tmp_path)
+    with pytest.raises(CheckpointError) as refused:
+        run_lookup.find_run("CartPole", tmp_path, with_zoo=False)
+    assert "zoo:" not in str(refused.value)

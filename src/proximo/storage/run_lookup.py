@@ -68,7 +68,12 @@ def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path,
         CheckpointError: no run fits, several do, or the policy is one of the zoo and ``with_zoo`` is False.
     """
     base, which = _split(text)
-    path = zoo.find(base) or find_folder(base, runs_dir, RUNS)
+    try:
+        path = zoo.find(base) or find_folder(base, runs_dir, RUNS)
+    except CheckpointError as error:
+        if with_zoo and (name := zoo.PREFIX + base) in zoo.names():
+            raise CheckpointError(f"{error} The policy that ships with proximo is {name}.") from None
+        raise
     if zoo.contains(path) and not with_zoo:
         name = zoo.label(path)
         raise CheckpointError(
