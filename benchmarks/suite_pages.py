@@ -43,9 +43,9 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         f"{trained} of {wanted} seeds are trained." if trained < wanted else f"All {wanted} seeds are trained.",
         "## Train one task",
         "Each command trains one seed; `--seed` chooses it. Minutes are the median over the trained seeds with the range, on machines that also did other work; memory is the "
-        "median. They do not contain evaluations during the training and, for most seeds, compilation: a first training takes longer and needs more memory. "
+        "median. No evaluation ran during these trainings, and most programs came from the compilation cache. A first training takes longer and needs more memory. "
         "`–`: not trained or not recorded. "
-        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. Its `--seed` is that of seed 0; for seed n, it is {EVALUATION_SEEDS} + n.",
+        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. The command is for seed 0. For seed n, its `--seed` is {EVALUATION_SEEDS} + n.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",
@@ -57,7 +57,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         parts += [
             "## Results",
             _criteria(suite)
-            + "**Collapsed** counts the seeds with a score below half of the median over seeds (for a negative median: below one and a half times the median). The range in "
+            + "**Collapsed** counts the seeds with a score more than 50 % below the median over seeds (50 % of its absolute value). The range in "
             "parentheses after the mean is its 95 % bootstrap interval.",
             table(suite, results),
         ]
@@ -104,7 +104,7 @@ def _evaluation(task: Task) -> str:
     policy = "greedy" if task.policy == "greedy" else "stochastic"
     changed = ",".join(f"{name}={value}" for name, value in task.unseen.items())
     env = f" --env-settings {shlex.quote(changed)}" if changed else ""
-    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS + task.first_seed}{env}`"
+    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS}{env}`"
 
 
 def _minutes(rows: list[dict[str, Any]]) -> str:

@@ -96,7 +96,7 @@ def reached(task: Task, record: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three decimals up to 1, two up to 10, one up to 1000, else none."""
+    """Three decimals up to 1, two below 10, one below 1000, else none."""
     size = abs(round(value, 3))
     return f"{value:.{3 if size <= 1 else 2 if size < 10 else 1 if size < 1000 else 0}f}"
 

@@ -80,23 +80,26 @@ class Suite:
 
 
 def load_suite(path: Path) -> Suite:
-    """The suite in a YAML file. Exits with a message if it has an unknown name."""
+    """The suite in a YAML file. Exits with a message if it is none."""
     content = read_yaml(path.read_bytes(), aliases=True)
-    if missing := {"title", "tasks"} - set(content):
-        sys.exit(f"{path} has no {' and no '.join(sorted(missing))}: benchmarks/suites/pong.yaml is an example of a suite.")
-    defaults, published = content.get("defaults", {}), content.get("published", {})
+    if not isinstance(content, dict) or not isinstance(content.get("tasks"), dict) or "title" not in content:
+        sys.exit(f"{path}: expected a title, and tasks by name: benchmarks/suites/pong.yaml is an example of a suite.")
+    defaults, published = content.get("defaults") or {}, content.get("published") or {}
+    for name, task in content["tasks"].items():
+        if not isinstance(task, dict | None):
+            sys.exit(f"{path}: {name} is {task!r}; expected entries such as settings: {{total_steps: 1000}}.")
     tasks = {name: {**defaults, **(task or {})} for name, task in content["tasks"].items()}
     known = {entry.name for entry in fields(Task)}
     for name, task in tasks.items():
         if unknown := set(task) - known:
             sys.exit(f"{path}: {name} has unknown entries: {', '.join(sorted(unknown))}; expected {', '.join(sorted(known))}.")
-        if not isinstance(seeds := task.get("seeds", 1), int):
+        if not (type(seeds := task.get("seeds", 1)) is int and seeds > 0):
             sys.exit(f"{path}: {name} has seeds: {seeds}; expected their number. The first one is first_seed.")
         if unknown := set(task.get("published", ())) - set(published):
             sys.exit(f"{path}: {name} has results of {', '.join(sorted(unknown))}, whose source is missing under published.")
     return Suite(
         content["title"],
-        content.get("about", "").strip(),
+        (content.get("about") or "").strip(),
         published,
         {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()},
     )
@@ -106,7 +109,7 @@ def read_results(path: Path) -> dict[str, Any]:
     """The results in a file. A missing file has no tasks."""
     results = json.loads(path.read_text()) if path.is_file() else {"tasks": {}}
     if "tasks" not in results:
-        sys.exit(f"{path} has no results of a suite.")
+        sys.exit(f"{path} has no results of a suite: give the file that --out has written.")
     return results
 
 

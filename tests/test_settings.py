@@ -184,7 +184,7 @@ def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, 
 
 
 def test_banner_names_what_the_settings_started_from():
-    words = ("observation", "action", "network", "batch", "normalized", "device")
+    words = ("observation", "action", "network", "batch", "preprocessed", "normalized", "device")
     summary = {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1}
     cases = {
         "toys:ContinuousRandomEnds": (True, ["the defaults for continuous control"]),

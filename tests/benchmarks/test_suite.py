@@ -168,8 +168,11 @@ def test_curve_and_last_episodes_weight_by_the_number_of_episodes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tasks: {a: }", "s.yaml has no title"),
-        ("{}", "s.yaml has no tasks and no title"),
+        ("tasks: {a: }", "s.yaml: expected a title, and tasks by name"),
+        ("", "expected a title"),
+        ("{title: t, tasks: [a]}", "expected a title"),
+        ("{title: t, tasks: {a: 3}}", "a is 3; expected entries"),
+        ("{title: t, tasks: {a: {seeds: 0}}}", "a has seeds: 0; expected their number"),
         ("{title: t, tasks: {a: {seeds: [0, 1]}}}", r"a has seeds: \[0, 1\]; expected their number"),
         ("{title: t, tasks: {a: {sedes: 1}}}", "a has unknown entries: sedes"),
     ],

@@ -24,7 +24,7 @@ CONFIG = override(
 )
 FACTS = {
     "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
-    "batch": "4 environments × 8 steps = 32", "updates": 100, "normalized": "observations and rewards", "device": "cpu, 2 cores", "seeds": "in one program",
+    "batch": "4 environments × 8 steps = 32", "updates": 100, "preprocessed": "", "normalized": "observations and rewards", "device": "cpu, 2 cores", "seeds": "in one program",
 }  # fmt: skip
 RUN = Path("runs/e/r")
 SUMMARY = {"return_mean": 12.34}
@@ -62,13 +62,14 @@ def plain():
 
 def test_banner_shows_spaces_network_batch_device_and_directory(plain):
     reporter, stream = plain
-    reporter.started(CONFIG, [RUN], FACTS)
+    reporter.started(CONFIG, [RUN], {**FACTS, "preprocessed": "levels 0:9"})
     assert stream.getvalue().splitlines() == [
         " environment  toys:RandomEnds: Box(3,) float32 → Discrete(2)",
         "     network  MLP 8 tanh: 1,234 parameters",
         "       batch  4 environments × 8 steps = 32",
         "    training  3,200 steps in 100 updates, seed 0",
         "    settings  learning rate 3e-4, γ 0.99, λ 0.95, clip 0.2, entropy 0.0",
+        "preprocessed  levels 0:9",
         "  normalized  observations and rewards",
         "      device  cpu, 2 cores",
         "         run  runs/e/r",

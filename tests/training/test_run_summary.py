@@ -5,9 +5,10 @@ import pytest
 
 from proximo import jax_setup
 from proximo.networks import make_policy
+from proximo.settings import make_config
 from proximo.spaces import Box, Discrete
 from proximo.training import run_summary
-from proximo.training.run_summary import describe_network
+from proximo.training.run_summary import describe_network, describe_preprocessing
 
 from helpers import small_config
 
@@ -34,6 +35,17 @@ def test_network_is_described_from_observation_to_heads(space, settings, text):
     config = small_config(**settings)
     policy = jax.eval_shape(lambda: make_policy(jax.random.key(0), space, Discrete(2), config.network, False))
     assert describe_network(config, policy) == text
+
+
+def test_preprocessing_is_described():
+    assert describe_preprocessing(make_config("CartPole-v1")) == ""
+    assert describe_preprocessing(make_config("PongNoFrameskip-v4")) == (
+        "Atari (each action for 4 frames, gray images of 84 × 84), 4 observations stacked, a lost life is a termination, signs of rewards"
+    )
+    settings = {"action_repeat": 2, "max_episode_steps": 1000, "levels": "0:9"}
+    assert describe_preprocessing(small_config(**settings)) == (
+        "each action for 2 steps, episodes of at most 1,000 steps, levels 0:9"
+    )
 
 
 @pytest.mark.parametrize(

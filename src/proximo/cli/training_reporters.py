@@ -71,6 +71,7 @@ class TrainingReporter(QuietReporter, Progress):
             "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{seeds}{resumed}",
             "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
             f"entropy {ppo.ent_coef}",
+            "preprocessed": summary["preprocessed"],
             "normalized": summary["normalized"],
             "device": summary["device"],
             "run": str(self.where),

@@ -58,7 +58,7 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
     You may change a rollout between ``collect`` and ``update``, for example add to its ``reward``.
 
     Args:
-        config: the settings. Those that make an environment (``env_settings``) are not read, because ``env`` is made.
+        config: the settings. Those that make or wrap an environment (``env_settings``, ``frame_stack``, …) are ignored, because ``env`` already exists.
         env: a JAX environment. With the setting ``levels``, its resets draw from them.
         seeds_axis: whether the functions run under ``jax.vmap(..., axis_name="seeds")``. Environments are then reset for all seeds
             together.
@@ -138,7 +138,8 @@ def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh:
     if mesh is not None:
         check_mesh(mesh)
         check_divisible(config, mesh.shape[ENVS_AXIS])
-    env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)
+    if config.env.levels:
+        env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)
     collector = JaxCollector(config, env, seeds_axis)
     check_policy(env, config)
     return collector

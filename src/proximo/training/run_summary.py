@@ -33,6 +33,7 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(config.ppo.num_steps, 'step')} = {config.batch_size}, "
         f"{amount(config.ppo.num_epochs, 'epoch')} × {amount(config.ppo.num_minibatches, 'minibatch', 'es')} of {transitions}"
         + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
+        "preprocessed": describe_preprocessing(config),
         "normalized": _normalized(policy, config),
         "updates": config.total_updates,
         "seeds": "in one program" if backend.stacked else "one after the other",
@@ -70,6 +71,26 @@ def _normalized(policy: ActorCritic, config: Config) -> str:
     some = "observations" if None not in parts else "floating-point parts of observations"
     observations = [some] if any(part is not None for part in parts) else []
     return " and ".join([*observations, *(["rewards"] if config.ppo.normalizes_reward else [])]) or "nothing"
+
+
+def describe_preprocessing(config: Config) -> str:
+    """How the settings change observations, actions, rewards and ends of episodes before the policy learns from them, in words."""
+    env, changes = config.env, []
+    if env.preprocessing == "atari":
+        changes.append("Atari (each action for 4 frames, gray images of 84 × 84)")
+    if env.action_repeat > 1:
+        changes.append(f"each action for {env.action_repeat} steps")
+    if env.frame_stack > 1:
+        changes.append(f"{env.frame_stack} observations stacked")
+    if env.max_episode_steps:
+        changes.append(f"episodes of at most {env.max_episode_steps:,} steps")
+    if env.levels:
+        changes.append(f"levels {env.levels}")
+    if env.life_loss:
+        changes.append("a lost life is a termination")
+    if config.ppo.clip_reward == "sign":
+        changes.append("signs of rewards")
+    return ", ".join(changes)
 
 
 def describe_network(config: Config, policy: ActorCritic) -> str:
