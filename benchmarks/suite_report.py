@@ -111,7 +111,7 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
     shown = [name for name in suite.tasks if results["tasks"].get(name, {}).get("seeds")]
     columns = min(4, len(shown)) or 1
     rows = -(-len(shown) // columns) or 1
-    figure, axes = plt.subplots(rows, columns, figsize=(max(6.8, 3.4 * columns), 2.6 * rows), squeeze=False)
+    figure, axes = plt.subplots(rows, columns, figsize=(max(6.8, 3.4 * columns), 2.6 * rows), squeeze=False, layout="constrained")
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
     for axis, name in zip(axes.flat, shown, strict=False):
@@ -120,7 +120,6 @@ def plot(suite: Suite, results: dict[str, Any], path: Path) -> None:
     figure.suptitle(
         f"{suite.title}: mean return of training episodes, 95 % interval over seeds\ndots: final policies{lines}", fontsize=9
     )
-    figure.tight_layout()
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
