@@ -100,7 +100,7 @@ def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
 
 
 def _evaluation(task: Task) -> str:
-    """The command that evaluates the last run as the suite does, on other seeds of the environment."""
+    """The command that evaluates the last run, of seed 0, as the suite does."""
     policy = "greedy" if task.policy == "greedy" else "stochastic"
     changed = ",".join(f"{name}={value}" for name, value in task.unseen.items())
     env = f" --env-settings {shlex.quote(changed)}" if changed else ""

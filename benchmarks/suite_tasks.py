@@ -80,7 +80,7 @@ class Suite:
 
 
 def load_suite(path: Path) -> Suite:
-    """The suite in a YAML file. Exits with a message if it is none."""
+    """The suite in a YAML file. Exits with a message if the file does not describe a suite."""
     content = read_yaml(path.read_bytes(), aliases=True)
     if not isinstance(content, dict) or not isinstance(content.get("tasks"), dict) or "title" not in content:
         sys.exit(f"{path}: expected a title, and tasks by name: benchmarks/suites/pong.yaml is an example of a suite.")
