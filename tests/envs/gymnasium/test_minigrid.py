@@ -143,6 +143,9 @@ def test_reaching_an_object_terminates_with_either_limit(ends):
         ({"vew": 3}, "view"),
         ({"image": 1}, "bool"),
         ({"limit_ends": "no"}, "bool"),
+        ({"new_cell_bonus": True}, "float"),
+        ({"new_cell_bonus": -0.1}, "0 or more"),
+        ({"new_cell_bonus": float("nan")}, "0 or more"),
     ],
 )
 def test_invalid_settings_raise(settings, message):
@@ -157,3 +160,23 @@ def test_unknown_task_raises_with_the_nearest_name():
 
 def test_other_tasks_keep_all_actions():
     assert make_env("minigrid:DoorKey-5x5").action_space == Discrete(7)
+
+
+@pytest.mark.parametrize("bonus", [0, 0.5])
+def test_a_cell_is_rewarded_once_in_an_episode(bonus):
+    """The agent walks to the wall, turns around and walks back: only cells that it has not entered are rewarded."""
+    env = make_env("minigrid:Empty-5x5", {"new_cell_bonus": bonus}).make()
+    for _ in range(2):
+        env.reset(seed=0)  # in the upper left corner, facing right; three cells to each side
+        rewards = [float(env.step(action)[1]) for action in (2, 2, 2, 1, 1, 2, 2, 0, 2)]
+        assert rewards == [bonus, bonus, 0, 0, 0, 0, 0, 0, bonus]
+
+
+def test_a_bonus_is_added_to_the_reward_and_is_no_success():
+    plain, env = (walk(make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus}).make(), 0, False) for bonus in (0, 0.5))
+    assert plain[1] == 0
+    assert env[1] == 0.5
+    assert not env[4]["success"]
+    solved = [walk(make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus}).make(), 0, True) for bonus in (0, 0.5)]
+    assert solved[1][1] == solved[0][1] + 0.5
+    assert solved[1][4]["success"]

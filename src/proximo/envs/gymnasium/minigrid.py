@@ -44,6 +44,9 @@ class MiniGridSettings:
     """Treat the time limit as a termination instead of a truncation. MiniGrid's reward for a success decreases with time, to a tenth
     at the limit, so the limit is part of the task. The observation does not show the time: the value of a truncated state would
     reward an agent that wanders until the limit."""
+    new_cell_bonus: float = 0.0
+    """Reward for each cell that the agent enters for the first time in an episode. It helps where rewards are rare, and is a part of the
+    return: evaluate with 0."""
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
@@ -70,13 +73,15 @@ def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings
     check_names(given, known, env_id)
     for key, value in given.items():
         kind = type(known[key].default)
-        if type(value) is not kind:
+        if type(value) is not kind and (kind, type(value)) != (float, int):
             raise ConfigError(f"env_settings: {key} = {value!r}: expected {kind.__name__}.")
     settings = MiniGridSettings(**{"actions": 3 if name.startswith("Memory") else 7, **given})
     if settings.view < 3 or settings.view % 2 == 0:
         raise ConfigError(f"env_settings: view = {settings.view}: expected an odd number of cells, 3 or more.")
     if not 1 <= settings.actions <= 7:
         raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
+    if not 0 <= settings.new_cell_bonus < float("inf"):
+        raise ConfigError(f"env_settings: new_cell_bonus = {settings.new_cell_bonus}: expected a number of 0 or more.")
     if settings.levels not in PARTS:
         raise ConfigError(
             f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}; "
@@ -96,7 +101,8 @@ def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = No
     if name.startswith("Memory") and settings.actions <= 3:
         cache_views(env.unwrapped)
     env = RGBImgPartialObsWrapper(env, tile_size=TILE) if settings.image else env
-    return PolicyView(env, settings)
+    env = PolicyView(env, settings)
+    return NewCellBonus(env, settings.new_cell_bonus) if settings.new_cell_bonus else env
 
 
 def layout(env: Any) -> bytes:
@@ -214,3 +220,29 @@ class PolicyView(gym.Wrapper):
         if truncated and self.limit_ends:
             terminated, truncated = True, False
         return observation["image"], reward, terminated, truncated, info
+
+
+class NewCellBonus(gym.Wrapper):
+    """Rewards each cell that the agent enters for the first time in an episode, in addition to the task's reward."""
+
+    def __init__(self, env: gym.Env, bonus: float):
+        super().__init__(env)
+        self.bonus = bonus
+        self._entered: set[tuple[int, ...]] = set()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode. The agent has entered its first cell."""
+        result = self.env.reset(seed=seed, options=options)
+        self._entered = {self._cell()}
+        return result
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._cell() not in self._entered:
+            self._entered.add(self._cell())
+            reward = float(reward) + self.bonus
+        return observation, reward, terminated, truncated, info
+
+    def _cell(self) -> tuple[int, ...]:
+        return tuple(map(int, self.unwrapped.agent_pos))  # pyright: ignore[reportAttributeAccessIssue]
