@@ -76,6 +76,8 @@ def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
     result = evaluated(capsys, runs, *words)
     assert result["levels"] == "7:9"
     assert result["env_settings"] == {"freeze_steps": 2, "show_steps": 1}
+    flag_by_flag = [*words[:-1], "freeze_steps=3", "--env-settings", "show_steps=1", "--env-settings", "freeze_steps=2"]
+    assert evaluated(capsys, runs, *flag_by_flag) == result
     assert main(["eval", *words, "--runs-dir", str(runs)]) == 0
     assert (
         "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, environment seed 0, 4 episodes\n" in capsys.readouterr().out

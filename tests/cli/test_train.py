@@ -157,6 +157,8 @@ def test_preset_is_used_unless_no_preset_is_given():
         (["--no-tensorboard"], {"tensorboard": "false"}),
         (["--log-std-init", "-1.5"], {"log_std_init": "-1.5"}),
         (["--hidden-sizes", "8,8", "--env-settings", "a=1,b=2"], {"hidden_sizes": "8,8", "env_settings": "a=1,b=2"}),
+        (["--env-settings", "a=1,b=2", "--env-settings", "b=3"], {"env_settings": "a=1,b=2,b=3"}),
+        (["--eval-env-settings", "a=1", "--eval_env_settings", "b=3"], {"eval_env_settings": "a=1,b=3"}),
     ],
 )
 def test_every_form_of_a_flag_is_read(words, settings):

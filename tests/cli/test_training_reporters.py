@@ -116,6 +116,21 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, ""),
+        ({"eval_env": "proximo:PocMemory"}, " --env proximo:PocMemory"),
+        ({"eval_env_settings": {"levels": "held_out", "view": 5}}, " --env-settings levels=held_out,view=5"),
+    ],
+)
+def test_the_next_evaluation_is_on_the_environment_of_the_training_evaluations(plain, settings, flags):
+    reporter, stream = plain
+    reporter.started(override(CONFIG, settings), [RUN], FACTS)
+    reporter.finished([result()])
+    assert f"       proximo eval runs/e/r{flags} --episodes 100\n" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
     ("best", "lines"),
     [
         (None, []),

@@ -11,6 +11,7 @@ ANSWERS = {
     "Walker2d-v3": "use 'Walker2d-v5', which has a preset. Compared with version 4, both feet have the same friction",
     "Pusher-v4": "use 'Pusher-v5', which has a preset. Compared with version 4, its object is heavier than air",
     "MiniGrid-MemoryS9-v0": "use 'minigrid:MemoryS9', the same task",
+    "MiniGrid-MultiRoom-N4-S5-v1": "use 'minigrid:MultiRoom-N4-S5-v1', the same task",
     "CartPoleMasked": "CartPole with hidden velocities is 'CartPoleNoVel-v1' here",
     "CartPole-Masked-v1": "'CartPoleNoVel-v1'",
     "PocMemoryEnv": "it is 'proximo:PocMemory' here",

@@ -83,7 +83,21 @@ class Parser(argparse.ArgumentParser):
             "--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)"
         )
         settings_help = "parameters of the environment to change"
-        self.add_argument("--env-settings", type=_env_settings, default={}, metavar="KEY=VALUE,...", help=settings_help)
+        self.add_argument(
+            "--env-settings", type=_env_settings, action=Pairs, default={}, metavar="KEY=VALUE,...", help=settings_help
+        )
+
+
+class Pairs(argparse.Action):
+    """Joins the pairs of a flag that is given several times: the texts of all, or the dicts of their ``type``."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        earlier = getattr(namespace, self.dest)
+        if earlier:
+            values = f"{earlier},{values}" if isinstance(values, str) else {**earlier, **values}
+        setattr(namespace, self.dest, values)
 
 
 def add_env_flag(parser: Parser) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
+from proximo.cli import Pairs, Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
 from proximo.config import GROUPS, LEAVES, Config, check_names, text_of, to_mapping, unknown
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
@@ -208,6 +208,7 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         "dest": f"setting_{leaf.name}",
         "default": None,
         "help": (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + shown,
+        **({"action": Pairs} if isinstance(leaf.default, dict) else {}),
     }
     if leaf.type in _SWITCHES:
         section.add_argument(flag, nargs="?", const="true", metavar=_SWITCHES[leaf.type], **common)

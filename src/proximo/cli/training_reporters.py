@@ -52,11 +52,18 @@ class TrainingReporter(QuietReporter, Progress):
         QuietReporter.__init__(self, console, answer)
         self.where, self.home = Path(), Path.cwd()
         self.tensorboard = True
+        self.evaluated_on: list[str] = []
+        """The flags of `proximo eval` for the environment of the training's evaluations."""
         self._how = ""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         total, asked = config.total_updates * config.batch_size, config.ppo.total_steps
         self.tensorboard = config.run.tensorboard
+        env, settings = config.run.eval_env, text_of(config.run.eval_env_settings)
+        self.evaluated_on = [
+            *(["--env", env] if isinstance(env, str) and env else []),
+            *(["--env-settings", settings] if settings else []),
+        ]
         self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
         seeds = f", {len(run_dirs)} seeds ({summary['seeds']})" if len(run_dirs) > 1 else f", seed {config.run.seed}"
         resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
@@ -102,7 +109,7 @@ class TrainingReporter(QuietReporter, Progress):
         missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
         following = [
             command("proximo", "watch", self.where),
-            command("proximo", "eval", self.where, "--episodes", 100),
+            command("proximo", "eval", self.where, *self.evaluated_on, "--episodes", 100),
             command("proximo", "report", self.where),
             command("proximo", "export", self._from_home(results[0].run_dir)),
             *([command("tensorboard", "--logdir", self.where) + missing] if self.tensorboard else []),

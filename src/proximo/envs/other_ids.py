@@ -30,7 +30,7 @@ _ANSWERS = (
     (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
     (r"[Mm]emory-?[Gg]ym", "name one of its tasks, for example 'memory-gym:MysteryPath-Grid'."),
     (
-        r"MiniGrid-(?P<name>.+)-v0",
+        r"MiniGrid-(?P<name>.+?)(-v0)?",
         r"use 'minigrid:\g<name>', the same task, whose observation is the view of the agent without the text.",
     ),
     (

@@ -1,5 +1,6 @@
 """MiniGrid: observations, actions and parts of the levels."""
 
+import warnings
 from collections import defaultdict
 
 import gymnasium as gym
@@ -146,6 +147,7 @@ def test_reaching_an_object_terminates_with_either_limit(ends):
         ({"new_cell_bonus": True}, "float"),
         ({"new_cell_bonus": -0.1}, "0 or more"),
         ({"new_cell_bonus": float("nan")}, "0 or more"),
+        ({"new_cell_bonus": float("inf")}, "finite"),
     ],
 )
 def test_invalid_settings_raise(settings, message):
@@ -167,16 +169,22 @@ def test_a_cell_is_rewarded_once_in_an_episode(bonus):
     """The agent walks to the wall, turns around and walks back: only cells that it has not entered are rewarded."""
     env = make_env("minigrid:Empty-5x5", {"new_cell_bonus": bonus}).make()
     for _ in range(2):
-        env.reset(seed=0)  # in the upper left corner, facing right; three cells to each side
+        env.reset(seed=0)  # in the upper left corner, facing right; the room has 3 × 3 cells
         rewards = [float(env.step(action)[1]) for action in (2, 2, 2, 1, 1, 2, 2, 0, 2)]
         assert rewards == [bonus, bonus, 0, 0, 0, 0, 0, 0, bonus]
 
 
-def test_a_bonus_is_added_to_the_reward_and_is_no_success():
-    plain, env = (walk(make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus}).make(), 0, False) for bonus in (0, 0.5))
-    assert plain[1] == 0
-    assert env[1] == 0.5
-    assert not env[4]["success"]
-    solved = [walk(make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus}).make(), 0, True) for bonus in (0, 0.5)]
-    assert solved[1][1] == solved[0][1] + 0.5
-    assert solved[1][4]["success"]
+@pytest.mark.parametrize("success", [False, True])
+def test_a_bonus_is_added_to_the_reward_and_is_no_success(success):
+    envs = [make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus}).make() for bonus in (0, 0.5)]
+    (_, plain, *_), (_, reward, _, _, info) = (walk(env, 0, success) for env in envs)
+    assert reward == plain + 0.5
+    assert info["success"] is success
+
+
+@pytest.mark.parametrize(("name", "rooms"), [("MultiRoom-N4-S5", 6), ("MultiRoom-N4-S5-v1", 4)])
+def test_a_name_without_a_version_means_version_0_and_does_not_warn(name, rooms):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = make_env(f"minigrid:{name}").make()
+    assert env.unwrapped.maxNumRooms == rooms

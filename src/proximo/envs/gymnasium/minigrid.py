@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
@@ -50,7 +51,7 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``; ``settings`` are fields of ``MiniGridSettings``."""
+    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` if the name has a version; ``settings`` are fields of ``MiniGridSettings``."""
     env_id = f"minigrid:{name}"
     check_known(env_id, names())
     make = partial(make_env, name, _settings(settings, env_id, name))
@@ -59,13 +60,12 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
 
 
 def names() -> list[str]:
-    """Return all tasks, without ``MiniGrid-`` and ``-v0``; empty if MiniGrid is not installed."""
+    """Return all tasks, without ``MiniGrid-``, and without the version 0; empty if MiniGrid is not installed."""
     try:
         import minigrid  # noqa: F401
     except ImportError:
         return []
-    ids = [i for i in gym.registry if i.startswith("MiniGrid-") and i.endswith("-v0")]
-    return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in ids)
+    return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in gym.registry if i.startswith("MiniGrid-"))
 
 
 def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
@@ -81,7 +81,7 @@ def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings
     if not 1 <= settings.actions <= 7:
         raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
     if not 0 <= settings.new_cell_bonus < float("inf"):
-        raise ConfigError(f"env_settings: new_cell_bonus = {settings.new_cell_bonus}: expected a number of 0 or more.")
+        raise ConfigError(f"env_settings: new_cell_bonus = {settings.new_cell_bonus}: expected a finite number, 0 or more.")
     if settings.levels not in PARTS:
         raise ConfigError(
             f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}; "
@@ -95,7 +95,11 @@ def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = No
     import minigrid  # noqa: F401  (registers the ids)
     from minigrid.wrappers import RGBImgPartialObsWrapper
 
-    env = gym.make(f"MiniGrid-{name}-v0", agent_view_size=settings.view, render_mode=render_mode, disable_env_checker=True)
+    env_id = f"MiniGrid-{name}"
+    env_id = env_id if env_id in gym.registry else f"{env_id}-v0"
+    # The user has chosen the version.
+    warnings.filterwarnings("ignore", f".*{env_id} is out of date", DeprecationWarning)
+    env = gym.make(env_id, agent_view_size=settings.view, render_mode=render_mode, disable_env_checker=True)
     if settings.levels != "all":
         env = Levels(env, held_out=settings.levels == "held_out")
     if name.startswith("Memory") and settings.actions <= 3:
@@ -228,7 +232,7 @@ class NewCellBonus(gym.Wrapper):
     def __init__(self, env: gym.Env, bonus: float):
         super().__init__(env)
         self.bonus = bonus
-        self._entered: set[tuple[int, ...]] = set()
+        self._entered: set[tuple[Any, ...]] = set()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode. The agent has entered its first cell."""
@@ -237,12 +241,13 @@ class NewCellBonus(gym.Wrapper):
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take one step."""
+        """Take one step. If the agent enters a new cell, the reward contains the bonus."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if self._cell() not in self._entered:
-            self._entered.add(self._cell())
+        cell = self._cell()
+        if cell not in self._entered:
+            self._entered.add(cell)
             reward = float(reward) + self.bonus
         return observation, reward, terminated, truncated, info
 
-    def _cell(self) -> tuple[int, ...]:
-        return tuple(map(int, self.unwrapped.agent_pos))  # pyright: ignore[reportAttributeAccessIssue]
+    def _cell(self) -> tuple[Any, ...]:
+        return tuple(self.unwrapped.agent_pos)  # pyright: ignore[reportAttributeAccessIssue]
