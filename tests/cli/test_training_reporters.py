@@ -123,11 +123,11 @@ def test_the_end_gives_the_result_and_the_next_commands(plain, monkeypatch):
         ({"eval_env_settings": {"levels": "held_out", "view": 5}}, " --env-settings levels=held_out,view=5"),
     ],
 )
-def test_the_next_evaluation_is_on_the_environment_of_the_training_evaluations(plain, settings, flags):
+def test_the_next_commands_play_in_the_environment_of_the_training_evaluations(plain, settings, flags):
     reporter, stream = plain
     reporter.started(override(CONFIG, settings), [RUN], FACTS)
     reporter.finished([result()])
-    assert f"       proximo eval runs/e/r{flags} --episodes 100\n" in stream.getvalue()
+    assert f"Next:  proximo watch runs/e/r{flags}\n       proximo eval runs/e/r{flags} --episodes 100\n" in stream.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Products of bfloat16 matrices: their values and gradients, and that XLA need not convert their operands."""
+"""Products of matrices: their values and gradients, and that XLA need not transpose or convert their operands."""
 
 import re
 
@@ -11,10 +11,10 @@ from proximo.networks.layers import Linear
 from proximo.networks.products import as_bits, concatenated, dense, from_bits
 
 
-def matrices(rows=5, inner=7, columns=3):
+def matrices(rows=5, inner=7, columns=3, dtype="bfloat16"):
     keys = jax.random.split(jax.random.key(0), 3)
     shapes = ((rows, inner), (inner, columns), (rows, columns))
-    return tuple(jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True))
+    return tuple(jax.random.normal(key, shape, dtype) for key, shape in zip(keys, shapes, strict=True))
 
 
 def value_and_gradients(multiply, x, weight, gradient):
@@ -22,13 +22,22 @@ def value_and_gradients(multiply, x, weight, gradient):
     return y, *backward(gradient)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 7, 3), (64, 32, 16)])
-def test_dense_layer_has_the_value_and_gradients_of_the_product(sizes):
-    got = jax.jit(value_and_gradients, static_argnums=0)(dense, *matrices(*sizes))
-    expected = value_and_gradients(jnp.matmul, *(a.astype(jnp.float32) for a in matrices(*sizes)))
+@pytest.mark.parametrize(("dtype", "error"), [("bfloat16", 1e-2), ("float32", 1e-6)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 7, 1), (5, 7, 3), (5, 3, 7), (64, 32, 16)])
+def test_dense_layer_has_the_value_and_gradients_of_the_product(sizes, dtype, error):
+    got = jax.jit(value_and_gradients, static_argnums=0)(dense, *matrices(*sizes, dtype))
+    expected = value_and_gradients(jnp.matmul, *(a.astype(jnp.float32) for a in matrices(*sizes, dtype)))
     for a, b in zip(got, expected, strict=True):
-        assert a.dtype == jnp.bfloat16
-        assert float(jnp.abs(a - b).max()) < 0.01 * float(jnp.abs(b).max())
+        assert a.dtype == dtype
+        assert float(jnp.abs(a - b).max()) < error * float(jnp.abs(b).max())
+
+
+@pytest.mark.parametrize(("columns", "copied"), [(1, "7x5"), (3, "3x5"), (9, "7x5")])
+def test_gradient_of_a_weight_multiplies_a_transposed_copy_of_the_smaller_matrix(columns, copied):
+    # A transposed view takes up to five times as long (docs/decisions/0003-speed-on-the-cpu.md).
+    x, weight, gradient = matrices(columns=columns, dtype="float32")
+    text = lowered(lambda w: jax.vjp(lambda w: dense(x, w), w)[1](gradient), "cpu", weight)
+    assert re.findall(r"LayoutConstraint.*\(tensor<(\w+)xf32>\) ->", text)[0] == copied
 
 
 def test_dense_layer_runs_under_vmap_and_before_a_transposition():
@@ -37,6 +46,16 @@ def test_dense_layer_runs_under_vmap_and_before_a_transposition():
     assert all(jnp.array_equal(a[0], a[1]) for a in twice)
     # XLA's CPU backend refuses a transposed product of bfloat16 matrices when the program runs.
     assert jnp.array_equal(jax.jit(lambda x, w: dense(x, w).T)(x, weight), dense(x, weight).T)
+
+
+def test_the_gradient_of_a_dense_layer_has_a_forward_mode_derivative():
+    x, weight, direction = (a.astype(jnp.float32) for a in (*matrices()[:2], matrices(7, 3, 3)[0]))
+
+    def hessian_vector_product(multiply):
+        gradient = jax.grad(lambda w: jnp.tanh(multiply(x, w)).sum())
+        return jax.jvp(gradient, (weight,), (direction,))[1]
+
+    assert jnp.allclose(hessian_vector_product(dense), hessian_vector_product(jnp.matmul), atol=1e-5)
 
 
 def operands_and_result(text):

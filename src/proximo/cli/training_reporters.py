@@ -53,7 +53,7 @@ class TrainingReporter(QuietReporter, Progress):
         self.where, self.home = Path(), Path.cwd()
         self.tensorboard = True
         self.evaluated_on: list[str] = []
-        """The flags of `proximo eval` for the environment of the training's evaluations."""
+        """The flags of `proximo eval` and `proximo watch` for the environment of the training's evaluations."""
         self._how = ""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class TrainingReporter(QuietReporter, Progress):
             self._print_mean(results)
         missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
         following = [
-            command("proximo", "watch", self.where),
+            command("proximo", "watch", self.where, *self.evaluated_on),
             command("proximo", "eval", self.where, *self.evaluated_on, "--episodes", 100),
             command("proximo", "report", self.where),
             command("proximo", "export", self._from_home(results[0].run_dir)),

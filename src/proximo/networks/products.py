@@ -1,6 +1,7 @@
-"""Matrix products that stay fast on the CPU when their operands are bfloat16.
+"""Matrix products that are fast on the CPU.
 
-XLA's CPU backend multiplies in bfloat16 only if both operands are row-major and the result is float32. Otherwise it converts the operands to float32.
+XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in memory first
+(docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight"). XLA multiplies in bfloat16 only if both operands are row-major and the result is float32. Otherwise it converts the operands to float32.
 If it folds a transposition of the result into the product, the program fails when it runs ("Unsupported element type for DotThunk::Execute").
 docs/decisions/0005-convolutions-on-the-cpu.md, section "bfloat16", has the measurements.
 """
@@ -54,7 +55,16 @@ def concatenated(parts: Sequence[Array], axis: int = -1) -> Array:
 
 @jax.custom_vjp
 def dense(x: Float[Array, "m k"], weight: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``x @ weight`` for bfloat16 matrices. On the CPU it is faster than ``jnp.matmul``. It has no forward-mode derivative."""
+    """``x @ weight`` for matrices of one type. On the CPU its gradient is faster than that of ``jnp.matmul``.
+
+    It has no forward-mode derivative, but its gradient has one (``jax.jvp`` of ``jax.grad``).
+    """
+    return _value(x, weight)
+
+
+def _value(x: Array, weight: Array) -> Array:
+    if x.dtype != jnp.bfloat16:
+        return jnp.matmul(x, weight)
     return jax.lax.platform_dependent(x, weight, cpu=_dense_on_cpu, default=jnp.matmul)
 
 
@@ -63,7 +73,7 @@ def _dense_on_cpu(x: Array, weight: Array) -> Array:
 
 
 def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return dense(x, weight), (x, weight)
+    return _value(x, weight), (x, weight)
 
 
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
@@ -71,7 +81,14 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]
 
 
 def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
-    return row_major(product(gradient, row_major(weight.T))).astype(x.dtype), transposed_product(x, gradient).astype(weight.dtype)
+    ins, outs = weight.shape
+    if x.dtype == jnp.bfloat16:
+        of_x = row_major(product(gradient, row_major(weight.T))).astype(x.dtype)
+    else:
+        of_x = jnp.matmul(gradient, weight.T)
+    # The smaller one of the two matrices is copied. With one output, copying the gradient makes trainings slower on two cores.
+    of_weight = transposed_product(gradient, x).T if 1 < outs < ins else transposed_product(x, gradient)
+    return of_x, of_weight.astype(weight.dtype)
 
 
 def _gradients(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
