@@ -32,16 +32,27 @@ def test_dense_layer_has_the_value_and_gradients_of_the_product(sizes, dtype, er
         assert float(jnp.abs(a - b).max()) < error * float(jnp.abs(b).max())
 
 
-@pytest.mark.parametrize(("columns", "copied"), [(1, "7x5"), (3, "3x5"), (9, "7x5")])
-def test_gradient_of_a_weight_multiplies_a_transposed_copy_of_the_smaller_matrix(columns, copied):
+@pytest.mark.parametrize(
+    ("rows", "columns", "copied"), [(50, 1, "7x50"), (50, 3, "3x50"), (5, 3, "7x5"), (50, 7, "7x50"), (50, 9, "7x50")]
+)
+def test_gradient_of_a_weight_multiplies_a_transposed_copy(rows, columns, copied):
     # A transposed view takes up to five times as long (docs/decisions/0003-speed-on-the-cpu.md).
-    x, weight, gradient = matrices(columns=columns, dtype="float32")
-    text = lowered(lambda w: jax.vjp(lambda w: dense(x, w), w)[1](gradient), "cpu", weight)
+    x, weight, gradient = matrices(rows, columns=columns, dtype="float32")
+    layer = Linear(weight, jnp.zeros(columns))
+    text = lowered(lambda layer: jax.vjp(lambda layer: layer(x), layer)[1](gradient), "cpu", layer)
     assert re.findall(r"LayoutConstraint.*\(tensor<(\w+)xf32>\) ->", text)[0] == copied
 
 
-def test_dense_layer_runs_under_vmap_and_before_a_transposition():
-    x, weight, gradient = matrices()
+def test_a_layer_of_one_observation_under_vmap_takes_one_product_for_all():
+    x, weight, gradient = matrices(dtype="float32")
+    layer = Linear(weight, jnp.zeros(3))
+    text = lowered(lambda layer: jax.vjp(lambda layer: jax.vmap(layer)(x), layer)[1](gradient), "cpu", layer)
+    assert "tensor<5x7x3xf32>" not in text, "an outer product for each observation"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_dense_layer_runs_under_vmap_and_before_a_transposition(dtype):
+    x, weight, gradient = matrices(dtype=dtype)
     twice = jax.jit(jax.vmap(lambda w: value_and_gradients(dense, x, w, gradient)))(jnp.stack([weight, weight]))
     assert all(jnp.array_equal(a[0], a[1]) for a in twice)
     # XLA's CPU backend refuses a transposed product of bfloat16 matrices when the program runs.

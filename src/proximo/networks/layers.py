@@ -43,8 +43,9 @@ class Linear(eqx.Module):
         return cls(jax.nn.initializers.orthogonal(gain)(key, (in_size, out_size)), jnp.zeros(out_size))
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
-        # As matrices: with more axes the gradients of the weights are slow (measured on the CPU, 2 × 64 units: 1.7 times).
-        multiply = dense if x.dtype == self.weight.dtype else jnp.matmul
+        # As matrices: with more axes the gradients of the weights are slow (measured on the CPU, 2 × 64 units: 1.7 times). A single row may be one
+        # of many under vmap, where the gradient of dense would multiply each of them by itself.
+        multiply = dense if x.ndim > 1 and x.dtype == self.weight.dtype else jnp.matmul
         y = multiply(x.reshape((-1, x.shape[-1])), self.weight) + self.bias
         return y.reshape((*x.shape[:-1], -1))
 

@@ -1,7 +1,9 @@
 """Matrix products that are fast on the CPU.
 
 XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in memory first
-(docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight"). XLA multiplies in bfloat16 only if both operands are row-major and the result is float32. Otherwise it converts the operands to float32.
+(docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight").
+
+XLA's CPU backend multiplies in bfloat16 only if both operands are row-major and the result is float32. Otherwise it converts the operands to float32.
 If it folds a transposition of the result into the product, the program fails when it runs ("Unsupported element type for DotThunk::Execute").
 docs/decisions/0005-convolutions-on-the-cpu.md, section "bfloat16", has the measurements.
 """
@@ -19,7 +21,7 @@ from jaxtyping import Array, Float
 def row_major(x: Array) -> Array:
     """``x``, written to memory in row-major order. This also prevents the fusion of the operations before it with those after it.
 
-    Only for gradients: ``jax.export`` refuses it.
+    Only for gradients: ``jax.export`` refuses it, and automatic sharding gathers the whole array.
     """
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
@@ -81,13 +83,13 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]
 
 
 def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
-    ins, outs = weight.shape
     if x.dtype == jnp.bfloat16:
         of_x = row_major(product(gradient, row_major(weight.T))).astype(x.dtype)
     else:
         of_x = jnp.matmul(gradient, weight.T)
-    # The smaller one of the two matrices is copied. With one output, copying the gradient makes trainings slower on two cores.
-    of_weight = transposed_product(gradient, x).T if 1 < outs < ins else transposed_product(x, gradient)
+    # The one that takes fewer copies is transposed. With one output, transposing the gradient makes trainings slower on two cores.
+    transposes_gradient = weight.shape[1] > 1 and gradient.size + weight.size < x.size
+    of_weight = transposed_product(gradient, x).T if transposes_gradient else transposed_product(x, gradient)
     return of_x, of_weight.astype(weight.dtype)
 
 
