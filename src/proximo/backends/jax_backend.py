@@ -65,7 +65,7 @@ class JaxPrograms:
 
         self.start = CompiledFunction(start, brief=config.env.num_envs <= BRIEF_ENVS)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
-        self.advance = CompiledFunction(advance, donate=(0,), learns=True)
+        self.advance = CompiledFunction(advance, donate=(0,))
         self.inspect_before = jax.jit(of_all(trainer.inspect_before))
         self.inspect_after = jax.jit(of_all(trainer.inspect_after))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 
-from proximo.collect.one_core import is_small, on_one_core
 from proximo.jax_setup import compile_lowered
 
 TRACING = threading.Lock()
@@ -19,12 +18,11 @@ class CompiledFunction:
     """A function that is compiled at its first call with each size of its arguments.
 
     A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than running a
-    small network. It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and runs slowly. If it ``learns``,
-    small programs run on one core (``one_core``).
+    small network. It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and runs slowly.
     """
 
-    def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = (), brief: bool = False, learns: bool = False):
-        self._function, self._donate, self._brief, self._learns = function, donate, brief, learns
+    def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = (), brief: bool = False):
+        self._function, self._donate, self._brief = function, donate, brief
         self._programs: dict[int, Any] = {}
 
     def program(self, size: int, *arguments: Any) -> Any:
@@ -33,8 +31,7 @@ class CompiledFunction:
         if size not in self._programs:
             with TRACING:
                 lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
-            program = compile_lowered(lowered, self._brief)
-            self._programs[size] = on_one_core(program) if self._learns and is_small(program) else program
+            self._programs[size] = compile_lowered(lowered, self._brief)
         return self._programs[size]
 
     def shapes(self, *arguments: Any) -> Any:

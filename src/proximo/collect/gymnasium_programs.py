@@ -82,13 +82,12 @@ class GymnasiumPrograms:
         """``fresh_learner`` compiled as one program. Without jit, it takes three times as long and 70 MB."""
         self.start = CompiledFunction(self.init, brief=True)
 
-        def compiled(function: Any, learns: bool = False) -> CompiledFunction:
-            return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function), learns=learns)
+        def compiled(function: Any) -> CompiledFunction:
+            return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
 
         self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
-        acts_meanwhile = config.ppo.learner_lag > 0  # on the same threads
-        self.learn, self.inspect = compiled(divided(self._learn, mesh), learns=not acts_meanwhile), compiled(self._inspect)
+        self.learn, self.inspect = compiled(divided(self._learn, mesh)), compiled(self._inspect)
 
     def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         """The state before the first step."""
