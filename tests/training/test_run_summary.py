@@ -58,7 +58,7 @@ def test_preprocessing_is_described():
         (Box((3,)), True, {}, False),
     ],
 )
-def test_bfloat16_is_proposed_for_images_where_it_is_faster(monkeypatch, space, fast, settings, hint):
+def test_the_banner_names_bfloat16_where_it_is_faster(monkeypatch, space, fast, settings, hint):
     config = small_config(**settings)
     policy = jax.eval_shape(lambda: make_policy(jax.random.key(0), space, Discrete(2), config.network, False))
     monkeypatch.setattr(run_summary, "has_fast_bfloat16", lambda: fast)

@@ -62,7 +62,7 @@ def _bfloat16_hint(config: Config, policy: ActorCritic) -> str:
         or not has_fast_bfloat16()
     ):
         return ""
-    return " (--compute-dtype bfloat16 is faster on it, and less precise)"
+    return " (--compute-dtype bfloat16 trains faster here, but less precisely)"
 
 
 def _normalized(policy: ActorCritic, config: Config) -> str:
