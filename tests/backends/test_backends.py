@@ -10,6 +10,7 @@ import pytest
 
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.collect import jax_vector, program_cache
+from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -61,6 +62,20 @@ def test_prepare_compiles_what_training_and_evaluation_call(kind, seeds):
 
     trained((5,))  # compiles small programs for all networks, such as random keys
     assert trained((6,)) == []
+
+
+@pytest.mark.parametrize(("kind", "programs"), [("jax", 8), ("gymnasium", 15)])
+def test_a_start_compiles_few_programs(kind, programs):
+    """Single operations outside a program compile one by one, which takes longer than all of tracing."""
+    jax.clear_caches()
+    with compilations() as compiled:
+        backend = make(kind, hidden_sizes=(7, 3), memory="gru", memory_size=4, observe_action=True)
+        check_policy(backend.env, backend.config)
+        assert compiled == []
+        state, _ = backend.advance(backend.prepare(lambda: backend.start([3])), 2)
+        backend.evaluate(backend.policy(state, 0), 0, EVALUATION_STREAM)
+    backend.close()
+    assert 3 <= len(compiled) <= programs
 
 
 def test_each_seed_of_one_program_trains_as_alone(monkeypatch):

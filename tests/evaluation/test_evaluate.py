@@ -128,7 +128,9 @@ def test_the_memory_begins_empty_and_is_carried():
             return real_act(policy, memory, observation, episode_start, valid, noise)
 
     spy = Spy(**{field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)})
-    jax.block_until_ready(evaluator_of(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jax.random.key(0), True))
+    jax.block_until_ready(
+        evaluator_of(env, 2)._play_chunk(spy, Carried(policy.init_memory(2), None), jnp.zeros(3, jnp.uint32), True)
+    )
     jax.effects_barrier()
     assert seen[0] == (0.0, True)
     assert len(seen) >= 3
@@ -275,7 +277,7 @@ def test_rewards_after_an_episode_end_are_not_observed():
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
     policy = drawn_policy(collector.env, collector.config)
     evaluator, carried = evaluator_of(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
-    (_, previous), played = evaluator._play(policy, carried, jax.random.key(0), True)
+    (_, previous), played = evaluator._play(policy, carried, np.zeros(3, np.uint32), True)
     assert len(set(played["length"].tolist())) > 2
     np.testing.assert_array_equal(previous.reward, played["length"])  # the reward of the last step is the length of the episode
 

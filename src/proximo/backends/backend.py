@@ -79,7 +79,7 @@ class Backend(abc.ABC):
 
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed, without a leading axis. A checkpoint is loaded into it."""
-        return jax.eval_shape(self.collector.init, jax.random.key(0))
+        return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
         """The state of one seed in a checkpoint, without a leading axis. If the checkpoint has only the policy, the optimizer, the environments
@@ -134,7 +134,8 @@ class Backend(abc.ABC):
         """Compile what ``advance`` needs, open the environments, and return the state of ``make_state()``, which is that of ``num_seeds``
         seeds: all at the same time."""
         started = time.monotonic()
-        state, *_ = together(make_state, *self._preparations(num_seeds))
+        # The program that trains takes longest to compile, so it is traced first.
+        *_, state = together(*self._preparations(num_seeds), make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
             self._finish_preparing(state)
         return_freed_memory()  # what compiling has freed

@@ -48,7 +48,7 @@ class GymnasiumBackend(Backend):
 
     def start(self, seeds: list[int]) -> TrainState:
         hyperparameters = make_hyperparameters(self.config.ppo)
-        state = self.collector.programs.start(0, jax.random.key(seeds[0]), hyperparameters)
+        state = self.collector.programs.start(0, np.uint32(seeds[0]), hyperparameters)
         return jax.block_until_ready(self.trainer.begin(state))
 
     def join(self, states: list[TrainState]) -> TrainState:

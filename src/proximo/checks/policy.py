@@ -8,7 +8,7 @@ import jax
 from jaxtyping import PyTree
 
 from proximo.checks.finding import Finding, run_check, warning
-from proximo.collect.learning import fresh_policy
+from proximo.collect.learning import policy_shapes
 from proximo.config import Config
 from proximo.networks import ActorCritic
 
@@ -28,7 +28,7 @@ def check_policy(env: Any, config: Config) -> Finding:
     shapes only."""
 
     def make() -> Finding | str:
-        policy = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
+        policy = policy_shapes(env, config)
         fits = f"A policy can be made for these spaces; its arrays have {_count(policy):,} entries."
         return next(iter(check_size(policy)), fits)
 

@@ -18,7 +18,7 @@ from proximo import ppo
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.devices import divided, joined, placed
 from proximo.collect.gymnasium_rollout import BurnInSteps, GymnasiumRollout, PackedPolicy, PreviousSteps, StepColumns
-from proximo.collect.learning import fresh_learner, fresh_policy, learn
+from proximo.collect.learning import fresh_learner, learn, policy_shapes
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
@@ -59,13 +59,17 @@ class GymnasiumPrograms:
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
         self.config, self.space, self.mesh = config, env.observation_space, mesh
-        shapes = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
-        policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        policy = policy_shapes(env, config)
         leaves, self._tree = jax.tree.flatten(policy)
         # Only floating-point arrays are part of the vector: integers, which a custom network may have, would be rounded.
         self._is_large = [leaf.size >= LARGE or not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
-        vector, self._unravel = ravel_pytree(self._small(leaves))
-        self.dtype = vector.dtype
+        self._unravel: Any
+
+        def vector(policy: ActorCritic) -> Array:
+            small, self._unravel = ravel_pytree(self._small(jax.tree.leaves(policy)))
+            return small
+
+        self.dtype = jax.eval_shape(vector, policy).dtype  # traced only: as single operations, it would compile for half a second
         self.is_recurrent: bool = policy.is_recurrent
         self.sequence_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
         """Steps between two memories that are stored."""
@@ -74,13 +78,13 @@ class GymnasiumPrograms:
         """Whether the policy observes the previous action or reward."""
         self.reads_flags = self.is_recurrent or self.observes_previous
         """Whether the policy depends on ``episode_start`` and ``valid``."""
-        self._noise = jax.tree.structure(jax.eval_shape(lambda key: policy.actor.noise(key, (1,)), jax.random.key(0)))
+        self._noise = jax.tree.structure(jax.eval_shape(lambda: policy.actor.noise(jax.random.key(0), (1,))))
         env_action, self.action = jax.eval_shape(self._example_action, policy)
         self.columns = StepColumns.of(env_action.shape, self.action.shape)
         _check_starts(env.action_space, env.id)
         self.fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
         """``fresh_learner`` compiled as one program. Without jit, it takes three times as long and 70 MB."""
-        self.start = CompiledFunction(self.init, brief=True)
+        self.start = CompiledFunction(self._start, brief=True)
 
         def compiled(function: Any) -> CompiledFunction:
             return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
@@ -93,6 +97,9 @@ class GymnasiumPrograms:
         """The state before the first step."""
         learner, key_collector = self.fresh(key, hyperparameters or ppo.make_hyperparameters(self.config.ppo))
         return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
+
+    def _start(self, seed: Array, hyperparameters: Hyperparameters) -> TrainState:
+        return self.init(jax.random.key(seed), hyperparameters)
 
     def policy_of(self, arrays: Sequence[Any]) -> ActorCritic:
         """The policy whose arrays are ``arrays``, in the order of ``jax.tree.leaves``."""

@@ -104,13 +104,14 @@ def reports_success(env: JaxEnvironment) -> bool:
 
 def info_shapes(env: JaxEnvironment) -> dict[str, Any]:
     """Shapes and types of the ``info`` of a step."""
-    state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.default_params)
-    return jax.eval_shape(env.step, jax.random.key(0), state, _example_action(env), env.default_params)[-1]
+    key = jax.eval_shape(jax.random.key, 0)
+    state, _ = jax.eval_shape(env.reset, key, env.default_params)
+    return jax.eval_shape(env.step, key, state, _example_action(env), env.default_params)[-1]
 
 
-def _example_action(env: JaxEnvironment) -> Array:
+def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
     space = from_any(env.action_space, "action")
-    return jnp.zeros(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
+    return jax.ShapeDtypeStruct(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
 
 
 def check_env(env: Environment, env_id: str) -> JaxEnvironment:
@@ -131,7 +132,7 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
     check_protocol(env, env_id)
     params = env.default_params
     space = from_any(env.observation_space, "observation")
-    key = jax.random.key(0)
+    key = jax.eval_shape(jax.random.key, 0)
     state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)
     _check_observation(observation, space, env_id, "reset", None)
     names = ("state", "observation", "reward", "terminated", "truncated", "info")

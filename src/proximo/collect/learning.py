@@ -28,6 +28,11 @@ def fresh_policy(key: Key[Array, ""], env: Any, config: Config) -> ActorCritic:
     return make_policy(key, *spaces, config.network, config.ppo.normalize_observation, config.ppo.clip_observation)
 
 
+def policy_shapes(env: Any, config: Config) -> ActorCritic:
+    """``fresh_policy`` with ``jax.ShapeDtypeStruct`` instead of arrays. Nothing is compiled. Raises as ``fresh_policy`` does."""
+    return jax.eval_shape(lambda: fresh_policy(jax.random.key(0), env, config))
+
+
 def fresh_learner(
     key: Key[Array, ""], env: Any, config: Config, hyperparameters: Hyperparameters | None = None
 ) -> tuple[ppo.LearnerState, Key[Array, ""]]:

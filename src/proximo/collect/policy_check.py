@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from proximo.collect.learning import fresh_learner, fresh_policy
+from proximo.collect.learning import fresh_learner, fresh_policy, policy_shapes
 from proximo.config import LEAVES, Config, custom_settings
 from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic
@@ -30,17 +30,14 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     custom = custom_settings(config).keys()
     networks = {name for name in custom if LEAVES[name].group == "network"}
 
-    def make(key: Key[Array, ""]) -> ActorCritic:
-        return fresh_policy(key, env, config)
-
     spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
     if networks:
-        policy = check_custom_networks(make, *spaces)
+        policy = check_custom_networks(lambda key: fresh_policy(key, env, config), *spaces)
     else:
-        policy = jax.eval_shape(make, jax.random.key(0))
+        policy = policy_shapes(env, config)
         check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
     if custom - networks:
-        jax.eval_shape(lambda key: _example_loss(key, env, config), jax.random.key(0))
+        jax.eval_shape(lambda: _example_loss(jax.random.key(0), env, config))
     return policy
 
 

@@ -20,7 +20,7 @@ MAX_STEPS = 100_000
 MAX_EPISODES = 10**6
 
 
-def evaluation_key(seed: int, stream: int) -> Key[Array, ""]:
+def evaluation_key(seed: int | Array, stream: int | Array) -> Key[Array, ""]:
     """The key of the evaluations of ``seed`` in ``stream``. No training uses it."""
     return jax.random.fold_in(jax.random.key(seed), EVALUATIONS + stream)
 

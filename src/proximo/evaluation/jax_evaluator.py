@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree, UInt32
 
 from proximo.collect import jax_vector
 from proximo.collect.compiled_function import TRACING
@@ -58,7 +58,7 @@ class JaxEvaluator:
         if self.num_own:
             with TRACING:
                 carried = jax.eval_shape(self._carried, policy)
-                lowered = self._play.lower(policy, carried, jax.eval_shape(jax.random.key, 0), True)
+                lowered = self._play.lower(policy, carried, np.zeros(3, np.uint32), True)
             lowered.compile()
 
     def close(self) -> None:
@@ -74,10 +74,9 @@ class JaxEvaluator:
         if not self.num_own:
             return Episodes.none()
         count = min(self.episodes, episodes or self.episodes)
-        key = evaluation_key(seed, stream)
         chunks, carried = [], self._carried(policy)
         for i in range(-(-count // self.num_envs)):
-            carried, played = self._play(policy, carried, jax.random.fold_in(key, i), deterministic)
+            carried, played = self._play(policy, carried, np.array([seed, stream, i], np.uint32), deterministic)
             chunks.append(played)
         index = np.concatenate([i * self.num_envs + np.arange(self.num_envs)[self.own] for i in range(len(chunks))])
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[index < count] for name in chunks[0]}
@@ -88,12 +87,14 @@ class JaxEvaluator:
         )
 
     def _play_chunk(
-        self, policy: ActorCritic, carried: Carried, key: Key[Array, ""], deterministic: bool
+        self, policy: ActorCritic, carried: Carried, numbers: UInt32[Array, "3"], deterministic: bool
     ) -> tuple[Carried, dict[str, Array]]:
-        """Play an episode in each environment. Returns what is carried to the next episodes, and the results."""
+        """Play an episode in each environment. The seed, the stream and the number of the chunk determine all random numbers. Returns what
+        is carried to the next episodes, and the results."""
+        seed, stream, chunk = numbers
         env, num_envs = self.env, self.num_own
         params = jax.tree.map(jnp.asarray, env.default_params)
-        key, key_reset = jax.random.split(key)
+        key, key_reset = jax.random.split(jax.random.fold_in(evaluation_key(seed, stream), chunk))
         keys_reset = self._own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
         never = jnp.zeros(num_envs, bool)

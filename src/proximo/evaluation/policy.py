@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.collect.environment import environment
-from proximo.collect.learning import fresh_policy
+from proximo.collect.learning import policy_shapes
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.distributions import Distribution
@@ -352,7 +352,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
     config = run_directory.read_config(path, custom)
     env = environment(config)
     saved, warnings = run_lookup.find_checkpoint(path, which)
-    template = jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))
+    template = policy_shapes(env, config)
     actor_critic = saved.restore(template, part=POLICY)
     check_finite(saved.path, actor_critic, config)
     return Policy(jax.tree.map(jnp.asarray, actor_critic), env, config, saved.step, tuple(warnings))

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.agent import PPO, change_settings, learn_in_calls, load_like
-from proximo.collect.learning import fresh_policy
+from proximo.collect.learning import policy_shapes
 from proximo.config import Config, custom_settings, override, to_mapping
 from proximo.config.custom import Custom
 from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
@@ -117,7 +117,7 @@ class LightningTraining:
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
         self._calls: Any = None
         self._folder = Path()
-        policy = jax.eval_shape(lambda key: fresh_policy(key, self.agent.env, self.agent.config), jax.random.key(0))
+        policy = policy_shapes(self.agent.env, self.agent.config)
         self.network = _Shapes(dataclasses.replace(policy, normalizer=None))
 
     def configure_optimizers(self) -> Any:

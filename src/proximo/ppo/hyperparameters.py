@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from proximo.config import LEAVES, PPOConfig
@@ -52,7 +53,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     """
 
     def array(x: float) -> Array:
-        return jnp.asarray(x, jnp.float32)
+        return jnp.asarray(np.float32(x))  # a Python float would be converted by a program, which compiles
 
     def traced(name: str, value: Any) -> Array | Schedule | ScheduleFunction:
         if is_custom(value):

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
@@ -193,7 +191,7 @@ def check_together(base: Config, env: Any, settings: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained. ``env`` is the environment of ``base``, which has
     been checked, with ``settings`` empty."""
     from proximo.collect.environment import check_settings, environment, preprocessing_of
-    from proximo.collect.learning import fresh_policy
+    from proximo.collect.learning import policy_shapes
 
     def read_by_network(config: Config) -> tuple[Any, ...]:
         return preprocessing_of(config), config.network, config.ppo.normalize_observation
@@ -204,7 +202,7 @@ def check_together(base: Config, env: Any, settings: Mapping[str, Any]) -> None:
     else:
         env = environment(config)  # of other observations
     if not settings or read_by_network(config) != read_by_network(base):
-        jax.eval_shape(lambda key: fresh_policy(key, env, config), jax.random.key(0))  # the network may not fit the spaces
+        policy_shapes(env, config)  # the network may not fit the spaces
 
 
 def fit_together(base: Config, env: Any, settings: Mapping[str, Any]) -> bool:
