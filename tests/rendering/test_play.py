@@ -58,6 +58,7 @@ SLOW = [pytest.param(env_id, marks=pytest.mark.slow) for env_id in ("gymnax:Cart
 def test_jax_player_plays_the_episodes_of_the_evaluation(env_id):
     policy = made(env_id, **GRU, observe_action=True, observe_reward=True)
     assert_as_evaluated(policy, 4, proximo.evaluate(policy, 9))
+    assert_as_evaluated(policy, 2, proximo.evaluate(policy, 2, seed=2**32 - 1), seed=2**32 - 1)
 
 
 def test_first_sampled_episode_is_the_one_of_the_evaluation():

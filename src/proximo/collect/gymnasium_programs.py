@@ -63,13 +63,8 @@ class GymnasiumPrograms:
         leaves, self._tree = jax.tree.flatten(policy)
         # Only floating-point arrays are part of the vector: integers, which a custom network may have, would be rounded.
         self._is_large = [leaf.size >= LARGE or not jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
-        self._unravel: Any
-
-        def vector(policy: ActorCritic) -> Array:
-            small, self._unravel = ravel_pytree(self._small(jax.tree.leaves(policy)))
-            return small
-
-        self.dtype = jax.eval_shape(vector, policy).dtype  # traced only: as single operations, it would compile for half a second
+        vector, self._unravel = eqx.filter_eval_shape(lambda policy: ravel_pytree(self._small(jax.tree.leaves(policy))), policy)
+        self.dtype = vector.dtype
         self.is_recurrent: bool = policy.is_recurrent
         self.sequence_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
         """Steps between two memories that are stored."""
@@ -84,7 +79,7 @@ class GymnasiumPrograms:
         _check_starts(env.action_space, env.id)
         self.fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
         """``fresh_learner`` compiled as one program. Without jit, it takes three times as long and 70 MB."""
-        self.start = CompiledFunction(self._start, brief=True)
+        self.start = CompiledFunction(lambda seed, hyperparameters: self.init(jax.random.key(seed), hyperparameters), brief=True)
 
         def compiled(function: Any) -> CompiledFunction:
             return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
@@ -97,9 +92,6 @@ class GymnasiumPrograms:
         """The state before the first step."""
         learner, key_collector = self.fresh(key, hyperparameters or ppo.make_hyperparameters(self.config.ppo))
         return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
-
-    def _start(self, seed: Array, hyperparameters: Hyperparameters) -> TrainState:
-        return self.init(jax.random.key(seed), hyperparameters)
 
     def policy_of(self, arrays: Sequence[Any]) -> ActorCritic:
         """The policy whose arrays are ``arrays``, in the order of ``jax.tree.leaves``."""

@@ -53,7 +53,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     """
 
     def array(x: float) -> Array:
-        return jnp.asarray(np.float32(x))  # a Python float would be converted by a program, which compiles
+        return jax.device_put(np.float32(x))  # jnp.asarray would compile a program
 
     def traced(name: str, value: Any) -> Array | Schedule | ScheduleFunction:
         if is_custom(value):

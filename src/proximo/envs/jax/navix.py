@@ -66,7 +66,7 @@ class NavixEnvironment(Described):
         self.default_params = ()
         self.is_picture, self._picture = view.startswith("rgb"), library.observations.rgb
         self._background = library.rendering.cache.RenderingCache.init
-        shape = jax.eval_shape(self.env.reset, jax.random.key_data(jax.random.key(0))).observation.shape
+        shape = jax.eval_shape(lambda: self.env.reset(jax.random.key_data(jax.random.key(0)))).observation.shape
         cells = MultiDiscrete(tuple(np.tile(COUNTS, shape[0] * shape[1]).tolist()), shape=shape)
         self.observation_space = Box(shape, 0.0, 255.0, "uint8") if self.is_picture else cells
         self.action_space = Discrete(len(self.env.action_set))

@@ -41,7 +41,7 @@ class Robot(Described):
         # `proximo check` calls reset and step outside of a compiled program. Without jit this takes minutes.
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
         self.default_params = ()
-        seen = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0))).obs
+        seen = jax.eval_shape(lambda: env.reset(jax.random.key_data(jax.random.key(0)))).obs
         parts = isinstance(seen, Mapping)
         self.observation_space = Dict(tuple((k, Box(x.shape)) for k, x in seen.items())) if parts else Box(seen.shape)
         self.action_space = Box((env.action_size,), -1.0, 1.0)

@@ -47,7 +47,7 @@ def check_custom_networks(
         ConfigError: A check fails, or the user's code raises.
     """
     # A new function each time: JAX would not call the same one twice.
-    policy, other = (jax.eval_shape(lambda key: make(key), jax.random.key(0)) for _ in range(2))
+    policy, other = (jax.eval_shape(lambda: make(jax.random.key(0))) for _ in range(2))
     _check_alike(policy, other)
     if isinstance(policy.actor, CustomHead) or any(map(_has_custom_unroll, policy.torsos)):
         _check_outputs(jax.jit(make)(jax.random.key(0)), observation_space, action_space)
