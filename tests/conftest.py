@@ -34,7 +34,7 @@ from proximo.jax_setup import prepare_jax, return_freed_memory  # noqa: E402
 
 prepare_jax()
 
-# Tracing makes many objects that stay. With Python's 700, looking for garbage among them takes a tenth of the suite's time.
+# Tracing makes many objects that stay. Looking for garbage among them after every 700 new ones, as Python does, takes time.
 gc.set_threshold(50_000)
 
 
