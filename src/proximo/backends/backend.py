@@ -134,7 +134,7 @@ class Backend(abc.ABC):
         """Compile what ``advance`` needs, open the environments, and return the state of ``make_state()``, which is that of ``num_seeds``
         seeds: all at the same time."""
         started = time.monotonic()
-        # Functions are traced in this order. On a JAX environment, the program that trains is the first: it takes longest to compile.
+        # They begin in this order. On a JAX environment, the program that trains is the first, because it takes longest to compile.
         *_, state = together(*self._preparations(num_seeds), make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
             self._finish_preparing(state)

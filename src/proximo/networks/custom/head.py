@@ -102,7 +102,7 @@ def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, 
         )
     count = int(count)
     parameters = jax.ShapeDtypeStruct((count,), jnp.float32)
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    key = jax.eval_shape(jax.random.key, 0)
     sampled = output_shape(family, "sample(parameters, key)", "sample", parameters, key)
     mode = output_shape(family, "mode(parameters)", "mode", parameters)
     if not is_array(sampled) or describe_shape(sampled) != describe_shape(mode):
