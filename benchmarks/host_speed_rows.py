@@ -51,13 +51,14 @@ BEHIND = "one update behind"
 
 
 def halfcheetah(num_envs: int, num_steps: int) -> Row:
-    """The settings of CleanRL's script. proximo normalizes observations and rewards as CleanRL does; Stable-Baselines3 does not, by default."""
+    """The settings of CleanRL's script: all normalize observations and rewards."""
+    sb3 = {name: (*mode, "--normalize") for name, mode in SB3.items() if num_envs > 1 or "dummy" in name}
     title = f"HalfCheetah-v5, {num_envs} × {num_steps}, batch 64, 10 epochs"
     return Row(
         title,
         ("--num-envs", str(num_envs), "--num-steps", str(num_steps), "--batch-size", "64", "--epochs", "10"),
         "HalfCheetah-v5",
-        {**SB3, **CLEANRL} if num_envs > 1 else {**{name: mode for name, mode in SB3.items() if "dummy" in name}, **CLEANRL},
+        {**sb3, **CLEANRL},
         {
             "as set": Variant(),
             **({"2 workers": Variant(("--workers", "2"))} if num_envs > 1 else {}),

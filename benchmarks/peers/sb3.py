@@ -1,13 +1,14 @@
 """Training speed and memory of Stable-Baselines3's PPO on a Gymnasium environment: one JSON line.
 
     python benchmarks/peers/sb3.py --env CartPole-v1 --num-envs 8 --num-steps 128 --batch-size 256 --epochs 4 \
-        --mode dummy --threads 1 --seconds 20 [--memory]
+        --mode dummy --threads 1 --seconds 20 [--normalize] [--memory]
 
 To be run in an environment of its own (README.md). The policies are SB3's defaults: 64-64 tanh for policy and value each, or the
 shared Nature CNN where the id ends in NoFrameskip-v4, which then also gets SB3's standard chain (30 no-ops, 4 frames a step with
 the maximum of two, 84x84 gray, sign-clipped reward, 4 frames stacked; a lost life ends nothing). One rollout with its update warms
 up, a second one tells how many fill --seconds; those are timed inside one call of SB3's ``learn``, without a callback. Gymnasium's
-checker is off, as it is on our side. Constant learning rate 3e-4, no value clip.
+checker is off, as it is on our side. Constant learning rate 3e-4, no value clip. --normalize adds SB3's VecNormalize, as set by
+default: it normalizes observations and rewards, and clips both at 10.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def parse() -> argparse.Namespace:
     parser = host_parser(__doc__ or "")
     parser.add_argument("--mode", choices=("dummy", "subproc"), default="dummy")
     parser.add_argument("--threads", type=int, default=1, help="of torch; each environment's process has one")
+    parser.add_argument("--normalize", action="store_true", help="normalize observations and rewards")
     return parser.parse_args()
 
 
@@ -32,7 +34,7 @@ def make_environments(options: argparse.Namespace):
     """The vectorised environment, as SB3's own helpers make it."""
     import gymnasium
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
     common = {
         "n_envs": options.num_envs,
@@ -41,7 +43,8 @@ def make_environments(options: argparse.Namespace):
         "env_kwargs": {"disable_env_checker": True},
     }
     if not options.env.endswith("NoFrameskip-v4"):
-        return make_vec_env(options.env, **common)
+        environments = make_vec_env(options.env, **common)
+        return VecNormalize(environments) if options.normalize else environments
     import ale_py
 
     gymnasium.register_envs(ale_py)
