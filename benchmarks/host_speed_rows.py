@@ -98,6 +98,7 @@ ROWS = {
             "2 workers, overlap": Variant(("--workers", "2", "--overlap")),
             f"2 workers, {BEHIND}": Variant(("--workers", "2", "--lag"), apart=True),
             "EnvPool": Variant(("--env", "envpool:LunarLander-v3"), mark="envpool"),
+            "EnvPool, overlap": Variant(("--env", "envpool:LunarLander-v3", "--overlap"), mark="envpool"),
             f"EnvPool, {BEHIND}": Variant(("--env", "envpool:LunarLander-v3", "--lag"), apart=True, mark="envpool"),
         },
         {

@@ -327,6 +327,25 @@ class CustomVector(gym.vector.SyncVectorEnv):
         super().__init__([Walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
+class ThreadedVector(CustomVector):
+    """A custom ``VectorEnv`` that steps between ``send`` and ``recv``. Each must be called in its turn."""
+
+    actions = None
+
+    def send(self, actions):
+        assert self.actions is None, "it is stepping already"
+        self.actions = actions.copy()
+        actions[:] = -1  # they are not read again
+
+    def recv(self):
+        actions, self.actions = self.actions, None
+        return self.step(actions)
+
+    def reset(self, **options):
+        assert self.actions is None, "a step has begun, and its result was not received"
+        return super().reset(**options)
+
+
 class MaskedCustomVector(gym.vector.SyncVectorEnv):
     """A custom ``VectorEnv`` with masks in its ``info``."""
 

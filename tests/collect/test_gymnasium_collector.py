@@ -17,6 +17,7 @@ from proximo.envs.gymnasium.construction import from_class, from_factory, from_v
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
 from proximo.errors import EnvironmentFault
+from proximo.jax_setup import cores
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
 from proximo.types import GymnasiumCollectorState
@@ -47,7 +48,7 @@ def make_trainer(env=None, **settings):
 
 def vector_env(mode):
     make = functools.partial(gym_toys.CustomVector, mode=mode)
-    return from_vector(make, "toy", NONE)
+    return from_vector(make, "toy", NONE, make_threaded=lambda num_threads, num_envs: gym_toys.ThreadedVector(num_envs, mode))
 
 
 def start_of(collector):
@@ -346,15 +347,69 @@ def test_the_number_of_workers_changes_no_bit(memory):
         collector.environments.close()
 
 
-def test_overlap_gives_the_same_rollouts_up_to_rounding():
-    plain, _ = rollouts("gru")
-    overlapped, _ = rollouts("gru", overlap=True)
+@pytest.mark.parametrize("mode", ["", "NextStep", "SameStep", "Disabled"])
+def test_overlap_gives_the_same_rollouts_up_to_rounding(mode):
+    plain, _ = rollouts("gru", mode)
+    overlapped, _ = rollouts("gru", mode, overlap=True)
     for a, b in zip(plain, overlapped, strict=True):
         np.testing.assert_array_equal(a.episode_start, b.episode_start)
         np.testing.assert_array_equal(a.reward, b.reward)
         np.testing.assert_array_equal(a.action, b.action)
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
             np.testing.assert_allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), atol=1e-5)
+
+
+def test_vector_environments_of_two_groups_step_at_the_same_time():
+    """Both have begun a step before the result of one is received, in every step but the last."""
+    calls, threads, sent = [], [], [0, 0]
+
+    class Recorded(gym_toys.ThreadedVector):
+        def send(self, actions):
+            super().send(actions)
+            calls.append(("send", id(self)))
+
+        def recv(self):
+            calls.append(("recv", id(self)))
+            return super().recv()
+
+    def make_threaded(num_threads, num_envs):
+        threads.append(num_threads)
+        return Recorded(num_envs)
+
+    collector = make_collector(from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=make_threaded), overlap=True)
+    collected_by(collector, 1)
+    collector.environments.close()
+    assert threads == [max(1, cores() // 2)] * 2
+    groups = sorted({group for _, group in calls})
+    assert len(groups) == 2
+    for call, group in calls[:-1]:
+        which = groups.index(group)
+        if call == "recv":
+            assert sent == [1, 1], "the other group steps meanwhile"
+        sent[which] = int(call == "send")
+
+
+def test_a_rollout_of_two_vector_environments_that_was_interrupted_is_discarded():
+    class Interrupted(gym_toys.ThreadedVector):
+        steps_left = 1_000_000
+
+        def recv(self):
+            result = super().recv()
+            Interrupted.steps_left -= 1
+            if Interrupted.steps_left == 0:
+                raise KeyboardInterrupt
+            return result
+
+    env = from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=lambda num_threads, num_envs: Interrupted(num_envs))
+    collector = make_collector(env, overlap=True)
+    policy, state = start_of(collector)
+    expected = jax.tree.map(np.array, collector.collect(policy, state)[1])
+    Interrupted.steps_left = 5
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect(policy, state)
+    collector.begin()
+    assert bits(jax.tree.map(np.array, collector.collect(policy, state)[1])) == bits(expected)
+    collector.environments.close()
 
 
 def trained(updates=4, **settings):

@@ -181,6 +181,7 @@ def test_final_observations_are_read_in_every_form(make, form):
     vector_env.reset(0, 0)
     for t in range(40):
         vector_env.buffers[0].action[t] = [allowed_action(env.action_space, np.random.default_rng(t), mask) for mask in masks[t]]
+        vector_env.send(0, t, 0)
         vector_env.receive(0, t, 0)
         lengths += 1
         done = vector_env.buffers[0].terminated[t] | vector_env.buffers[0].truncated[t]

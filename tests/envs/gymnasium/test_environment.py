@@ -171,9 +171,9 @@ def test_seeds_follow_from_their_source_and_differ():
     ],
 )
 def test_an_action_outside_its_space_raises_with_its_environment(space, wrong):
-    check_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy")
-    with pytest.raises(EnvError, match=r"for environment 1 of toy is not in its space"):
-        check_actions(wrong, space, "toy")
+    check_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy", 4)
+    with pytest.raises(EnvError, match=r"for environment 5 of toy is not in its space"):
+        check_actions(wrong, space, "toy", 4)
 
 
 @pytest.mark.parametrize(

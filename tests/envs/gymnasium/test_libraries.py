@@ -1,11 +1,13 @@
 """Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
 
+import dataclasses
 import subprocess
 import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from vector_envs import copied
 
 from proximo.envs import GymnasiumEnvironment, Preprocessing, make_env
 from proximo.envs.gymnasium.actions import random_actions
@@ -27,8 +29,10 @@ def played(env, num_envs=2, num_steps=40, seed=0, options=None):
         buffer.action.shape
     )
     for t in range(num_steps):
-        vector_env.send(0, t, 0)
-        vector_env.receive(0, t, 0)
+        for group in range(len(vector_env.groups)):
+            vector_env.send(0, t, group)
+        for group in range(len(vector_env.groups)):
+            vector_env.receive(0, t, group)
     vector_env.close()
     return buffer, vector_env
 
@@ -129,16 +133,41 @@ def test_atari_game_uses_the_vector_environment_of_ale():
         make_env("ale:pong", {"noops": 3})
 
 
-def test_an_invalid_action_for_native_code_raises():
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_an_invalid_action_for_native_code_raises(num_groups):
     pytest.importorskip("ale_py")
-    env = make_env("ale:pong")
-    vector_env = env.open(2, 4, VectorOptions(), 1)
+    vector_env = make_env("ale:pong").open(4, 4, VectorOptions(num_groups=num_groups), 1)
     vector_env.reset(0, 0)
     vector_env.buffers[0].clear()
-    vector_env.buffers[0].action[0] = [0, 6]
-    with pytest.raises(EnvError, match=r"The action 6 for environment 1 of ale:pong is not in its space Discrete\(6\)"):
-        vector_env.receive(0, 0, 0)
+    vector_env.buffers[0].action[0] = [0, 5, 0, 6]
+    for group in range(num_groups - 1):
+        vector_env.send(0, 0, group)
+    with pytest.raises(EnvError, match=r"The action 6 for environment 3 of ale:pong is not in its space Discrete\(6\)"):
+        vector_env.send(0, 0, num_groups - 1)
     vector_env.close()
+
+
+@pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])
+def test_overlap_steps_the_same_environments_natively(env_id, library):
+    pytest.importorskip(library)
+    env = make_env(env_id, preprocessing=Preprocessing(life_loss=library == "ale_py"))
+    plain, _ = played(env, num_envs=5, num_steps=100, seed=1)
+    overlapped, vector_env = played(env, num_envs=5, num_steps=100, seed=1, options=VectorOptions(num_groups=2, cores=2))
+    assert vector_env.groups == (range(2), range(2, 5))
+    for name, array in copied(plain).items():
+        np.testing.assert_array_equal(array, copied(overlapped)[name], err_msg=name)
+    np.testing.assert_array_equal(plain.life_lost, overlapped.life_lost)
+    assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), "otherwise this test shows little"
+
+
+@pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])
+def test_native_environments_have_the_seeds_of_their_numbers(env_id, library):
+    """Also in the parts of several processes or actors."""
+    pytest.importorskip(library)
+    env = make_env(env_id)
+    whole, _ = played(env, num_envs=5, num_steps=1)
+    part, _ = played(dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=2)), num_envs=3, num_steps=1)
+    np.testing.assert_array_equal(whole.observation[0][0, 2:], part.observation[0][0])
 
 
 def test_envpool_steps_its_environments_natively():

@@ -61,9 +61,7 @@ def has_preset(env_id: str) -> bool:
 
 def _in_envpool(preset: dict[str, Any] | None) -> dict[str, Any] | None:
     """A preset of Gymnasium for EnvPool; None if the preset needs what EnvPool cannot do."""
-    if preset is None or preset["env"].keys() & NOT_IN_ENVPOOL:
-        return None
-    return {**preset, "env": {name: value for name, value in preset["env"].items() if name != "overlap"}}
+    return None if preset is None or preset["env"].keys() & NOT_IN_ENVPOOL else preset
 
 
 @functools.cache

@@ -23,8 +23,9 @@ def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
     return space.shape, np.dtype(space.dtype)
 
 
-def check_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
-    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash."""
+def check_actions(actions: np.ndarray, space: Space, env_id: str, first_env: int) -> None:
+    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash. The message
+    numbers the environments from ``first_env``."""
     if isinstance(space, Box):
         low, high = space.bounds()
         fits = np.isfinite(actions) & (actions >= low.astype(actions.dtype)) & (actions <= high.astype(actions.dtype))
@@ -34,8 +35,8 @@ def check_actions(actions: np.ndarray, space: Space, env_id: str) -> None:
     else:
         fits = (actions == 0) | (actions == 1)
     if not fits.all():
-        number = int(np.argwhere(~fits)[0][0])
-        raise EnvError(f"The action {actions[number]} for environment {number} of {env_id} is not in its space {space}.")
+        i = int(np.argwhere(~fits)[0][0])
+        raise EnvError(f"The action {actions[i]} for environment {first_env + i} of {env_id} is not in its space {space}.")
 
 
 def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:

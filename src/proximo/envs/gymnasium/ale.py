@@ -7,6 +7,7 @@ up to 30 no-ops.
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 from proximo.custom_code import custom_code_errors
@@ -17,6 +18,8 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_known, not_installed
 
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
+CHOSEN = 0
+"""``num_threads``: ALE chooses the number."""
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")
 
 
@@ -34,11 +37,12 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
 
     ALEInterface.setLoggerMode(LoggerMode.Error)  # else it prints a banner for each vector environment
 
-    def make_vector(num_envs: int) -> Any:
-        return AtariVectorEnv(name, num_envs, autoreset_mode="SameStep", reward_clipping=False, **settings)
+    def make(num_threads: int, num_envs: int) -> Any:
+        given = {"num_threads": num_threads, **settings}
+        return AtariVectorEnv(name, num_envs, autoreset_mode="SameStep", reward_clipping=False, **given)
 
     with custom_code_errors(f"Making {env_id}"):
-        return from_vector(make_vector, env_id, preprocessing, may_mask=False)
+        return from_vector(partial(make, CHOSEN), env_id, preprocessing, may_mask=False, make_threaded=make)
 
 
 def names() -> list[str]:

@@ -275,7 +275,9 @@ def from_factory(
     factory = EnvironmentFactory(make, env_id, preprocessing, mask)
     vector = make_vector if mask is None else None
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
-    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, factory, vector, modes, fps)
+    return GymnasiumEnvironment(
+        env_id, observation_space, action_space, spec, factory, vector, render_modes=modes, render_fps=fps
+    )
 
 
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
@@ -302,7 +304,11 @@ def check_lives(info: dict[str, Any], env_id: str) -> None:
 
 
 def from_vector(
-    make_vector: Callable[[int], Any], env_id: str, preprocessing: Preprocessing, may_mask: bool = True
+    make_vector: Callable[[int], Any],
+    env_id: str,
+    preprocessing: Preprocessing,
+    may_mask: bool = True,
+    make_threaded: Callable[[int, int], Any] | None = None,
 ) -> GymnasiumEnvironment:
     """Make the environment of a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
 
@@ -311,6 +317,7 @@ def from_vector(
         env_id: id of the environment, for messages.
         preprocessing: only ``life_loss`` is supported.
         may_mask: reset the instance to find its action mask.
+        make_threaded: as ``GymnasiumEnvironment.make_threaded``; not used with an action mask.
 
     Raises:
         ConfigError: The preprocessing needs single environments.
@@ -339,4 +346,6 @@ def from_vector(
         made = make_vector(num_envs)
         return made if mask is None else VectorMaskInObservation(made, mask)
 
-    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make)
+    return GymnasiumEnvironment(
+        env_id, observation_space, action_space, spec, None, make, make_threaded if mask is None else None
+    )

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,9 @@ class GymnasiumEnvironment(Described):
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
     make_vector: Callable[[int], Any] | None = None
     """``make_vector(num_envs)`` makes a Gymnasium ``VectorEnv``."""
+    make_threaded: Callable[[int, int], Any] | None = None
+    """``make_threaded(num_threads, num_envs)`` makes one that steps in this many threads: ``send(actions)`` begins a step, and ``recv()`` returns its
+    result. None: there is none."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
     render_fps: float = 0.0
@@ -59,7 +63,7 @@ class GymnasiumEnvironment(Described):
         if self.uses_vector_env(options):
             given = {
                 "num_workers": options.num_workers > 0,
-                "overlap": options.num_groups > 1,
+                "overlap": options.num_groups > 1 and self.make_threaded is None,
                 "stagger_steps": options.stagger_steps > 0,
             }
             for name in [name for name, value in given.items() if value]:
@@ -89,8 +93,11 @@ class GymnasiumEnvironment(Described):
         self.check(num_envs, options)
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)
         if self.make_vector is not None and self.uses_vector_env(options):
+            make_vector = self.make_vector
+            if options.num_groups > 1 and self.make_threaded is not None:
+                make_vector = partial(self.make_threaded, max(1, min(options.cores, num_envs) // options.num_groups))
             with reports_waiting(options.warn, num_envs, self.id):
-                return VectorEnvAdapter(self.make_vector, layout, self.spec)
+                return VectorEnvAdapter(make_vector, layout, self.spec, options.num_groups)
         assert self.make is not None
         workers = options.num_workers
         if measured := workers == AUTO:

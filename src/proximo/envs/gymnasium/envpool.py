@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from proximo.custom_code import custom_code_errors
@@ -16,6 +17,8 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_known, not_installed
 from proximo.errors import EnvError
 
+CHOSEN = 0
+"""``num_threads``: EnvPool chooses the number."""
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
 
@@ -54,6 +57,14 @@ class EnvPoolVector:
         """Step all environments."""
         return self._envs.step(actions)
 
+    def send(self, actions: Any) -> None:
+        """Begin a step of all environments."""
+        self._envs.send(actions)
+
+    def recv(self) -> tuple[Any, ...]:
+        """Wait for the end of the step, and return what ``step`` returns."""
+        return self._envs.recv()
+
     def close(self) -> None:
         """Stop the threads."""
         if self._envs is not None:
@@ -75,8 +86,12 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     with custom_code_errors(f"Making {env_id}"), _float64_bounds():
         known = [key for key in _library(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)
+
+    def make(num_threads: int, num_envs: int) -> EnvPoolVector:
+        return EnvPoolVector(name, num_envs, {"num_threads": num_threads, **settings})
+
     with custom_code_errors(f"Making {env_id}"):
-        return from_vector(lambda num_envs: EnvPoolVector(name, num_envs, settings), env_id, preprocessing, may_mask=False)
+        return from_vector(partial(make, CHOSEN), env_id, preprocessing, may_mask=False, make_threaded=make)
 
 
 def names() -> list[str]:

@@ -44,6 +44,16 @@ class RolloutBuffer:
     final_observation: tuple[np.ndarray, ...]
     """N ..., one array for each leaf: the true final observation of each environment that the latest step truncated."""
 
+    def columns(self, columns: range) -> RolloutBuffer:
+        """A view of these environments."""
+        part = slice(columns.start, columns.stop)
+        arrays = {name: array[:, part] for name, array in vars(self).items() if not isinstance(array, tuple)}
+        return RolloutBuffer(
+            observation=tuple(leaf[:, part] for leaf in self.observation),
+            final_observation=tuple(leaf[part] for leaf in self.final_observation),
+            **arrays,
+        )
+
     def clear(self) -> None:
         """Reset all flags that are not written in every step. Call this before a rollout."""
         for flags in (self.terminated, self.truncated, self.life_lost, self.lost, self.episode_start[1:]):

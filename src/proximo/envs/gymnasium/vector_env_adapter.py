@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import mmap
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +16,9 @@ from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
 from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import environment_seeds
+from proximo.envs.gymnasium.vector_environment import environment_seeds, split
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box
+from proximo.spaces import ACTION_MASK, Box, Space
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -33,7 +34,59 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
 
 
 class VectorEnvAdapter:
-    """One Gymnasium ``VectorEnv`` as a ``VectorEnvironment`` with a single group.
+    """Gymnasium ``VectorEnv``s as one ``VectorEnvironment``: one for each group.
+
+    With several groups they step at the same time: ``send(actions)`` of each begins a step, and ``recv()`` returns what ``step`` would return.
+    """
+
+    num_workers = 0
+    restarts = 0
+
+    def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
+        self.description = (
+            "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments of their own"
+        )
+        self.spec, self.groups = spec, split(range(layout.num_envs), num_groups)
+        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
+        self._stepping: list[int] = []
+        """The groups whose step has begun and not ended, in the order in which they began."""
+        self._parts: list[_Part] = []
+        try:
+            for columns in self.groups:
+                numbered = dataclasses.replace(spec, first_env=spec.first_env + columns.start)
+                buffers = tuple(buffer.columns(columns) for buffer in self.buffers)
+                self._parts.append(_Part(partial(make, len(columns)), numbered, buffers, layout.action_space, num_groups > 1))
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self, buffer: int, seed: int) -> None:
+        for group in self._stepping:
+            self._parts[group].end_step()
+        self._stepping.clear()
+        first = environment_seeds(1, seed)[0]
+        for part in self._parts:
+            part.reset(buffer, (first + part.spec.first_env) % 2**31)
+
+    def send(self, buffer: int, t: int, group: int) -> None:
+        self._stepping.append(group)
+        self._parts[group].send(buffer, t)
+
+    def ready(self, groups: list[int]) -> int:
+        return self._stepping[0]
+
+    def receive(self, buffer: int, t: int, group: int) -> bool:
+        any_truncated = self._parts[group].receive(buffer, t)
+        self._stepping.remove(group)
+        return any_truncated
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
+class _Part:
+    """The ``VectorEnv`` of one group, and views of its columns.
 
     - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
       true final observation.
@@ -41,30 +94,34 @@ class VectorEnvAdapter:
     - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
     """
 
-    description = "in their own vector environment"
-    num_workers = 0
-    restarts = 0
-
-    def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec):
-        self.env = make(layout.num_envs)
-        self.spec, self.num_envs, self.action_space = spec, layout.num_envs, layout.action_space
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        spec: EnvironmentSpec,
+        buffers: tuple[RolloutBuffer, ...],
+        action_space: Space,
+        is_asynchronous: bool,
+    ):
+        self.make, self.env = make, make()
+        self.spec, self.buffers, self.action_space = spec, buffers, action_space
+        self.is_asynchronous = is_asynchronous
+        """Whether a step begins in ``send``, and not in ``receive``."""
+        self.num_envs = buffers[0].reward.shape[1]
         try:
             self.mode = autoreset_of(self.env, spec.env_id)
         except BaseException:
             self.close()
             raise
-        self.groups = (range(layout.num_envs),)
-        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
         self.leaves = leaves(spec.observation_space)
         self.fits_one = make_quick_check(self.leaves)
         self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
         self.all_valid = True
         """Whether all environments will act in the next step; False if the next step resets one of them."""
-        self.lives = np.zeros(layout.num_envs, np.int64)
+        self.lives = np.zeros(self.num_envs, np.int64)
         self.seed = self.steps = 0
 
     def reset(self, buffer: int, seed: int) -> None:
-        self.seed, self.steps = environment_seeds(self.spec.first_env + 1, seed)[-1], 0
+        self.seed, self.steps = seed, 0
         try:
             observation, info = self.env.reset(seed=self.seed)
         except (Exception, SystemExit) as error:
@@ -76,19 +133,28 @@ class VectorEnvAdapter:
         self._check_masks(self.buffers[buffer], 0, "reset")
         self.lives[:] = info.get("lives", 0)
 
-    def send(self, buffer: int, t: int, group: int) -> None:
-        """Do nothing: ``receive`` takes the step."""
-
-    def ready(self, groups: list[int]) -> int:
-        return groups[0]
-
-    def receive(self, buffer: int, t: int, group: int) -> bool:
-        rows = self.buffers[buffer]
-        actions = rows.action[t].copy()
+    def send(self, buffer: int, t: int) -> None:
+        self.actions = self.buffers[buffer].action[t].copy()
         if self.spec.checks_actions:
-            check_actions(actions, self.action_space, self.spec.env_id)
+            check_actions(self.actions, self.action_space, self.spec.env_id, self.spec.first_env)
+        if self.is_asynchronous:
+            try:
+                self.env.send(self.actions)
+            except (Exception, SystemExit) as error:
+                raise self._fault("send", error) from error
+
+    def end_step(self) -> None:
+        """End a step that was interrupted. A vector environment that may still be stepping is made again."""
+        if self.is_asynchronous:
+            self.close()
+            self.env = self.make()
+
+    def receive(self, buffer: int, t: int) -> bool:
+        rows = self.buffers[buffer]
         try:
-            observation, reward, terminated, truncated, info = self.env.step(actions)
+            observation, reward, terminated, truncated, info = (
+                self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
+            )
             if self.steps < STRICT_STEPS:
                 self._check(observation, "step")
             if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):

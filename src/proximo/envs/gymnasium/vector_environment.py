@@ -42,7 +42,8 @@ class VectorOptions:
     max_restarts: int = 100
     """Restarts of lost workers until training stops."""
     cores: int = 1
-    """Maximum number of workers if ``num_workers`` is -1. A larger ``num_workers`` is a warning."""
+    """Maximum number of workers if ``num_workers`` is -1. A larger ``num_workers`` is a warning. With several groups, also the maximum number of
+    threads of vector environments."""
     warn: Callable[[str], None] = lambda message: None
     """Receives messages about slow starts, lost workers, and more workers than cores."""
 
