@@ -51,7 +51,7 @@ BEHIND = "one update behind"
 
 
 def halfcheetah(num_envs: int, num_steps: int) -> Row:
-    """The settings of CleanRL's script: all normalize observations and rewards."""
+    """The settings of CleanRL's script: proximo, CleanRL and Stable-Baselines3 normalize observations and rewards."""
     sb3 = {name: (*mode, "--normalize") for name, mode in SB3.items() if num_envs > 1 or "dummy" in name}
     title = f"HalfCheetah-v5, {num_envs} × {num_steps}, batch 64, 10 epochs"
     return Row(

@@ -3,10 +3,10 @@
     python benchmarks/limits.py [--rows NAME ...] [--rounds 3] [--out benchmarks/results/limits.json]
     python benchmarks/limits.py --show        # prints the table of the file; nothing is measured
 
-The products of one update whose results are used are counted in the program that JAX traces. The peak is that of products of large
-matrices, measured in the same round. To a step on a Gymnasium environment is added the time that stepping alone takes
-(`ours_host.py --stepping`). The limit leaves out everything else: activations and their gradients, the optimizer, normalization, copies, and the steps of JAX environments; and small
-matrices do not reach the peak.
+The script counts the matrix products in the program that JAX traces, except those whose results are never used. The peak is that of
+products of large matrices, measured in the same round. To a step on a Gymnasium environment is added the time that stepping alone takes
+(`ours_host.py --stepping`). The limit leaves out everything else: activations and their gradients, the optimizer, normalization, copies,
+and the steps of JAX environments; and small matrices do not reach the peak.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
         return update(state, rollout)
 
     traced = jax.make_jaxpr(step)(jax.eval_shape(init, jax.random.key(0))).jaxpr
-    needed, _ = dce_jaxpr(traced, [True] * len(traced.outvars))  # without the gradients of the observations, for example
+    needed, _ = dce_jaxpr(traced, [True] * len(traced.outvars))  # without the gradients of observations, for example
     counts: collections.Counter[Product] = collections.Counter()
     for product, times in products_of(needed):
         counts[product] += times

@@ -328,14 +328,14 @@ class CustomVector(gym.vector.SyncVectorEnv):
 
 
 class ThreadedVector(CustomVector):
-    """A custom ``VectorEnv`` that steps between ``send`` and ``recv``. Each must be called in its turn."""
+    """A custom ``VectorEnv`` that steps between ``send`` and ``recv``. They must alternate."""
 
     actions = None
 
     def send(self, actions):
         assert self.actions is None, "it is stepping already"
         self.actions = actions.copy()
-        actions[:] = -1  # they are not read again
+        actions[:] = -1  # the caller must not read them again
 
     def recv(self):
         actions, self.actions = self.actions, None

@@ -7,8 +7,8 @@ To be run in an environment of its own (README.md). The policies are SB3's defau
 shared Nature CNN where the id ends in NoFrameskip-v4, which then also gets SB3's standard chain (30 no-ops, 4 frames a step with
 the maximum of two, 84x84 gray, sign-clipped reward, 4 frames stacked; a lost life ends nothing). One rollout with its update warms
 up, a second one tells how many fill --seconds; those are timed inside one call of SB3's ``learn``, without a callback. Gymnasium's
-checker is off, as it is on our side. Constant learning rate 3e-4, no value clip. --normalize adds SB3's VecNormalize, as set by
-default: it normalizes observations and rewards, and clips both at 10.
+checker is off, as it is on our side. Constant learning rate 3e-4, no value clip. --normalize adds SB3's VecNormalize with its
+default settings: it normalizes observations and rewards and clips both to ±10.
 """
 
 from __future__ import annotations

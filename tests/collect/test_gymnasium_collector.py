@@ -360,7 +360,7 @@ def test_overlap_gives_the_same_rollouts_up_to_rounding(mode):
 
 
 def test_vector_environments_of_two_groups_step_at_the_same_time():
-    """Both have begun a step before the result of one is received, in every step but the last."""
+    """Before each ``recv`` but the last, both groups have a step in progress."""
     calls, threads, sent = [], [], [0, 0]
 
     class Recorded(gym_toys.ThreadedVector):
@@ -389,7 +389,7 @@ def test_vector_environments_of_two_groups_step_at_the_same_time():
         sent[which] = int(call == "send")
 
 
-def test_a_rollout_of_two_vector_environments_that_was_interrupted_is_discarded():
+def test_interrupted_rollout_of_two_vector_environments_is_discarded():
     class Interrupted(gym_toys.ThreadedVector):
         steps_left = 1_000_000
 

@@ -11,8 +11,8 @@ To add a library of environments:
    - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
      ``jax/craftax.py`` is a short example. ``jax/library_import.py`` imports a library that may be missing.
    - Gymnasium: ``envs/gymnasium/LIBRARY.py`` with ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
-     ``from_factory`` (single environments) or ``from_vector`` (a vector environment, with ``make_threaded`` if it can step in its own threads) of ``gymnasium/construction.py``;
-     ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
+     ``from_factory`` (single environments) or ``from_vector`` (a vector environment, with ``make_threaded`` if it can step in its own
+     threads) of ``gymnasium/construction.py``; ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
 
 2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs`` and the tests read this table.
 3. Run ``pytest tests/envs/test_table_of_libraries.py`` and add what it names: the extra in ``pyproject.toml``, a version in

@@ -148,7 +148,7 @@ def test_an_invalid_action_for_native_code_raises(num_groups):
 
 
 @pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])
-def test_overlap_steps_the_same_environments_natively(env_id, library):
+def test_overlap_does_not_change_transitions_of_ale_and_envpool(env_id, library):
     pytest.importorskip(library)
     env = make_env(env_id, preprocessing=Preprocessing(life_loss=library == "ale_py"))
     plain, _ = played(env, num_envs=5, num_steps=100, seed=1)
@@ -157,12 +157,14 @@ def test_overlap_steps_the_same_environments_natively(env_id, library):
     for name, array in copied(plain).items():
         np.testing.assert_array_equal(array, copied(overlapped)[name], err_msg=name)
     np.testing.assert_array_equal(plain.life_lost, overlapped.life_lost)
-    assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), "otherwise this test shows little"
+    assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), (
+        "no episode ended and no life was lost, so resets are not compared"
+    )
 
 
 @pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])
-def test_native_environments_have_the_seeds_of_their_numbers(env_id, library):
-    """Also in the parts of several processes or actors."""
+def test_seeds_of_ale_and_envpool_depend_on_the_number_of_the_environment(env_id, library):
+    """Processes and actors open a part of the environments, from ``first_env``."""
     pytest.importorskip(library)
     env = make_env(env_id)
     whole, _ = played(env, num_envs=5, num_steps=1)

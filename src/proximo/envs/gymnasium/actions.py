@@ -24,8 +24,8 @@ def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def check_actions(actions: np.ndarray, space: Space, env_id: str, first_env: int) -> None:
-    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash. The message
-    numbers the environments from ``first_env``."""
+    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash.
+    ``first_env`` is the number of the first environment, for the message."""
     if isinstance(space, Box):
         low, high = space.bounds()
         fits = np.isfinite(actions) & (actions >= low.astype(actions.dtype)) & (actions <= high.astype(actions.dtype))

@@ -17,9 +17,9 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_known, not_installed
 
+AUTO_THREADS = 0
+"""Value of ``num_threads`` with which ALE chooses the number."""
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
-CHOSEN = 0
-"""``num_threads``: ALE chooses the number."""
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")
 
 
@@ -42,7 +42,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
         return AtariVectorEnv(name, num_envs, autoreset_mode="SameStep", reward_clipping=False, **given)
 
     with custom_code_errors(f"Making {env_id}"):
-        return from_vector(partial(make, CHOSEN), env_id, preprocessing, may_mask=False, make_threaded=make)
+        return from_vector(partial(make, AUTO_THREADS), env_id, preprocessing, may_mask=False, make_threaded=make)
 
 
 def names() -> list[str]:

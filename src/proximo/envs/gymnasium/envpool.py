@@ -17,8 +17,8 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_known, not_installed
 from proximo.errors import EnvError
 
-CHOSEN = 0
-"""``num_threads``: EnvPool chooses the number."""
+AUTO_THREADS = 0
+"""Value of ``num_threads`` with which EnvPool chooses the number."""
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
 
@@ -91,7 +91,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
         return EnvPoolVector(name, num_envs, {"num_threads": num_threads, **settings})
 
     with custom_code_errors(f"Making {env_id}"):
-        return from_vector(partial(make, CHOSEN), env_id, preprocessing, may_mask=False, make_threaded=make)
+        return from_vector(partial(make, AUTO_THREADS), env_id, preprocessing, may_mask=False, make_threaded=make)
 
 
 def names() -> list[str]:

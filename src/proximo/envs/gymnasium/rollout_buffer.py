@@ -45,7 +45,7 @@ class RolloutBuffer:
     """N ..., one array for each leaf: the true final observation of each environment that the latest step truncated."""
 
     def columns(self, columns: range) -> RolloutBuffer:
-        """A view of these environments."""
+        """A view of these columns, which are environments."""
         part = slice(columns.start, columns.stop)
         arrays = {name: array[:, part] for name, array in vars(self).items() if not isinstance(array, tuple)}
         return RolloutBuffer(

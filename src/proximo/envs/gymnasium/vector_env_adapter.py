@@ -34,59 +34,57 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
 
 
 class VectorEnvAdapter:
-    """Gymnasium ``VectorEnv``s as one ``VectorEnvironment``: one for each group.
+    """Adapts one Gymnasium ``VectorEnv`` per group to a single ``VectorEnvironment``.
 
-    With several groups they step at the same time: ``send(actions)`` of each begins a step, and ``recv()`` returns what ``step`` would return.
+    With several groups, each ``VectorEnv`` needs ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
     """
 
     num_workers = 0
     restarts = 0
 
     def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
-        self.description = (
-            "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments of their own"
-        )
+        self.description = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
         self.spec, self.groups = spec, split(range(layout.num_envs), num_groups)
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
         self._stepping: list[int] = []
-        """The groups whose step has begun and not ended, in the order in which they began."""
-        self._parts: list[_Part] = []
+        """Groups with a step in progress, the oldest first."""
+        self._envs: list[_GroupEnv] = []
         try:
             for columns in self.groups:
                 numbered = dataclasses.replace(spec, first_env=spec.first_env + columns.start)
                 buffers = tuple(buffer.columns(columns) for buffer in self.buffers)
-                self._parts.append(_Part(partial(make, len(columns)), numbered, buffers, layout.action_space, num_groups > 1))
+                self._envs.append(_GroupEnv(partial(make, len(columns)), numbered, buffers, layout.action_space, num_groups > 1))
         except BaseException:
             self.close()
             raise
 
     def reset(self, buffer: int, seed: int) -> None:
         for group in self._stepping:
-            self._parts[group].end_step()
+            self._envs[group].discard_step()
         self._stepping.clear()
         first = environment_seeds(1, seed)[0]
-        for part in self._parts:
-            part.reset(buffer, (first + part.spec.first_env) % 2**31)
+        for env in self._envs:
+            env.reset(buffer, (first + env.spec.first_env) % 2**31)
 
     def send(self, buffer: int, t: int, group: int) -> None:
         self._stepping.append(group)
-        self._parts[group].send(buffer, t)
+        self._envs[group].send(buffer, t)
 
     def ready(self, groups: list[int]) -> int:
         return self._stepping[0]
 
     def receive(self, buffer: int, t: int, group: int) -> bool:
-        any_truncated = self._parts[group].receive(buffer, t)
+        any_truncated = self._envs[group].receive(buffer, t)
         self._stepping.remove(group)
         return any_truncated
 
     def close(self) -> None:
-        for part in self._parts:
-            part.close()
+        for env in self._envs:
+            env.close()
 
 
-class _Part:
-    """The ``VectorEnv`` of one group, and views of its columns.
+class _GroupEnv:
+    """The ``VectorEnv`` of one group, with views of its columns of the rollout buffers.
 
     - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
       true final observation.
@@ -105,7 +103,7 @@ class _Part:
         self.make, self.env = make, make()
         self.spec, self.buffers, self.action_space = spec, buffers, action_space
         self.is_asynchronous = is_asynchronous
-        """Whether a step begins in ``send``, and not in ``receive``."""
+        """True: ``send`` begins the step. False: ``receive`` takes the whole step."""
         self.num_envs = buffers[0].reward.shape[1]
         try:
             self.mode = autoreset_of(self.env, spec.env_id)
@@ -143,8 +141,8 @@ class _Part:
             except (Exception, SystemExit) as error:
                 raise self._fault("send", error) from error
 
-    def end_step(self) -> None:
-        """End a step that was interrupted. A vector environment that may still be stepping is made again."""
+    def discard_step(self) -> None:
+        """Discard an interrupted step: close and remake a vector environment that may still be stepping."""
         if self.is_asynchronous:
             self.close()
             self.env = self.make()

@@ -43,7 +43,7 @@ class VectorOptions:
     """Restarts of lost workers until training stops."""
     cores: int = 1
     """Maximum number of workers if ``num_workers`` is -1. A larger ``num_workers`` is a warning. With several groups, also the maximum number of
-    threads of vector environments."""
+    threads of their vector environments together (at least one per group)."""
     warn: Callable[[str], None] = lambda message: None
     """Receives messages about slow starts, lost workers, and more workers than cores."""
 
