@@ -16,8 +16,8 @@ from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_class, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
+from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvironmentFault
-from proximo.jax_setup import cores
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
 from proximo.types import GymnasiumCollectorState
@@ -361,7 +361,7 @@ def test_overlap_gives_the_same_rollouts_up_to_rounding(mode):
 
 def test_vector_environments_of_two_groups_step_at_the_same_time():
     """Before each ``recv`` but the last, both groups have a step in progress."""
-    calls, threads, sent = [], [], [0, 0]
+    calls, sent = [], [0, 0]
 
     class Recorded(gym_toys.ThreadedVector):
         def send(self, actions):
@@ -372,14 +372,10 @@ def test_vector_environments_of_two_groups_step_at_the_same_time():
             calls.append(("recv", id(self)))
             return super().recv()
 
-    def make_threaded(num_threads, num_envs):
-        threads.append(num_threads)
-        return Recorded(num_envs)
-
-    collector = make_collector(from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=make_threaded), overlap=True)
+    env = from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=lambda num_threads, num_envs: Recorded(num_envs))
+    collector = make_collector(env, overlap=True)
     collected_by(collector, 1)
     collector.environments.close()
-    assert threads == [max(1, cores() // 2)] * 2
     groups = sorted({group for _, group in calls})
     assert len(groups) == 2
     for call, group in calls[:-1]:
@@ -387,6 +383,19 @@ def test_vector_environments_of_two_groups_step_at_the_same_time():
         if call == "recv":
             assert sent == [1, 1], "the other group steps meanwhile"
         sent[which] = int(call == "send")
+
+
+@pytest.mark.parametrize(("available", "expected"), [(1, 1), (4, 2), (64, 2)])
+def test_two_groups_share_the_cores_and_no_thread_is_without_an_environment(available, expected):
+    threads = []
+
+    def make_threaded(num_threads, num_envs):
+        threads.append(num_threads)
+        return gym_toys.ThreadedVector(num_envs)
+
+    env = from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=make_threaded)
+    env.open(5, 1, VectorOptions(num_groups=2, cores=available)).close()
+    assert threads == [expected, expected]
 
 
 def test_interrupted_rollout_of_two_vector_environments_is_discarded():

@@ -12,13 +12,11 @@ from typing import Any
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names
-from proximo.envs.gymnasium.construction import from_vector
+from proximo.envs.gymnasium.construction import AUTO_THREADS, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_known, not_installed
 
-AUTO_THREADS = 0
-"""Value of ``num_threads`` with which ALE chooses the number."""
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")
 

@@ -42,6 +42,8 @@ from proximo.spaces import from_any
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 """Libraries that register the ids of a namespace when they are imported."""
+AUTO_THREADS = 0
+"""``num_threads`` with which EnvPool and ALE choose the number."""
 EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
 
 

@@ -11,14 +11,12 @@ from typing import Any
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names
-from proximo.envs.gymnasium.construction import from_vector
+from proximo.envs.gymnasium.construction import AUTO_THREADS, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.libraries import check_known, not_installed
 from proximo.errors import EnvError
 
-AUTO_THREADS = 0
-"""Value of ``num_threads`` with which EnvPool chooses the number."""
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
 
