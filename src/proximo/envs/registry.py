@@ -117,13 +117,13 @@ def _gymnasium_or_custom(env_id: str) -> Maker:
     if separator and name.isidentifier():
         cls = custom.find(module, name)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
-    from proximo.envs.gymnasium import construction
+    from proximo.envs.gymnasium import registered_ids
 
     mask = hidden_velocities.mask_of(env_id)
-    if mask is not None and not construction.is_registered(env_id):
-        return partial(construction.from_id, mask.base, mask=mask)
-    if construction.is_registered(env_id):
-        return partial(construction.from_id, env_id)
+    if mask is not None and not registered_ids.is_registered(env_id):
+        return partial(registered_ids.from_id, mask.base, mask=mask)
+    if registered_ids.is_registered(env_id):
+        return partial(registered_ids.from_id, env_id)
     ids = [i for group in listing().values() for i in group]
     game = other_ids.of_atari(env_id)
     match = nearest(game if game in ids else env_id, ids)
@@ -150,10 +150,10 @@ def names_code(env_id: str) -> bool:
 
 def listing() -> dict[str, list[str]]:
     """Return the ids of all installed libraries, by library. Gymnasium's own are under ``"gymnasium"``."""
-    from proximo.envs.gymnasium import construction
+    from proximo.envs.gymnasium import registered_ids
 
     return {
-        "gymnasium": [*construction.names(), *hidden_velocities.names()],
+        "gymnasium": [*registered_ids.names(), *hidden_velocities.names()],
         **{library: [f"{library}:{name}" for name in _adapter(library).names()] for library in LIBRARIES},
     }
 

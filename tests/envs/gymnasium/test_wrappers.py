@@ -8,9 +8,10 @@ import pytest
 from vector_envs import in_process, rollout
 
 from proximo.envs.gymnasium.actions import allowed_actions
-from proximo.envs.gymnasium.construction import from_factory, from_id
+from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.registered_ids import from_id
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.envs.gymnasium.wrappers import ActionRepeat
 from proximo.spaces import Box

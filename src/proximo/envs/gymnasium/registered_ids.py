@@ -1,0 +1,131 @@
+"""Makes environments of Gymnasium's registry by their ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+from proximo.custom_code import check_module, custom_code_errors
+from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.quiet import quiet
+from proximo.envs.gymnasium.wrappers import hide_velocities
+from proximo.envs.hidden_velocities import VelocityMask
+from proximo.errors import ConfigError, EnvError, lacking
+from proximo.spaces import from_any
+
+NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
+"""Libraries that register the ids of a namespace when they are imported."""
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether Gymnasium's registry has ``env_id``.
+
+    The module that registers the id is imported before: ``module`` of ``module:Id``, or the library of a known namespace. Raises
+    ``EnvError`` if that library is not installed. The message names the extra to install.
+    """
+    module, _, name = env_id.rpartition(":")
+    if name in gym.registry and not module:
+        return True
+    module = module or _library_of(name)
+    if not module:
+        return False
+    check_module(module)
+    try:
+        with custom_code_errors(f"Importing {module}"):
+            gym.register_envs(importlib.import_module(module))
+    except EnvError as error:
+        # These mean that the module does not exist, or that its name is invalid.
+        if not isinstance(error.__cause__, ImportError | ValueError | TypeError):
+            raise
+        if module in EXTRAS:
+            raise lacking(env_id, EXTRAS[module]) from None
+        return False
+    return name in gym.registry
+
+
+def _library_of(name: str) -> str:
+    """Return the library that registers ids like ``ALE/Pong-v5``, ``PongNoFrameskip-v4`` or ``MiniGrid-Empty-5x5-v0``, or ``""``."""
+    if "NoFrameskip" in name:
+        return NAMESPACES["ALE"]
+    return NAMESPACES.get(name.partition("/" if "/" in name else "-")[0], "")
+
+
+def names() -> list[str]:
+    """Return all ids of the registry, only the newest version of each."""
+    newest: dict[str, str] = {}
+    for env_id, spec in gym.registry.items():
+        key = f"{spec.namespace}/{spec.name}"
+        if key not in newest or (spec.version or 0) > (gym.registry[newest[key]].version or 0):
+            newest[key] = env_id
+    return sorted(newest.values())
+
+
+def from_id(
+    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: VelocityMask | None = None
+) -> GymnasiumEnvironment:
+    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it. ``mask`` hides its
+    velocities.
+
+    Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
+    preprocessed this way.
+    """
+    registered = gym.spec(env_id.rpartition(":")[2])
+    is_atari = "ale_py" in str(registered.entry_point)
+    if preprocessing.preprocessing == "atari" and not is_atari:
+        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
+    _check_arguments(registered, settings, env_id)
+    # The specification instead of the id: worker processes have not registered the id.
+    make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make = quiet(make, str(registered.entry_point))
+    make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
+    if mask is not None:
+        make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
+        make_vector = partial(_make_masked_vector, make_vector, mask)
+    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
+    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
+    with construction_errors(env_id):
+        env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
+        return (
+            env if env.make_vector is None or _has_same_spaces(make_vector, env) else dataclasses.replace(env, make_vector=None)
+        )
+
+
+def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
+    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment."""
+    vector = make_vector(1)
+    try:
+        spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
+    finally:
+        vector.close()
+    return spaces == (env.observation_space, env.action_space)
+
+
+def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
+    return hide_velocities(make(**rendering), mask)
+
+
+def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, num_envs: int) -> Any:
+    """Make a vector environment with hidden velocities. The observation space is not adapted: CartPole, the only such vector environment,
+    keeps its space."""
+    return gym.wrappers.vector.TransformObservation(make_vector(num_envs), mask.hide)
+
+
+def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> None:
+    """Raise ``ConfigError`` if the constructor does not have one of the settings."""
+    if not settings or registered.entry_point is None:
+        return
+    with construction_errors(env_id):
+        creator = registered.entry_point if callable(registered.entry_point) else load_env_creator(registered.entry_point)
+    parameters = inspect.signature(creator).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        check_names(settings, parameters, env_id)
