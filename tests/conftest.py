@@ -42,6 +42,8 @@ gc.set_threshold(50_000)
 LONGEST = (
     "test_trainings_of_processes.py",
     "test_code_of_the_pages.py",
+    "test_devices.py",
+    "test_core_devices.py",
     "test_training.py",
     "test_gymnasium_training.py",
     "test_processes.py",

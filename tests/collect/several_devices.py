@@ -50,7 +50,7 @@ CASES = {
     "mlp": {"desired_kl": 0.01},
     "gru": {"memory": "gru", "sequence_length": 4, "burn_in": 2, "refresh_memory": True, "target_kl": 4e-6},
 }
-UPDATES = (("mlp", 1), ("mlp", 2), ("mlp", 4), ("gru", 2), ("gru", 4))
+UPDATES = (("mlp", 4), ("gru", 2), ("gru", 4))
 ID, TOTAL = "toys:RandomEnds", 4 * ENVS * STEPS
 SETTINGS = {**COMMON, "hidden_sizes": 8, "eval_episodes": 0, "updates_per_call": 2, "total_steps": TOTAL}
 
