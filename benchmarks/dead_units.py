@@ -40,7 +40,10 @@ def images(agent: proximo.PPO, steps: int) -> np.ndarray:
 
 def layers(agent: proximo.PPO, x: np.ndarray) -> list[np.ndarray]:
     """The outputs of the convolutions and of the dense layer, after their ReLU."""
-    is_encoder = lambda node: isinstance(node, ImageEncoder)  # noqa: E731
+
+    def is_encoder(node: object) -> bool:
+        return isinstance(node, ImageEncoder)
+
     (encoder,) = filter(is_encoder, jax.tree.leaves(agent.policy.actor_critic, is_leaf=is_encoder))
     y = jnp.asarray(x).transpose((0, *(1 + axis for axis in encoder.axes)))
     y = y.reshape((*y.shape[:3], -1))
@@ -64,7 +67,7 @@ def main() -> None:
         x = images(agent, arguments.steps) if x is None else x
         outputs = layers(agent, x)
         dead = [int(np.sum(np.max(y, axis=tuple(range(y.ndim - 1))) <= 0)) for y in outputs]
-        name = f"{Path(run.partition('@')[0]).name}, {agent.step:,} steps"
+        name = f"{'/'.join(Path(run.partition('@')[0]).parts[-3:])}, {agent.step:,} steps"
         found[name] = [f"{count} of {y.shape[-1]}" for count, y in zip(dead, outputs, strict=True)]
         print(f"{name}: {', '.join(found[name])}", flush=True)
     if arguments.out:

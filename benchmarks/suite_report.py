@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,8 @@ def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
     axis.set_xlabel("steps", fontsize=7)
     library, _, short = name.rpartition(":")
     title = short if "." in library else name  # of my_package.module:MyEnv, the panel has room for MyEnv only
-    axis.set_title(f"{title} ({len(scores)} seed{'s' * (len(scores) > 1)})", fontsize=8, loc="left")
+    title = f"{title} ({len(scores)} seed{'s' * (len(scores) > 1)})"
+    axis.set_title(textwrap.fill(title, 48), fontsize=8, loc="left")
     axis.tick_params(labelsize=7)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
