@@ -14,6 +14,8 @@ from proximo.evaluation.episodes import bootstrap_interval
 from suite_tasks import Suite, Task
 
 MARK, OWN = "#c0392b", "#2563a8"
+TITLE_WIDTH = 48
+"""Characters that fit above a panel."""
 FIRST_COLUMNS = "Task | Steps | Final policy of every seed | Mean (95 %) | Worst | Last 100 episodes | Collapsed"
 
 
@@ -150,9 +152,9 @@ def draw(axis: Any, name: str, task: Task, record: dict[str, Any]) -> None:
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.set_xlabel("steps", fontsize=7)
     library, _, short = name.rpartition(":")
-    title = short if "." in library else name  # of my_package.module:MyEnv, the panel has room for MyEnv only
-    title = f"{title} ({len(scores)} seed{'s' * (len(scores) > 1)})"
-    axis.set_title(textwrap.fill(title, 48), fontsize=8, loc="left")
+    label = short if "." in library else name  # of my_package.module:MyEnv, the panel has room for MyEnv only
+    title = f"{label} ({len(scores)}\N{NO-BREAK SPACE}seed{'s' * (len(scores) > 1)})"
+    axis.set_title(textwrap.fill(title, TITLE_WIDTH, break_on_hyphens=False), fontsize=8, loc="left")
     axis.tick_params(labelsize=7)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

@@ -64,7 +64,7 @@ def grouped_indices(groups, key, sequences, num_minibatches):
     size = ENVS // groups
 
     def of_group(group):
-        of_device = permutation(jax.random.fold_in(key, group) if groups > 1 else key, sequences // groups)
+        of_device = permutation(jax.random.fold_in(key, group), sequences // groups)
         return (of_device // size * ENVS + group * size + of_device % size).reshape(num_minibatches, -1)
 
     return jnp.concatenate([of_group(group) for group in range(groups)], axis=1)

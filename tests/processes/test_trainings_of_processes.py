@@ -112,10 +112,14 @@ def test_four_processes_train_as_one_with_four_devices(tmp_path):
     proximo(tmp_path, "train", *settings, "one", "--devices", 4, devices=4)
     four, one = (saved(tmp_path / "runs" / "gymnax-CartPole-v1" / name, 256) for name in ("four", "one"))
     assert_close_states(four, one)  # sums of four numbers are rounded in another order
-    run = tmp_path / "runs" / "gymnax-CartPole-v1" / "four"
-    assert "devices 4 → 1" in proximo(
-        tmp_path, "train", "--resume", f"{run}@256", "--total-steps", 512, "--quiet", "--devices", 1
-    )
+
+
+@pytest.mark.slow
+def test_a_training_of_two_processes_resumes_in_one(tmp_path):
+    settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name", "two"]
+    proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings)
+    resume = ["train", "--resume", tmp_path / "runs" / "gymnax-CartPole-v1" / "two", "--total-steps", 512, "--quiet"]
+    assert "devices 2 → 1" in proximo(tmp_path, *resume, "--devices", 1)
 
 
 SAVED = r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"

@@ -39,7 +39,7 @@ INTERRUPTED = 0.02
 class GymnasiumEnvironment(Described):
     """A Gymnasium environment of which any number can be made.
 
-    ``make_env`` returns it for ids of Gymnasium; ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.
+    ``make_env`` returns it for ids of Gymnasium; ``registered_ids.py`` and ``construction.py`` make it. At least one of ``make`` and ``make_vector`` is given.
     """
 
     id: str
