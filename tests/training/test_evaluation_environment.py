@@ -112,7 +112,9 @@ def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
 
 REFUSED = {
     "spaces": (lambda: agent(eval_env=gym_toys.Walk), r"The observation space of <gym_toys.Walk> is Box\(4,\) float32, but the policy is for Box\(2,\)"),
-    "no parameter": (lambda: agent(eval_env="gym_toys:Countdown", eval_env_settings="size=3"), r"gym_toys:Countdown has no argument 'size'"),
+    "no parameter": (lambda: agent(eval_env="gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Countdown has no argument 'size'"),
+    "no parameter of the training's environment": (lambda: agent("gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Count"),
+    "no parameter in a run": (lambda: proximo.train("CartPole-v1", eval_env_settings="size=3"), r"^eval_env_settings: CartPole-v1 has no parameter 'size'"),
     "no evaluation": (lambda: agent(eval_env="gym_toys:Countdown", eval_episodes=0), r"eval_env = 'gym_toys:Countdown' needs evaluations, but eval_ep"),
     "train": (lambda: proximo.train("gym_toys:Countdown", eval_env=Countdown), r"eval_env = <class .*: expected an id"),
     "resume": (lambda: changed_for_resume(override(Config(), {"id": "x"}), {"eval_env": "y"}), r"eval_env cannot change when a run is resumed"),

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from proximo.collect.devices import on_one_device, row_of, whole
-from proximo.collect.environment import evaluation_environment
+from proximo.collect.environment import evaluation_during_training
 from proximo.config import Config
 from proximo.envs import Environment
 from proximo.evaluation.episodes import Episodes
@@ -71,7 +71,7 @@ class Backend(abc.ABC):
         """Seconds that ``prepare`` has taken so far."""
         self._is_closed = False
         run = config.run
-        self.evaluation = evaluation or evaluation_environment(config, env, run.eval_env, run.eval_env_settings)
+        self.evaluation = evaluation or evaluation_during_training(config, env)
         part = current().index, current().count
         self._evaluator = (
             make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part) if run.eval_episodes else None

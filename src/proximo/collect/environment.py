@@ -78,6 +78,27 @@ def evaluation_environment(
     return made, config
 
 
+def evaluation_during_training(
+    config: Config, env: Environment, other: Any = None, env_settings: dict[str, Any] | None = None
+) -> tuple[Environment, Config]:
+    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``.
+
+    Args:
+        config: settings of the training.
+        env: the environment of the training.
+        other: an object for the evaluations; None: ``eval_env``.
+        env_settings: parameters of the environment of the evaluations; None: ``eval_env_settings``.
+    """
+    other = config.run.eval_env if other is None else other
+    env_settings = config.run.eval_env_settings if env_settings is None else env_settings
+    try:
+        return evaluation_environment(config, env, other, env_settings)
+    except ConfigError as error:
+        if str(error).startswith("env_settings"):
+            raise ConfigError(f"eval_{error}") from error
+        raise
+
+
 def _other_environment(config: Config, other: Any, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
     """Another environment than that of ``config``, which only an evaluation steps."""
     if isinstance(other, str):

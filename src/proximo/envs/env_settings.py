@@ -53,14 +53,23 @@ def take_flag(given: dict[str, Any], name: str) -> tuple[bool, dict[str, Any]]:
     return flag, {key: value for key, value in given.items() if key != name}
 
 
+_EXPECTED = {
+    "b": (bool, "true or false"),
+    "i": (int, "a whole number"),
+    "u": (int, "a whole number"),
+    "f": ((int, float), "a finite number"),
+    "U": (str, "a text"),
+}
+"""The types that a value may have, and their names in messages, by the kind of NumPy's dtype of the default."""
+
+
 def _check(name: str, value: Any, default: Any) -> None:
     """Raise ``ConfigError`` if ``value`` has another type than ``default``."""
     kind = np.asarray(default).dtype.kind
-    words = {"b": "true or false", "i": "a whole number", "u": "a whole number", "f": "a finite number"}
-    fits = isinstance(value, bool) if kind == "b" else isinstance(value, int | float) and not isinstance(value, bool)
-    if kind in "iu":
-        fits = fits and isinstance(value, int)
-    if np.ndim(default) == 0 and kind in words and not (fits and math.isfinite(value)):
-        raise ConfigError(f"env_settings: {name} = {value!r}: expected {words[kind]}.")
-    if isinstance(value, str):
+    if np.ndim(default) == 0 and kind in _EXPECTED:
+        types, words = _EXPECTED[kind]
+        fits = isinstance(value, types) and isinstance(value, bool) == (kind == "b")
+        if not fits or (isinstance(value, int | float) and not math.isfinite(value)):
+            raise ConfigError(f"env_settings: {name} = {value!r}: expected {words}.")
+    elif isinstance(value, str):
         raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")

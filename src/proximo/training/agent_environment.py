@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from proximo.collect.environment import check_settings, environment, evaluation_environment, preprocessing_of
+from proximo.collect.environment import check_settings, environment, evaluation_during_training, preprocessing_of
 from proximo.config import Config, override
 from proximo.config.loading import Given
 from proximo.config.schema import RUN_DIRECTORY
@@ -20,10 +20,10 @@ from proximo.settings import make_config, with_defaults
 def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) -> tuple[Config, tuple[Environment, Config]]:
     """The settings of an agent, and the environment of its evaluations with the settings that describe it. ``given`` and ``eval_env`` are
     objects for training and evaluation; None: the settings have an id, or no ``eval_env``."""
-    other, settings = config.run.eval_env if eval_env is None else eval_env, config.run.eval_env_settings
-    if eval_env is None and not other:
-        other, settings = same_object(config, given, settings)
-    evaluation = evaluation_environment(config, env, other, settings)
+    other, env_settings = eval_env, None
+    if eval_env is None and not config.run.eval_env:
+        other, env_settings = same_object(config, given, config.run.eval_env_settings)
+    evaluation = evaluation_during_training(config, env, other, env_settings)
     return config if eval_env is None else validate(override(config, {"eval_env": evaluation[1].env.id})), evaluation
 
 

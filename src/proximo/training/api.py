@@ -17,7 +17,7 @@ from typing import Any, Unpack
 from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
-from proximo.collect.environment import environment, evaluation_environment
+from proximo.collect.environment import environment, evaluation_during_training
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
@@ -107,7 +107,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
     peers.check_equal(_shared_values(config) if peers.count > 1 else {})
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
-        evaluation = evaluation_environment(config, made, config.run.eval_env, config.run.eval_env_settings)
+        evaluation = evaluation_during_training(config, made)
     policy = check_policy(made, config)  # before a directory is made
     with _warns_if_slow(reporter, config.env.id):
         found = check_before_training(made, config, policy, evaluation)

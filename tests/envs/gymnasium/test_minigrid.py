@@ -142,12 +142,13 @@ def test_reaching_an_object_terminates_with_either_limit(ends):
         ({"actions": 8}, "1 … 7"),
         ({"levels": "traim"}, "train"),
         ({"vew": 3}, "view"),
-        ({"image": 1}, "bool"),
-        ({"limit_ends": "no"}, "bool"),
-        ({"new_cell_bonus": True}, "float"),
+        ({"image": 1}, "image = 1: expected true or false"),
+        ({"limit_ends": "no"}, "limit_ends = 'no': expected true or false"),
+        ({"levels": 3}, "levels = 3: expected a text"),
+        ({"new_cell_bonus": True}, "new_cell_bonus = True: expected a finite number"),
         ({"new_cell_bonus": -0.1}, "0 or more"),
-        ({"new_cell_bonus": float("nan")}, "0 or more"),
-        ({"new_cell_bonus": float("inf")}, "finite"),
+        ({"new_cell_bonus": float("nan")}, "new_cell_bonus = nan: expected a finite number"),
+        ({"new_cell_bonus": float("inf")}, "new_cell_bonus = inf: expected a finite number"),
     ],
 )
 def test_invalid_settings_raise(settings, message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.env_settings import check_names
+from proximo.envs.env_settings import replace_params
 from proximo.envs.gymnasium.construction import construction_errors, from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -69,19 +69,13 @@ def names() -> list[str]:
 
 
 def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
-    known = {f.name: f for f in fields(MiniGridSettings)}
-    check_names(given, known, env_id)
-    for key, value in given.items():
-        kind = type(known[key].default)
-        if type(value) is not kind and (kind, type(value)) != (float, int):
-            raise ConfigError(f"env_settings: {key} = {value!r}: expected {kind.__name__}.")
-    settings = MiniGridSettings(**{"actions": 3 if name.startswith("Memory") else 7, **given})
+    settings = replace_params(MiniGridSettings(actions=3 if name.startswith("Memory") else 7), given, env_id)
     if settings.view < 3 or settings.view % 2 == 0:
         raise ConfigError(f"env_settings: view = {settings.view}: expected an odd number of cells, 3 or more.")
     if not 1 <= settings.actions <= 7:
         raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
-    if not 0 <= settings.new_cell_bonus < float("inf"):
-        raise ConfigError(f"env_settings: new_cell_bonus = {settings.new_cell_bonus}: expected a finite number, 0 or more.")
+    if settings.new_cell_bonus < 0:
+        raise ConfigError(f"env_settings: new_cell_bonus = {settings.new_cell_bonus}: expected 0 or more.")
     if settings.levels not in PARTS:
         raise ConfigError(
             f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}; "
