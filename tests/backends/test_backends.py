@@ -1,14 +1,16 @@
 """Both backends have one interface, so that a training needs to know neither."""
 
+import contextlib
 import functools
 import inspect
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from proximo.backends import Backend, make_backend, stacks_seeds
+from proximo.backends import Backend, gymnasium_backend, make_backend, stacks_seeds
 from proximo.collect import jax_vector, program_cache
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
@@ -18,6 +20,7 @@ from proximo.errors import EnvironmentFault
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.ppo import make_hyperparameters
+from proximo.storage import checkpoint
 
 import gym_toys
 import toys
@@ -131,6 +134,37 @@ def test_joined_seeds_can_be_separated_again():
     assert bits(backend.join(seeds)) == bits(state)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_joined_state_follows_the_new_total(kind):
+    """Its memory is diagnosed as often as in a training of this length, and the compiled programs fit it."""
+    short, long = (make(kind, memory="gru", memory_size=8, total_steps=32 * updates) for updates in (2, 102))
+    with contextlib.closing(short), contextlib.closing(long):
+        first = short.start([3])
+        state = long.prepare(lambda: long.join([first]))
+        assert (first.learner.static.diagnose_every, state.learner.static.diagnose_every) == (1, 3)
+        state, _ = long.advance(state, 1)
+        assert int(state.learner.steps[0]) == 32
+
+
+def test_programs_are_not_shared_by_settings_that_have_the_same_function():
+    env, function = toys.RandomEnds(), lambda progress: 1e-3 * (1 - progress)
+    configs = [override(Config(), {**SMALL, name: function}) for name in ("learning_rate", "learning_rate", "ent_coef")]
+    keys = [program_cache.program_key(config, env, False, None) for config in configs]
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_alone_is_restored_with_the_hyperparameters_of_its_settings(kind, tmp_path):
+    earlier = make(kind, gamma=0.5, learning_rate=1e-2)
+    backend = make_backend(override(earlier.config, {"gamma": 0.9, "learning_rate": 1e-4}), earlier.env)
+    shared = (b.collector if kind == "jax" else b.collector.programs for b in (earlier, backend))
+    assert len(set(map(id, shared))) == 1
+    state = earlier.start([3])
+    restored = backend.restore(checkpoint.load(checkpoint.save(tmp_path, 64, {"learner": {"policy": state.learner.policy}}, {})))
+    assert float(restored.learner.hyperparameters.gamma) == pytest.approx(0.9)
+    assert float(restored.learner.hyperparameters.learning_rate.initial) == pytest.approx(1e-4)
+
+
 def test_restored_gymnasium_state_begins_with_new_episodes():
     backend = make("gymnasium")
     state = backend.prepare(lambda: backend.start([3]))
@@ -140,6 +174,13 @@ def test_restored_gymnasium_state_begins_with_new_episodes():
     assert np.abs(joined.learner.reward_scale.running_return).max() == 0
     assert bits(joined.learner.policy) == bits(state.learner.policy)
     backend.close()
+
+
+def test_each_process_names_the_environment_with_nan(monkeypatch):
+    backend = make("gymnasium")
+    peers = SimpleNamespace(agree=lambda value, doing: [value, "environment 5 gave it as reward in step 3 of the rollout"])
+    monkeypatch.setattr(gymnasium_backend, "current", lambda: peers)
+    assert backend.fault() == "environment 5 gave it as reward in step 3 of the rollout"
 
 
 def test_failed_environment_ends_a_call_early_and_fails_the_next():

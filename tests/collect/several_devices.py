@@ -46,8 +46,15 @@ COMMON = {
     "num_envs": ENVS, "num_steps": STEPS, "num_epochs": EPOCHS, "num_minibatches": MINIBATCHES, "learning_rate": LEARNING_RATE,
     "adam_eps": ADAM_EPS, "normalize_observation": True, "normalize_reward": True, "normalize_advantage": "minibatch",
 }  # fmt: skip
+
+
+def weight_penalty(policy, minibatch):
+    """A loss that is the same number on all devices without a mean over them."""
+    return 1e-2 * sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(split_policy(policy)[0])), {}
+
+
 CASES = {
-    "mlp": {"desired_kl": 0.01},
+    "mlp": {"desired_kl": 0.01, "extra_loss": Custom(weight_penalty)},
     "gru": {"memory": "gru", "sequence_length": 4, "burn_in": 2, "refresh_memory": True, "target_kl": 4e-6},
 }
 UPDATES = (("mlp", 4), ("gru", 2), ("gru", 4))
@@ -210,7 +217,7 @@ def local_loss():
         squared = jnp.square(minibatch.new_value)
         return jnp.mean(squared), {"here": jnp.mean(squared), "everywhere": minibatch.mean(jnp.square(minibatch.advantage))}
 
-    config = small_config(**COMMON, **CASES["mlp"], extra_loss=Custom(mean_here))
+    config = small_config(**COMMON, **{**CASES["mlp"], "extra_loss": Custom(mean_here)})
     learner = dataclasses.replace(state.learner, static=StaticSettings.of(config))
     state = dataclasses.replace(state, learner=learner)
     update = make_functions(config, toys.RandomEnds(), mesh=mesh_of(2)).update

@@ -112,6 +112,42 @@ def assert_ratio_one(policy, rollout):
     assert all(error < 1e-5 for error in errors_of(policy, rollout))
 
 
+def test_nan_on_padding_enters_nothing():
+    """A terminated episode may end with NaN. With next-step autoreset, that observation lies in the rollout, on padding."""
+    trainer = make_trainer(vector_env("NextStep"), memory="gru", burn_in=2, sequence_length=4)
+    collector, programs = trainer.collector, trainer.collector.programs
+    try:
+        state = trainer.begin(collector.init(jax.random.key(0)))
+        for _ in range(2):  # the second one burns in
+            _, rollout, _ = collector.collect(state.learner.policy, state.collector)
+        rollout = jax.tree.map(np.array, rollout)
+    finally:
+        collector.environments.close()
+    padded, burn_in = jax.tree.map(np.array, rollout), rollout.burn_in_steps
+    assert not rollout.valid.all()
+    assert not burn_in.valid.all()
+    for observation, valid in ((padded.observation, rollout.valid), (padded.burn_in_steps.observation, burn_in.valid)):
+        for leaf in observation:
+            leaf[~valid] = np.nan
+    learned = [programs.learn(0, state.learner, state.healthy, x) for x in (rollout, padded)]
+    assert learned[0][1]
+    assert bits(learned[0]) == bits(learned[1])
+
+
+def test_an_environment_with_nan_is_named_by_its_number_in_all_processes():
+    trainer = make_trainer()
+    collector = trainer.collector
+    try:
+        state = trainer.begin(collector.init(jax.random.key(0)))
+        _, rollout, _ = collector.collect(state.learner.policy, state.collector)
+    finally:
+        collector.environments.close()
+    rollout.reward[3, 1] = np.nan
+    collector.part = range(4, 8)
+    trainer._learn(state, rollout)
+    assert trainer.bad_environment == "environment 5 gave it as reward in step 3 of the rollout"
+
+
 LOST = (5, 15)
 """Steps of each rollout in which a worker is killed: in the middle of a sequence, and the last one."""
 

@@ -229,6 +229,13 @@ def test_adapted_rate_stays_in_range_and_leaves_its_ends(divergence, bound, rate
     assert float(learning_rate(followed(there, 9.0 - divergence, 1))) == pytest.approx(bound * 1.5 ** np.sign(divergence - 1))
 
 
+def test_a_schedule_below_the_range_is_adapted_from_its_lower_end():
+    state, _ = learner(desired_kl=0.01, learning_rate=1e-6)
+    for times in range(3):
+        assert float(learning_rate(state)) == pytest.approx(RATE_RANGE[0] * 1.5**times)
+        state = dataclasses.replace(state, adaptive=adapt(state, reported([[0.0, 0.0], [0.0, 0.0]])))
+
+
 def test_adapted_rate_is_applied_and_reported():
     state, rollout = learner(desired_kl=0.01, learning_rate=1e-3, num_epochs=1, num_minibatches=1)
     state = dataclasses.replace(state, adaptive=dataclasses.replace(state.adaptive, rate_factor=jnp.float32(3.0)))

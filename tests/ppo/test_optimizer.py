@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
+from proximo.collect.policy_check import check_policy
 from proximo.config.custom import Custom
 from proximo.errors import ConfigError
 from proximo.ppo.custom_optimizer import resolve_optimizer
@@ -17,7 +18,7 @@ from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_po
 from proximo.settings import make_config
 
 import toys
-from helpers import small_collector
+from helpers import small_collector, small_config
 
 ONE = {"num_epochs": 1, "num_minibatches": 1}
 
@@ -192,6 +193,13 @@ def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, mes
 def test_wrong_functions_are_answered(settings, message):
     with pytest.raises(ConfigError, match=message):
         learner(**settings)
+
+
+@pytest.mark.parametrize("setting", ["optimizer", "critic_optimizer"])
+def test_a_transformation_that_needs_more_than_the_gradient_raises_before_training(setting):
+    message = rf"^{setting}: update\(gradient, state, parameters\) raised TypeError: .*'value'"
+    with pytest.raises(ConfigError, match=message):
+        check_policy(toys.RandomEnds(), small_config(**{setting: optax.polyak_sgd()}))
 
 
 def test_an_object_replaces_the_learning_rate_of_the_preset():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
+from proximo.ppo.state import StaticSettings
 from proximo.processes.peers import current
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
@@ -88,7 +90,8 @@ class Backend(abc.ABC):
         if not saved.policy_only:
             return saved.restore(template)
         policy = saved.restore(template.learner.policy, part=POLICY)
-        state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed))
+        # Earlier trainings, with other hyperparameters, may share the collector.
+        state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo))
         steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
         return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
 
@@ -97,9 +100,15 @@ class Backend(abc.ABC):
         """The state before the first step, of each seed. A backend that is not stacked takes one seed."""
 
     def join(self, states: list[TrainState]) -> TrainState:
-        """The restored states of all seeds as one state. Its schedules end at the ``total_steps`` of ``config``."""
-        total = make_hyperparameters(self.config.ppo).total_steps
-        states = [eqx.tree_at(lambda s: s.learner.hyperparameters.total_steps, state, total) for state in states]
+        """The restored states of all seeds as one state, whose schedules and diagnoses follow the ``total_steps`` of ``config``."""
+        total, static = make_hyperparameters(self.config.ppo).total_steps, StaticSettings.of(self.config)
+
+        def with_total(state: TrainState) -> TrainState:
+            hyperparameters = dataclasses.replace(state.learner.hyperparameters, total_steps=total)
+            learner = dataclasses.replace(state.learner, hyperparameters=hyperparameters, static=static)
+            return dataclasses.replace(state, learner=learner)
+
+        states = [with_total(state) for state in states]
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:
@@ -215,7 +224,7 @@ class Backend(abc.ABC):
         return ""
 
     def fault(self) -> str:
-        """Which environment returned NaN or infinity, in words; empty if that is unknown."""
+        """Which environment returned NaN or infinity, in words; empty if that is unknown. Several processes call it together."""
         return ""
 
     def close(self) -> None:

@@ -104,7 +104,8 @@ class GymnasiumBackend(Backend):
         return f"environments {self.collector.environments.describe()}{lag}"
 
     def fault(self) -> str:
-        return self.trainer.bad_environment
+        found = current().agree(self.trainer.bad_environment, "the error for NaN or infinity")
+        return next(filter(None, found), "")
 
     def close(self) -> None:
         try:

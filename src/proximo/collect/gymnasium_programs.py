@@ -24,6 +24,7 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
+from proximo.networks.recurrent.protocol import select
 from proximo.ppo import inspection
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
@@ -149,7 +150,7 @@ class GymnasiumPrograms:
 
     def _burn_in_steps(self, policy: ActorCritic, steps: BurnInSteps) -> BurnIn:
         observed = self._observed(policy, steps.observation, steps.episode_start, steps.previous)
-        return BurnIn(observed, steps.episode_start, steps.valid)
+        return BurnIn(_without_padding(observed, steps.valid), steps.episode_start, steps.valid)
 
     def _run_burn_in(self, packed: PackedPolicy, memory: Memory, steps: BurnInSteps) -> Memory:
         """The memory of a group after its burn-in steps, computed with the policy that acts next."""
@@ -199,6 +200,7 @@ class GymnasiumPrograms:
         """The rollout as the learner takes it."""
         policy, episode_start = self._unpack(given.policy), given.episode_start
         observed = self._observed(policy, given.observation, episode_start, given.previous)
+        observed = _without_padding(observed, given.valid)
         last_observation = jax.tree.map(lambda leaf: leaf[-1], observed)
         return Rollout(
             observation=jax.tree.map(lambda leaf: leaf[:-1], observed),
@@ -218,6 +220,12 @@ class GymnasiumPrograms:
             last_value=policy.value(given.last_memory, last_observation, episode_start[-1]),
             burn_in_steps=given.burn_in_steps and self._burn_in_steps(policy, given.burn_in_steps),
         )
+
+
+def _without_padding(observed: Observation, valid: Array) -> Observation:
+    """``observed`` with zeros on padding. There, an observation is the last one of its episode, which may be NaN: no policy acts on it, but
+    NaN would enter gradients, as 0 · NaN."""
+    return jax.tree.map(lambda x: select(valid, x, jnp.zeros_like(x)) if jnp.issubdtype(x.dtype, jnp.floating) else x, observed)
 
 
 def _check_starts(space: Any, env_id: str) -> None:

@@ -149,8 +149,9 @@ class GymnasiumRollout(eqx.Module):
             burn_in_steps=burn_in and burn_in._replace(valid=np.zeros_like(burn_in.valid)),
         )
 
-    def bad_environment(self) -> str:
-        """Which environment returned NaN or infinity, and in which step, in words; empty if none did."""
+    def bad_environment(self, first_env: int = 0) -> str:
+        """Which environment returned NaN or infinity, and in which step, in words; empty if none did. ``first_env`` is the number of the
+        first environment of this rollout."""
         checked = [("observation", array, self.valid) for array in self.observation]
         checked += [("reward", self.reward, self.valid[:-1]), ("final observation", self.bootstrap_value, self.truncated)]
         for name, array, mask in checked:
@@ -158,5 +159,5 @@ class GymnasiumRollout(eqx.Module):
                 bad = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & mask
                 if bad.any():
                     t, i = np.argwhere(bad)[0]
-                    return f"environment {i} gave it as {name} in step {t} of the rollout"
+                    return f"environment {first_env + i} gave it as {name} in step {t} of the rollout"
         return ""

@@ -118,7 +118,7 @@ class GymnasiumTrainer:
         finally:
             self.is_learning = False
         if not healthy and not self.bad_environment:
-            self.bad_environment = rollout.bad_environment()
+            self.bad_environment = rollout.bad_environment(self.collector.part.start)
         return learner, healthy, metrics.read()
 
     def _is_last(self, state: TrainState) -> bool:

@@ -1,4 +1,4 @@
-"""Checks, before a training, that a policy can be made for an environment, and that custom networks and losses work."""
+"""Checks, before a training, that a policy can be made for an environment, and that custom networks, losses and optimizers work."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from proximo.networks.assembly import check_sizes
 from proximo.networks.custom.conformance import check_custom_networks
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
+from proximo.ppo.optimizer import Learned, Optimizer
 from proximo.spaces import from_any, zeros
 from proximo.types import Metrics
 
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
-    """Check that a policy can be made for ``env``, and that custom networks and losses pass the conformance checks. Only these
+    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the conformance checks. Only these
     are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
 
     Returns:
@@ -37,12 +38,12 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         policy = policy_shapes(env, config)
         check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
     if custom - networks:
-        jax.eval_shape(lambda: _example_loss(jax.random.key(0), env, config))
+        jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
     return policy
 
 
-def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array, Metrics]:
-    """The loss of a batch of zeros, for its shapes."""
+def _example_step(key: Key[Array, ""], env: Any, config: Config) -> tuple[Learned, Metrics]:
+    """A gradient step on a batch of zeros, for its shapes."""
     state, _ = fresh_learner(key, env, config)
     policy, shape = state.policy, (config.sequence_length, 2)
     episode_start, memory = jnp.zeros(shape, bool), policy.init_memory(shape[1])
@@ -51,4 +52,5 @@ def _example_loss(key: Key[Array, ""], env: Any, config: Config) -> tuple[Array,
     observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
     batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
-    return loss(policy, state, batch, count(batch.valid))
+    optimizer = Optimizer(state)
+    return optimizer.step(optimizer.start, lambda policy: loss(policy, state, batch, count(batch.valid)))

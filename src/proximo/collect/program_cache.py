@@ -53,7 +53,7 @@ def _static(config: Config) -> Hashable:
     mapping = to_mapping(config)
     del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
     # The objects and not their names: a class that was defined again, for example in a notebook, has the same name but is another one.
-    custom = tuple(Custom(resolve(name, value, ())) for name, value in custom_settings(config).items())
+    custom = tuple((name, Custom(resolve(name, value, ()))) for name, value in custom_settings(config).items())
     return (
         custom,
         StaticSettings.of(config),

@@ -29,6 +29,7 @@ class RayCollector:
         self.config = config
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = RolloutActors(config, env)
+        self.part = range(config.env.num_envs)
         self.episodes = EpisodeTally(config.env.num_envs)
         self._begins = True
         """Whether the next rollout begins with new episodes in all environments."""

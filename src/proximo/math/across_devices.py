@@ -27,7 +27,8 @@ def num_devices() -> int:
 def total(x: PyTree[Array]) -> PyTree[Array]:
     """Sum of ``x`` over the devices.
 
-    Its derivative is that of this device's summand. ``total`` of the gradients of all devices is thus the gradient of a global loss.
+    Its derivative is that of this device's summand, times the number of devices. The mean of the gradients of all devices (``mean_of_devices``)
+    is thus the gradient of a global loss, whether a term of the loss is such a sum or the same number on each device.
     """
     return jax.tree.map(_sum, x) if is_divided() else x
 
@@ -39,7 +40,12 @@ def _sum(x: Array) -> Array:
 
 @_sum.defjvp
 def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _sum(*primals), tangents[0]
+    return _sum(*primals), num_devices() * tangents[0]
+
+
+def mean_of_devices(x: PyTree[Array]) -> PyTree[Array]:
+    """Mean of ``x`` over the devices."""
+    return jax.tree.map(lambda x: x / num_devices(), total(x)) if is_divided() else x
 
 
 def largest(x: Float[Array, ""]) -> Float[Array, ""]:

@@ -20,9 +20,10 @@ COEF_RANGE = (1e-6, 1e6)
 
 
 def learning_rate(state: LearnerState) -> Float[Array, ""]:
-    """The current learning rate: that of the schedule, multiplied by the adapted factor if ``desired_kl`` is set."""
+    """The current learning rate: that of the schedule. If ``desired_kl`` is set, it is at least the lower end of ``RATE_RANGE``, and is
+    multiplied by the adapted factor."""
     rate, factor = scheduled(state.hyperparameters.learning_rate, state.progress), state.adaptive.rate_factor
-    return rate if factor is None else jnp.clip(rate * factor, *RATE_RANGE)
+    return rate if factor is None else jnp.clip(jnp.maximum(rate, RATE_RANGE[0]) * factor, *RATE_RANGE)
 
 
 def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:

@@ -41,12 +41,24 @@ def transformation_of(setting: str, custom: CustomOptimizer, rate: Float[Array, 
         ConfigError: if its function raises, or returns something else.
     """
     if isinstance(custom, optax.GradientTransformation):
-        return custom
+        return _with_worded_errors(setting, custom)
     with custom_code_errors(f"The function of {setting}", ConfigError):
         made: Any = custom(rate)
     if not is_transformation(made):
         raise ConfigError(f"{setting}: the function returns {type(made).__name__}, expected an optax transformation.")
-    return made
+    return _with_worded_errors(setting, made)
+
+
+def _with_worded_errors(setting: str, transformation: optax.GradientTransformation) -> optax.GradientTransformation:
+    def init(parameters: Any) -> Any:
+        with custom_code_errors(f"{setting}: init(parameters)", ConfigError):
+            return transformation.init(parameters)
+
+    def update(gradient: Any, state: Any, parameters: Any = None) -> tuple[Any, Any]:
+        with custom_code_errors(f"{setting}: update(gradient, state, parameters)", ConfigError):
+            return transformation.update(gradient, state, parameters)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def on_vector(transformation: optax.GradientTransformation, tree: PyTree) -> optax.GradientTransformation:

@@ -19,6 +19,9 @@ from proximo.types import Rollout
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
     """What ``ppo.update(state, rollout)`` learns from in its first epoch, for the learner before the update.
 
+    Values are those that were collected. With ``recompute_advantage``, the update computes them again if the policy has changed since
+    then (``learner_lag``).
+
     Returns:
         With axes ``T N ...``: ``advantages`` before they are normalized; ``returns``, the targets of the value in units of the scaled
         reward; ``actions`` as the environment received them; ``observations`` as it returned them; ``valid``.

@@ -13,7 +13,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from proximo.math.across_devices import total
+from proximo.math.across_devices import mean_of_devices
 from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
@@ -54,7 +54,7 @@ class Optimizer:
         """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, the norm of the gradient before it is clipped."""
         gradient_of = jax.value_and_grad(lambda p: loss(self.policy(learned._replace(parameters=p))), has_aux=True)
         (_, metrics), part = gradient_of(learned.parameters)
-        gradient = total(part)
+        gradient = mean_of_devices(part)
         updates, optimizer_state = gradient_transformation(self._state).update(
             gradient, learned.optimizer_state, learned.parameters
         )
