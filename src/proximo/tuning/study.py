@@ -14,7 +14,7 @@ from optuna.trial import Trial
 
 from proximo.collect.environment import environment
 from proximo.collect.program_cache import program_key
-from proximo.config import override
+from proximo.config import LEAVES, override
 from proximo.errors import ConfigError, EnvError, command
 from proximo.tuning.batch import Batch
 from proximo.tuning.dimension import Parameters
@@ -38,12 +38,20 @@ class OutOfTimeError(Exception):
 
 
 def shaping(plan: StudyPlan, env: Any) -> set[str]:
-    """The searched settings whose values change the compiled program for ``env``. All trials of a batch share them."""
+    """The searched settings whose values change the compiled program for ``env``. All trials of a batch share them.
+
+    These are all settings that are not traced, even if their values give one program in the base: ``sequence_length`` 0 and 32 are equal
+    for 32 steps, and differ in a batch of 64 steps. Only traced settings change the program independently of the others.
+    """
 
     def key(name: str, value: Any) -> Any:
         return program_key(override(plan.base, {name: value}), env, True, None)  # pyright: ignore[reportArgumentType]
 
-    return {d.name for d in plan.space.dimensions if len({key(d.name, value) for value in d.examples()}) > 1}
+    return {
+        d.name
+        for d in plan.space.dimensions
+        if not LEAVES[d.name].traced or len({key(d.name, value) for value in d.examples()}) > 1
+    }
 
 
 class Study:
