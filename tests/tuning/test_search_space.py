@@ -114,5 +114,32 @@ def test_default_settings_are_searchable_and_the_first_seven_traced():
 
 
 def test_settings_given_as_flags_are_not_searched():
-    space = default_space(make_config("toys:RandomEnds"), toys.RandomEnds())
-    assert space.without(["gamma", "num_envs"]).names == tuple(name for name in DEFAULT if name != "gamma")
+    space = default_space(make_config("toys:RandomEnds"), toys.RandomEnds(), ["gamma", "num_envs"])
+    assert space.names == tuple(name for name in DEFAULT if name != "gamma")
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"learning_rate": lambda progress: 1e-3 * (1 - progress)}, "learning_rate"),
+        ({"clip_eps": "linear(0, 0.2)"}, "clip_eps"),
+        ({"num_steps": 100}, "num_steps"),
+    ],
+)
+def test_a_fixed_setting_need_not_be_searchable(settings, name):
+    space = default_space(make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), settings)
+    assert space.names == tuple(searched for searched in DEFAULT if searched != name)
+
+
+def test_range_of_a_fixed_setting_is_not_read_but_its_name_is():
+    space = {"gamma": [0.9, 0.99], "learning_rate": {"low": 1}}
+    assert read_space(space, BASE, "s.yaml", in_jax=True, fixed=["learning_rate"]).names == ("gamma",)
+    with pytest.raises(ConfigError, match="total_steps cannot be searched"):
+        read_space({"total_steps": [100]}, BASE, "s.yaml", in_jax=True, fixed=["total_steps"])
+
+
+def test_default_space_has_rollouts_of_whole_minibatches():
+    base = make_config("toys:RandomEnds", {"num_envs": 4, "num_steps": 96, "minibatch_size": 192}, preset=False)
+    space = default_space(base, toys.RandomEnds(), ["minibatch_size"])
+    assert "num_minibatches" not in space.names
+    assert {d.name: d for d in space.dimensions}["num_steps"].values == (96,)

@@ -162,7 +162,6 @@ class Study:
 
     def _train(self, batch: dict[int, Trial]) -> None:
         settings = {number: dict(trial.user_attrs["settings"]) for number, trial in batch.items()}
-        configs = {number: self.plan.config(number, settings[number]) for number in batch}
         selection = TrialSelection(
             batch,
             settings,
@@ -171,17 +170,18 @@ class Study:
             width=self.plan.together,
             base_in_space=self.base_parameters is not None,
         )
-        for number in [n for n in batch if n and not fit_together(self.plan.base, self.env, settings[n])]:
+        unfit = [n for n in batch if n and not fit_together(self.plan.base, self.env, settings[n])]
+        for number in unfit:
             selection.finish(number, "failed", TrialResult((), "its settings do not fit together"))
-            del configs[number]
-        if not configs:
+        numbers = [n for n in batch if n not in unfit]
+        if not numbers:
             return
-        numbers = list(configs)
         shared = {name: value for name, value in settings[numbers[0]].items() if name in self.shaping}
         self.reporter.batch(numbers, shared)
         width = 1 if self.base_parameters is None and numbers == [0] else self.plan.together
         try:
-            trainer = Batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
+            configs = [self.plan.config(number, settings[number]) for number in numbers]
+            trainer = Batch(configs, self.plan.trial_seeds, width, self.watch)
         except (ConfigError, EnvError) as error:
             for number in numbers:
                 selection.finish(number, "failed", TrialResult((), str(error)))
