@@ -1,5 +1,7 @@
 """The space as a whole: every mistake in one sentence before anything runs, and a default that the base lies in."""
 
+import math
+
 import pytest
 
 from proximo.config import Config, override
@@ -36,7 +38,15 @@ BASE = override(Config(), {"id": "toys:RandomEnds"})
         ({"ent_coef": {"low": 0, "high": 0.1, "log": 1}}, "ent_coef: log = 1: expected true or false."),
         ({"ent_coef": {"low": 0.01, "high": 0.1, "zero": True}}, "ent_coef: zero: true adds 0 to a logarithmic scale"),
         ({"max_grad_norm": {"low": 0.1, "high": 1, "log": True, "zero": True}}, "max_grad_norm = 0: expected more than 0."),
-        ({"vf_coef": {"low": 0, "high": 1, "step": -1}}, "vf_coef: step = -1: expected a number above 0"),
+        ({"vf_coef": {"low": 0, "high": 1, "step": -1}}, "vf_coef: step = -1: expected a number, 1e-09 … 1, the length of the range."),
+        ({"vf_coef": {"low": 0, "high": 1, "step": math.inf}}, "vf_coef: step = inf: expected a number, 1e-09 … 1, the length of the range."),
+        ({"vf_coef": {"low": 0, "high": 1, "step": math.nan}}, "vf_coef: step = nan: expected a number"),
+        ({"vf_coef": {"low": 0, "high": 1, "step": 1e-30}}, "vf_coef: step = 1e-30: expected a number, 1e-09 … 1"),
+        ({"vf_coef": {"low": 0, "high": 1, "step": 2}}, "vf_coef: step = 2: expected a number, 1e-09 … 1, the length of the range."),
+        ({"num_epochs": {"low": 2, "high": 20, "step": 0.5}}, "num_epochs: step = 0.5: expected a whole number, 1 … 18, the length of the range."),
+        ({"num_epochs": {"low": 2, "high": 20, "step": 2.5}}, "num_epochs: step = 2.5: expected a whole number, 1 … 18"),
+        ({"num_epochs": {"low": 2, "high": 20, "step": math.nan}}, "num_epochs: step = nan: expected a whole number, 1 … 18"),
+        ({"ent_coef": {"low": 0.01, "high": 0.1, "log": True, "step": 0.01}}, "ent_coef: step = 0.01: a logarithmic scale has no step"),
         ({"num_epochs": {"low": 1.5, "high": 4}}, "num_epochs = 1.5: expected a whole number."),
         ({"activation": {"low": 1, "high": 4}}, "activation is not a number, so it has no range: give a list of values."),
         ({"minibatch_size": [64]}, "minibatch_size cannot be searched: it is another way to give num_minibatches: search that one."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
+MAX_STEPS = 1e9
+"""The most steps of a range."""
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
@@ -147,7 +150,6 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
         raise ConfigError(f"{leaf.name}: a range needs low and high.")
     low, high = (_end(leaf, given[end]) for end in ("low", "high"))
     log, one_minus, zero = (_flag(leaf, given, word) for word in ("log", "one_minus", "zero"))
-    step = given.get("step")
     if low >= high:
         raise ConfigError(f"{leaf.name}: low = {low:g} is not below high = {high:g}.")
     if log and low <= 0:
@@ -162,9 +164,25 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
         )
     if zero:
         coerce(leaf, 0)
-    if step is not None and (isinstance(step, bool) or not isinstance(step, int | float) or step <= 0 or log or one_minus):
-        raise ConfigError(f"{leaf.name}: step = {shown(step)}: expected a number above 0, on a scale that is not logarithmic.")
+    step = given.get("step")
+    if step is not None and (log or one_minus):
+        raise ConfigError(f"{leaf.name}: step = {shown(step)}: a logarithmic scale has no step: leave one of them out.")
+    if step is not None:
+        high = _last_step(leaf, low, high, step)
     return Range(leaf.name, low, high, log, one_minus, zero, step, *_shapes(leaf, given, base))
+
+
+def _last_step(leaf: Leaf, low: Any, high: Any, step: Any) -> Any:
+    """The last number that steps from ``low`` reach within the range. Optuna warns about any other end."""
+    whole = leaf.type is int
+    kind, smallest = ("whole number", 1) if whole else ("number", (high - low) / MAX_STEPS)
+    is_number = isinstance(step, int | float) and not isinstance(step, bool) and not (whole and step % 1)
+    if not is_number or not smallest <= step <= high - low:
+        raise ConfigError(
+            f"{leaf.name}: step = {shown(step)}: expected a {kind}, {smallest:g} … {high - low:g}, the length of the range."
+        )
+    first, last, each = (Decimal(str(number)) for number in (low, high, step))  # in binary, 3 steps of 0.1 are more than 0.3
+    return type(high)(first + (last - first) // each * each)
 
 
 def _end(leaf: Leaf, given: Any) -> Any:
