@@ -196,6 +196,17 @@ def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
         assert make_config(file=path) == converted.config
 
 
+@pytest.mark.parametrize("policy", ["MlpLstmPolicy", "CnnLstmPolicy"])
+@pytest.mark.parametrize("env", ["LunarLander-v3", "CarRacing-v3", "Hopper-v5", "InvertedPendulum-v5"])
+def test_recurrent_policy_is_converted_for_an_environment_with_a_preset(tmp_path, env, policy):
+    source, path = tmp_path / "ppo.yml", tmp_path / "ours.yaml"
+    source.write_text(f"{env}: {{policy: {policy}, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}")
+    converted = convert(str(source))
+    path.write_text(converted.yaml)
+    assert make_config(file=path) == converted.config
+    assert given(converted.config, num_steps=512, num_minibatches=32, memory="lstm")["num_minibatches"] == 32
+
+
 def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
     converted = convert("python ppo.py --num-minibatches 5")
     assert converted.config.ppo.num_minibatches == 4
