@@ -21,7 +21,7 @@ ATARI_WRAPPER = {
 VEC_NORMALIZE = {
     "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "norm_obs_keys": None,
 }  # fmt: skip
-"""Default arguments of Stable-Baselines3's VecNormalize. Those of ``gamma`` are PPO's."""
+"""Default arguments of Stable-Baselines3's VecNormalize; RL Zoo gives it PPO's ``gamma``."""
 
 
 class Theirs(dict[str, Any]):

@@ -53,7 +53,7 @@ class Space:
 
     @property
     def constant(self) -> dict[str, Any]:
-        """The settings that depend on searched ones in the base, and are the same in every trial."""
+        """The settings that every trial but the base gets in addition to the searched ones."""
         return {"minibatch_size": self.minibatch_size} if self.minibatch_size else {}
 
     def parameters(self, config: Config) -> Parameters | None:
