@@ -1,7 +1,10 @@
 """Settings of other libraries as ours: values, the report, and a file that gives the same settings again."""
 
+import math
+
 import pytest
 
+from proximo.config import Config
 from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
@@ -104,7 +107,7 @@ def test_rl_zoo_entry_has_its_values_and_defaults_of_sb3(zoo):
 def test_policy_kwargs_normalization_and_gsde_are_converted(zoo):
     converted = convert(zoo, "Pendulum-v1")
     expected = {
-        "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -2.0, "activation": "relu",
+        "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -0.2671, "activation": "relu",
         "hidden_sizes": (256, 32), "towers": "separate",
     }  # fmt: skip
     assert given(converted.config, **expected) == expected
@@ -194,6 +197,137 @@ def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
         converted, path = convert(source, env), tmp_path / "ours.yaml"
         path.write_text(converted.yaml)
         assert make_config(file=path) == converted.config
+
+
+def entry(tmp_path, text, policy="MlpPolicy"):
+    """The conversion of an entry of RL Zoo for Pendulum-v1 with this text, and the part of its report about what was not converted."""
+    (tmp_path / "ppo.yml").write_text(f"Pendulum-v1:\n  policy: {policy}\n  {text}\n")
+    converted = convert(str(tmp_path / "ppo.yml"))
+    return converted.config, converted.report.partition("Not converted:")[2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "expected"),
+    [
+        ("MlpPolicy", "log_std_init=-2, net_arch=[256]", -2 + math.log(256) / 2),
+        ("MlpPolicy", "log_std_init=-2", -2 + math.log(64) / 2),
+        ("MlpPolicy", "log_std_init=-2, net_arch=[dict(pi=[32, 16], vf=[8])]", -2 + math.log(16) / 2),
+        ("CnnPolicy", "log_std_init=-2", -2 + math.log(512) / 2),
+        ("MlpLstmPolicy", "log_std_init=-2, net_arch=[], lstm_hidden_size=128", -2 + math.log(128) / 2),
+        ("MlpPolicy", "log_std_init=-2, net_arch=[]", -2),
+        ("MlpPolicy", "log_std_init=0, net_arch=[256]", 2),
+    ],
+)
+def test_initial_noise_of_gsde_is_that_of_stable_baselines3(tmp_path, policy, arguments, expected):
+    config, missing = entry(tmp_path, f'use_sde: true\n  policy_kwargs: "dict({arguments})"', policy)
+    assert config.network.log_std_init == pytest.approx(expected, abs=1e-4)
+    unknown, capped = expected == -2, expected == 2
+    assert (
+        "log_std_init = -2 with use_sde: no layer gives the number of features n; set log_std_init to -2 + ½ ln n" in missing
+    ) == unknown
+    assert ("log_std_init = 0 with use_sde: 2.7726 is its equal, and the highest value is 2" in missing) == capped
+
+
+def test_default_noise_of_gsde_is_converted_too(tmp_path):
+    assert entry(tmp_path, "use_sde: true")[0].network.log_std_init == 2
+    assert entry(tmp_path, 'policy_kwargs: "dict(log_std_init=-2)"')[0].network.log_std_init == -2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "missing"),
+    [
+        ("optimizer_class=th.optim.AdamW", {"optimizer": "adamw", "weight_decay": 0.01, "adam_eps": 1e-8}, ["AdamW: it decays every parameter"]),
+        (
+            "optimizer_class=th.optim.AdamW, optimizer_kwargs=dict(weight_decay=0.1, eps=1e-6, betas=(0.8, 0.99), amsgrad=True)",
+            {"optimizer": "adamw", "weight_decay": 0.1, "adam_eps": 1e-6, "adam_b1": 0.8, "adam_b2": 0.99},
+            ["optimizer_kwargs amsgrad = true: this argument has no equal in proximo", "AdamW: it decays every parameter"],
+        ),
+        ("optimizer_kwargs=dict(betas=(0.8, 0.99))", {"optimizer": "adam", "adam_eps": 1e-8, "adam_b1": 0.8}, []),
+        ("optimizer_kwargs=dict(eps=1e-5, weight_decay=0.1)", {"adam_eps": 1e-5, "weight_decay": 0}, ["optimizer_kwargs weight_decay = 0.1"]),
+        ("optimizer_class=th.optim.RMSprop, optimizer_kwargs=dict(eps=1e-5)", {"optimizer": "adam"}, ["optimizer_kwargs eps", "optimizer_class = RMSprop"]),
+        ("ortho_init=True", {"optimizer": "adam", "adam_eps": 1e-5}, ["ortho_init"]),
+    ],
+)  # fmt: skip
+def test_optimizer_has_the_numbers_of_pytorch(tmp_path, arguments, expected, missing):
+    config, report = entry(tmp_path, f'policy_kwargs: "dict({arguments})"')
+    assert given(config, **expected) == expected
+    lines = report.splitlines()[1:]
+    assert len(lines) == len(missing)
+    assert all(start in line for line, start in zip(lines, missing, strict=True))
+
+
+def test_arguments_of_wrappers_are_converted_or_reported(tmp_path):
+    text = "env_wrapper:\n    - AtariWrapper: {clip_reward: false, frame_skip: 1, noop_max: 0, screen_size: 64, terminal_on_life_loss: true}"
+    config, missing = entry(tmp_path, text)
+    assert given(config, preprocessing="", clip_reward="", life_loss="") == {
+        "preprocessing": "atari", "clip_reward": "none", "life_loss": True
+    }  # fmt: skip
+    assert [line.split(":")[0].strip() for line in missing.splitlines()[1:]] == [
+        "env_wrapper AtariWrapper frame_skip = 1",
+        "env_wrapper AtariWrapper noop_max = 0",
+        "env_wrapper AtariWrapper screen_size = 64",
+    ]
+    same = "env_wrapper:\n    - AtariWrapper: {frame_skip: 4, noop_max: 30, action_repeat_probability: 0.0}"
+    assert not entry(tmp_path, same)[1]
+
+
+def test_arguments_of_normalization_are_converted_or_reported(tmp_path):
+    config, missing = entry(
+        tmp_path,
+        "normalize: \"dict(norm_obs=True, norm_reward=False, norm_obs_keys=['a'], gamma=0.9, clip_reward=5.0, clip_obs=5.0)\"",
+    )
+    assert (config.ppo.normalize_observation, config.ppo.normalize_reward, config.ppo.clip_observation) == (True, False, 5.0)
+    assert [line.split(":")[0].strip() for line in missing.splitlines()[1:]] == [
+        "normalize norm_obs_keys = a", "normalize gamma = 0.9", "normalize clip_reward = 5"
+    ]  # fmt: skip
+    config, missing = entry(tmp_path, "normalize: {norm_obs: false, clip_obs: 5.0, gamma: 0.99, epsilon: 1.0e-8}")
+    assert config.ppo.clip_observation == Config().ppo.clip_observation
+    assert not missing
+
+
+def test_layers_of_a_policy_for_several_entries_follow_them(tmp_path):
+    config, missing = entry(tmp_path, 'policy_kwargs: "dict(net_arch=dict(pi=[32], vf=[16]))"', "MultiInputPolicy")
+    expected = {"towers": "shared", "hidden_sizes": (), "head_sizes": (32,), "critic_head_sizes": (16,)}
+    assert given(config, **expected) == expected
+    assert "the CNN of MultiInputPolicy: it has 256 features, so set cnn_features=256 if it reads images" in missing
+    assert entry(tmp_path, "n_envs: 1", "MultiInputPolicy")[0].network.head_sizes == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "towers"),
+    [
+        ("MlpPolicy", "share_features_extractor=True", "separate"),
+        ("CnnPolicy", "share_features_extractor=True", "shared"),
+        ("CnnPolicy", "share_features_extractor=False", "separate"),
+        ("MlpLstmPolicy", "share_features_extractor=True, shared_lstm=False", "separate"),
+        ("MlpLstmPolicy", "shared_lstm=True, enable_critic_lstm=False", "shared"),
+        ("CnnLstmPolicy", "shared_lstm=False", "shared"),
+        ("CnnLstmPolicy", "share_features_extractor=False", "separate"),
+    ],
+)
+def test_defaults_that_are_written_out_change_no_tower(tmp_path, policy, arguments, towers):
+    config, missing = entry(tmp_path, f'policy_kwargs: "dict({arguments})"', policy)
+    assert config.network.towers == towers
+    assert ("LSTM each" in missing) == (policy == "CnnLstmPolicy" and towers == "shared")
+
+
+@pytest.mark.parametrize("arguments", ["lstm_hidden_size=64", "enable_critic_lstm=True"])
+def test_second_lstm_of_a_policy_for_images_is_reported(tmp_path, arguments):
+    config, missing = entry(tmp_path, f'policy_kwargs: "dict({arguments})"', "CnnLstmPolicy")
+    assert config.network.towers == "shared"
+    assert missing.count("enable_critic_lstm = true: policy and value share the convolutions and have an LSTM each") == 1
+    assert "LSTM each" not in entry(tmp_path, f'policy_kwargs: "dict({arguments})"', "MlpLstmPolicy")[1]
+
+
+@pytest.mark.parametrize("policy", ["MlpLstmPolicy", "CnnLstmPolicy"])
+@pytest.mark.parametrize("env", ["LunarLander-v3", "CarRacing-v3", "Hopper-v5", "InvertedPendulum-v5"])
+def test_recurrent_policy_is_converted_for_an_environment_with_a_preset(tmp_path, env, policy):
+    source, path = tmp_path / "ppo.yml", tmp_path / "ours.yaml"
+    source.write_text(f"{env}: {{policy: {policy}, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}")
+    converted = convert(str(source))
+    path.write_text(converted.yaml)
+    assert make_config(file=path) == converted.config
+    assert given(converted.config, num_steps=512, num_minibatches=32, memory="lstm")["num_minibatches"] == 32
 
 
 def test_a_number_of_minibatches_that_does_not_fit_is_lowered():

@@ -212,6 +212,27 @@ def test_an_export_for_a_fixed_batch_runs(tmp_path):
         assert run_python(f"import sys; sys.path += {sys.path!r}\n{block}", done.folder).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("actions", "settings", "sampling"),
+    [
+        (Box((2,), -1.0, 1.0), {}, "`proximo export --stochastic` writes a policy that samples."),
+        (Discrete(3, 1), {}, "draw from the softmax of the output `logits` and add 1."),
+        (Box((2,), -1.0, 1.0), {"distribution": "beta"}, "draw from the distribution with its parameters in the outputs (`alpha`, `beta`)"),
+        (Discrete(3), {"distribution": "custom_networks:Choice"}, "with its parameters in the outputs (`parameters`)"),
+    ],
+)  # fmt: skip
+def test_the_readme_explains_how_to_sample(tmp_path, actions, settings, sampling):
+    policy = made(actions=actions, **settings)
+    done = export(policy, tmp_path / "out", format="numpy")
+    note = next(line for line in (done.folder / "README.md").read_text().splitlines() if "sampl" in line)
+    assert sampling in note
+    known = "does not know the noise" not in note
+    assert PolicyFunction(policy).knows_noise == known
+    if not known:
+        with pytest.raises(ConfigError, match="--stochastic: the noise"):
+            export(policy, tmp_path / "other", deterministic=False, format="numpy")
+
+
 def test_unknown_noise_of_a_custom_head_raises():
     class Stranger:
         pass

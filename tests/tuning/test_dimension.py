@@ -1,6 +1,7 @@
 """One searched setting: what is drawn, and what setting it is."""
 
 import math
+import warnings
 
 import pytest
 
@@ -47,6 +48,22 @@ def test_a_number_on_the_grid_belongs_to_the_range():
     d = dimension("gae_lambda", {"low": 0.1, "high": 0.9, "step": 0.1})
     assert [k for k in range(1, 10) if d.parameters(k / 10) is None] == []
     assert d.parameters(0.25) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "step", "last"),
+    [
+        ("gae_lambda", 0.1, 0.95, 0.1, 0.9),
+        ("gae_lambda", 0, 1, 0.3, 0.9),
+        ("gae_lambda", 0.1, 0.4, 0.1, 0.4),
+        ("num_epochs", 2, 11, 4, 10),
+    ],
+)
+def test_a_range_ends_at_its_last_step_without_a_warning(name, low, high, step, last):
+    with warnings.catch_warnings(action="error"):
+        d = dimension(name, {"low": low, "high": high, "step": step})
+        assert (d.high, d.distributions()[name].high) == (last, last)
+    assert type(d.high) is type(LEAVES[name].default)
 
 
 def test_whole_numbers_stay_whole_with_their_step():

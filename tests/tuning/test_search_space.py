@@ -1,5 +1,7 @@
 """The space as a whole: every mistake in one sentence before anything runs, and a default that the base lies in."""
 
+import math
+
 import pytest
 
 from proximo.config import Config, override
@@ -36,7 +38,15 @@ BASE = override(Config(), {"id": "toys:RandomEnds"})
         ({"ent_coef": {"low": 0, "high": 0.1, "log": 1}}, "ent_coef: log = 1: expected true or false."),
         ({"ent_coef": {"low": 0.01, "high": 0.1, "zero": True}}, "ent_coef: zero: true adds 0 to a logarithmic scale"),
         ({"max_grad_norm": {"low": 0.1, "high": 1, "log": True, "zero": True}}, "max_grad_norm = 0: expected more than 0."),
-        ({"vf_coef": {"low": 0, "high": 1, "step": -1}}, "vf_coef: step = -1: expected a number above 0"),
+        ({"vf_coef": {"low": 0, "high": 1, "step": -1}}, "vf_coef: step = -1: expected a number, 1e-09 … 1, the length of the range."),
+        ({"vf_coef": {"low": 0, "high": 1, "step": math.inf}}, "vf_coef: step = inf: expected a number, 1e-09 … 1, the length of the range."),
+        ({"vf_coef": {"low": 0, "high": 1, "step": math.nan}}, "vf_coef: step = nan: expected a number"),
+        ({"vf_coef": {"low": 0, "high": 1, "step": 1e-30}}, "vf_coef: step = 1e-30: expected a number, 1e-09 … 1"),
+        ({"vf_coef": {"low": 0, "high": 1, "step": 2}}, "vf_coef: step = 2: expected a number, 1e-09 … 1, the length of the range."),
+        ({"num_epochs": {"low": 2, "high": 20, "step": 0.5}}, "num_epochs: step = 0.5: expected a whole number, 1 … 18, the length of the range."),
+        ({"num_epochs": {"low": 2, "high": 20, "step": 2.5}}, "num_epochs: step = 2.5: expected a whole number, 1 … 18"),
+        ({"num_epochs": {"low": 2, "high": 20, "step": math.nan}}, "num_epochs: step = nan: expected a whole number, 1 … 18"),
+        ({"ent_coef": {"low": 0.01, "high": 0.1, "log": True, "step": 0.01}}, "ent_coef: step = 0.01: a logarithmic scale has no step"),
         ({"num_epochs": {"low": 1.5, "high": 4}}, "num_epochs = 1.5: expected a whole number."),
         ({"activation": {"low": 1, "high": 4}}, "activation is not a number, so it has no range: give a list of values."),
         ({"minibatch_size": [64]}, "minibatch_size cannot be searched: it is another way to give num_minibatches: search that one."),
@@ -114,5 +124,32 @@ def test_default_settings_are_searchable_and_the_first_seven_traced():
 
 
 def test_settings_given_as_flags_are_not_searched():
-    space = default_space(make_config("toys:RandomEnds"), toys.RandomEnds())
-    assert space.without(["gamma", "num_envs"]).names == tuple(name for name in DEFAULT if name != "gamma")
+    space = default_space(make_config("toys:RandomEnds"), toys.RandomEnds(), ["gamma", "num_envs"])
+    assert space.names == tuple(name for name in DEFAULT if name != "gamma")
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"learning_rate": lambda progress: 1e-3 * (1 - progress)}, "learning_rate"),
+        ({"clip_eps": "linear(0, 0.2)"}, "clip_eps"),
+        ({"num_steps": 100}, "num_steps"),
+    ],
+)
+def test_a_fixed_setting_need_not_be_searchable(settings, name):
+    space = default_space(make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), settings)
+    assert space.names == tuple(searched for searched in DEFAULT if searched != name)
+
+
+def test_range_of_a_fixed_setting_is_not_read_but_its_name_is():
+    space = {"gamma": [0.9, 0.99], "learning_rate": {"low": 1}}
+    assert read_space(space, BASE, "s.yaml", in_jax=True, fixed=["learning_rate"]).names == ("gamma",)
+    with pytest.raises(ConfigError, match="total_steps cannot be searched"):
+        read_space({"total_steps": [100]}, BASE, "s.yaml", in_jax=True, fixed=["total_steps"])
+
+
+def test_default_space_has_rollouts_of_whole_minibatches():
+    base = make_config("toys:RandomEnds", {"num_envs": 4, "num_steps": 96, "minibatch_size": 192}, preset=False)
+    space = default_space(base, toys.RandomEnds(), ["minibatch_size"])
+    assert "num_minibatches" not in space.names
+    assert {d.name: d for d in space.dimensions}["num_steps"].values == (96,)

@@ -356,6 +356,25 @@ def test_settings_that_shape_the_program_are_found_by_key(tmp_path):
     assert shaping(p, environment(p.base)) == {"target_kl"}
 
 
+@pytest.mark.parametrize(
+    ("space", "base"),
+    [
+        ("num_steps: [16, 32]\nsequence_length: [0, 16]\n", {"memory": "gru", "memory_size": 4}),
+        ("memory: [none, gru]\nsequence_length: [0, 8]\n", {}),
+    ],
+)
+def test_batches_share_a_setting_that_changes_nothing_in_the_base(tmp_path, monkeypatch, space, base):
+    monkeypatch.setattr(module, "Batch", Scripted)
+    p = plan(tmp_path, space + TRACED, config(**base), trials=30)
+    study = searched(tmp_path / "s", p)
+    assert study.shaping == {d.name for d in p.space.dimensions} - {"learning_rate", "gamma"}
+    lengths = {}
+    for trial in study.study.get_trials():
+        lengths.setdefault(trial.user_attrs["batch"], set()).add(trial.user_attrs["settings"]["sequence_length"])
+    assert {len(values) for values in lengths.values()} == {1}
+    assert {t.state for t in study.trials} == {"done"}
+
+
 def test_settings_that_do_not_fit_together_are_never_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "Batch", Scripted)
     p = plan(tmp_path, "num_envs: [2, 8]\nnum_minibatches: [2, 64]\n" + TRACED, trials=30)

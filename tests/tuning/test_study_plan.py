@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from proximo.config import override
+from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError
 from proximo.storage.named_folders import find_folder
 from proximo.tuning.plan import FORMAT, PLAN, STUDIES, StudyPlan, read_plan
@@ -71,6 +72,19 @@ def test_seeds_begin_at_100_unless_one_is_given(tmp_path):
     assert (p.trial_seeds, p.final_seeds) == ([100, 101], list(range(102, 110)))
     assert (p.base.run.seeds, p.base.run.seeds_mode) == (1, "auto")
     assert make_plan(base, {"seed": "3"}, tmp_path / "s.yaml").trial_seeds == [3, 4]
+
+
+def test_fixed_minibatch_size_is_that_of_every_trial(tmp_path):
+    (tmp_path / "s.yaml").write_text("num_steps: [16, 32, 64]\nnum_minibatches: [1, 2]\ngamma: [0.9, 0.99]\n")
+    base = validate(override(config(), {"minibatch_size": 64}))
+    p = make_plan(base, {"minibatch_size": 64}, tmp_path / "s.yaml")
+    assert p.space.names == ("num_steps", "gamma")
+    p.write(tmp_path)
+    for each in (p, read_plan(tmp_path)):
+        assert each == p
+        for rank, steps in enumerate((16, 32, 64)):
+            trial = each.config(1, each.space.settings({"num_steps.rank": rank, "gamma": 0.9})).ppo
+            assert (trial.num_steps, trial.num_minibatches) == (steps, 8 * steps // 64)
 
 
 def test_trials_train_together_in_jax_and_serially_on_gymnasium(tmp_path):

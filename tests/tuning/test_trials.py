@@ -86,6 +86,11 @@ def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together)
     assert compiled == []
 
 
+def test_trials_of_two_programs_are_no_batch():
+    with pytest.raises(ValueError, match="The 3 trials of a batch need 2 programs: expected settings of one program"):
+        Batch([config(), config(gamma=0.9), config(num_steps=8)], [100], 3, Watching())
+
+
 def test_trial_stopped_by_nan_stops_alone():
     batch = Batch([config(learning_rate=1e-3), config(learning_rate=1e38)], [100], 3, Watching())
     seen = trained(batch)

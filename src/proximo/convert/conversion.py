@@ -8,6 +8,7 @@ from typing import Any
 
 from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
 from proximo.config.loading import Given
+from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.convert.sources import Source, expression, read_source, scalar
 from proximo.convert.values import FUNCTIONS, Ours, Theirs
@@ -179,10 +180,11 @@ def _shown(value: Any) -> str:
 def _yaml(config: Config) -> str:
     """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
     tuned, content = presets.load(config.env.id), to_mapping(config)
-    usual = validate(Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset"))
+    # Not validated: the numbers of a preset may fit another memory only.
+    usual = Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset")
     # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
-    # With a preset, the memory decides which of its settings apply.
-    always = {"memory"} if tuned else kinds.names()
+    # With a preset, the memory decides which of its settings apply, and it may give some of them in another way.
+    always = {"memory", *ALTERNATIVES.values()} if tuned else kinds.names()
     ordinary = {
         name
         for name, leaf in LEAVES.items()

@@ -5,13 +5,23 @@ Each function takes the value and a ``Theirs``, and returns our settings; None i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from proximo.config import LEAVES, text_of
 from proximo.convert.sources import expression
-from proximo.other_libraries import Entry
+from proximo.other_libraries import Entry, load
 
 Ours = dict[str, Any]
+ATARI_WRAPPER = {
+    "noop_max": 30, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": True, "clip_reward": True, "action_repeat_probability": 0.0,
+}  # fmt: skip
+"""Default arguments of Stable-Baselines3's AtariWrapper."""
+VEC_NORMALIZE = {
+    "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "norm_obs_keys": None,
+}  # fmt: skip
+"""Default arguments of Stable-Baselines3's VecNormalize; RL Zoo gives it PPO's ``gamma``."""
 
 
 class Theirs(dict[str, Any]):
@@ -22,10 +32,29 @@ class Theirs(dict[str, Any]):
         self.unconverted: list[str] = []
         """Parts of values to which nothing corresponds, for the report."""
 
+    def unread(self, where: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], read: Collection[str]) -> None:
+        """Add to the report the ``arguments`` that the settings do not follow: those that are not ``read``, and not their default."""
+        for name, value in arguments.items():
+            if name in read or (name in defaults and value == defaults[name]):
+                continue
+            entry = load("stable_baselines3").setting(name)
+            note = entry.note if entry and entry.note else "this argument has no equal in proximo"
+            self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
+
     @property
     def recurrent(self) -> bool:
         """Whether the policy has a memory."""
         return "Lstm" in str(self.get("policy"))
+
+    @property
+    def images(self) -> bool:
+        """Whether the policy reads images with a CNN."""
+        return "Cnn" in str(self.get("policy"))
+
+    @property
+    def layers_after_features(self) -> bool:
+        """Whether ``net_arch`` follows a memory, or an extractor that policy and value share."""
+        return self.recurrent or self.images or "MultiInput" in str(self.get("policy"))
 
     @property
     def batch(self) -> int:
@@ -45,13 +74,28 @@ def nothing(value: Any, theirs: Theirs, entry: Entry) -> None:
 
 def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     """The networks of Stable-Baselines3's policies."""
-    pictures = "Cnn" in value
-    settings: Ours = {"towers": "shared"} if pictures else {}
+    several = "MultiInput" in value
+    settings: Ours = {"towers": "shared"} if theirs.images or (several and not theirs.recurrent) else {}
+    if theirs.recurrent or several:
+        # Layers are after the LSTM, or after the entries of the observation. Those of a network for images are only the convolutions.
+        settings |= {"hidden_sizes": [], "head_sizes": [] if theirs.images else [64, 64]}
     if theirs.recurrent:
-        # Layers are after the LSTM. Those of a network for pictures are only the convolutions.
-        settings |= {"memory": "lstm", "memory_size": 256, "hidden_sizes": [], "head_sizes": [] if pictures else [64, 64]}
-        settings["sequence_length"] = _sequence_length(theirs)
+        settings |= {"memory": "lstm", "memory_size": 256, "sequence_length": _sequence_length(theirs)}
+    if several:
+        shares = "; policy and value share it, and with towers=separate each has one" if theirs.recurrent else ""
+        theirs.unconverted.append(f"the CNN of {value}: it has 256 features, so set cnn_features=256 if it reads images{shares}")
+    two_lstms = theirs.recurrent and theirs.get("enable_critic_lstm", True)
+    if two_lstms and theirs.images and theirs.get("share_features_extractor", True):
+        theirs.unconverted.append(
+            "enable_critic_lstm = true: policy and value share the convolutions and have an LSTM each; with towers=shared they share both"
+        )
     return settings
+
+
+def unless_default(value: Any, theirs: Theirs, entry: Entry) -> Ours:
+    """Our value for one that is not their default. ``policy`` has converted the default."""
+    values = entry.values or {}
+    return {entry.ours[0]: values[value]} if value in values else {}
 
 
 def minibatches(value: int, theirs: Theirs, entry: Entry) -> Ours:
@@ -80,12 +124,48 @@ def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
     return {"sde_every": every if every > 0 else int(theirs["n_steps"])} if value else {}
 
 
+def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
+    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3's is multiplied by the norm of the features, and
+    proximo's by their root mean square."""
+    if not theirs.get("use_sde"):
+        return {"log_std_init": value}
+    size = _last_size(theirs)
+    if size is None:
+        theirs.unconverted.append(
+            f"log_std_init = {value:g} with use_sde: no layer gives the number of features n; set log_std_init to {value:g} + ½ ln n"
+        )
+        return {"log_std_init": value}
+    exact, highest = round(value + 0.5 * math.log(size), 4), LEAVES["log_std_init"].high
+    if highest is not None and exact > highest:
+        theirs.unconverted.append(
+            f"log_std_init = {value:g} with use_sde: {exact:g} is its equal, and the highest value is {highest:g}"
+        )
+        return {"log_std_init": highest}
+    return {"log_std_init": exact}
+
+
+def _layers(value: Any) -> tuple[list[Any], list[Any]]:
+    """The layers of policy and value in a ``net_arch``. The form ``[dict(pi=…, vf=…)]`` is that of earlier versions."""
+    value = value[0] if isinstance(value, list) and value and isinstance(value[0], Mapping) else value
+    return (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
+
+
+def _last_size(theirs: Theirs) -> int | None:
+    """The number of features that the outputs of the policy read; None if it depends on the observation."""
+    layers = _layers(theirs["net_arch"])[0] if "net_arch" in theirs else [] if theirs.images else [64, 64]
+    if layers:
+        return layers[-1] if isinstance(layers[-1], int) else None
+    if theirs.recurrent:
+        return int(theirs.get("lstm_hidden_size", 256))
+    return 512 if theirs.images else None  # those of its NatureCNN
+
+
 def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Layers of policy and value, after the memory or the convolutions if there are any."""
-    pi, vf = (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
+    """Layers of policy and value, after the memory or the shared extractor if there is one."""
+    pi, vf = _layers(value)
     if not all(isinstance(size, int) for size in (*pi, *vf)):
         return None
-    if not theirs.recurrent and "Cnn" not in str(theirs.get("policy")):
+    if not theirs.layers_after_features:
         return {"hidden_sizes": list(pi)} | ({"critic_hidden_sizes": list(vf)} if pi != vf else {})
     return {"head_sizes": list(pi)} | ({"critic_head_sizes": list(vf)} if pi != vf else {})
 
@@ -94,28 +174,53 @@ def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
     """Whether the value function has a separate LSTM."""
     if not value and not theirs.get("shared_lstm"):
         return None
-    return {"towers": "separate"} if value and "Cnn" not in str(theirs.get("policy")) else {}
+    return {"towers": "separate"} if value and not theirs.images else {}
+
+
+def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
+    """PyTorch's Adam or AdamW, with its arguments or their defaults. Stable-Baselines3 changes ε of Adam if no arguments are given."""
+    given, name = theirs.get("optimizer_kwargs"), (entry.values or {}).get(value)
+    arguments = dict(expression(given) if isinstance(given, str) else given or {})
+    read = {None: (), "adam": ("eps", "betas"), "adamw": ("eps", "betas", "weight_decay")}[name]
+    theirs.unread("optimizer_kwargs", arguments, {"weight_decay": 0, "amsgrad": False, "maximize": False}, read)
+    if name is None:
+        return None
+    settings: Ours = {"optimizer": name, "adam_eps": arguments.get("eps", 1e-5 if name == "adam" and given is None else 1e-8)}
+    if "betas" in arguments:
+        settings["adam_b1"], settings["adam_b2"] = arguments["betas"]
+    if name == "adamw":
+        settings["weight_decay"] = arguments.get("weight_decay", 0.01)
+        theirs.unconverted.append(
+            f"{value}: it decays every parameter; proximo's adamw decays weight matrices and convolution kernels"
+        )
+    return settings
 
 
 def normalize(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """RL Zoo's VecNormalize: true, or its arguments."""
     arguments = expression(value) if isinstance(value, str) else value
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {"norm_obs": bool(value), "norm_reward": bool(value)}
+    theirs.unread(entry.name, arguments, {**VEC_NORMALIZE, "gamma": theirs.get("gamma")}, ("norm_obs", "norm_reward", "clip_obs"))
     settings = {"normalize_observation": arguments.get("norm_obs", True), "normalize_reward": arguments.get("norm_reward", True)}
-    return settings | ({"clip_observation": arguments["clip_obs"]} if "clip_obs" in arguments else {})
+    # VecNormalize clips only the observations that it normalizes.
+    clips = settings["normalize_observation"] and "clip_obs" in arguments
+    return settings | ({"clip_observation": arguments["clip_obs"]} if clips else {})
 
 
 def wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """RL Zoo's wrappers: AtariWrapper and FrameSkip."""
     settings: Ours = {}
     for item in value if isinstance(value, list) else [value]:
-        path, arguments = next(iter(item.items())) if isinstance(item, Mapping) else (item, {})
-        name = str(path).rpartition(".")[2]
+        path, given = next(iter(item.items())) if isinstance(item, Mapping) else (item, {})
+        name, arguments = str(path).rpartition(".")[2], given or {}
         if name == "AtariWrapper":
-            life_loss = (arguments or {}).get("terminal_on_life_loss", True)
-            settings |= {"preprocessing": "atari", "life_loss": life_loss, "clip_reward": "sign"}
+            theirs.unread(f"{entry.name} {name}", arguments, ATARI_WRAPPER, ("terminal_on_life_loss", "clip_reward"))
+            arguments = {**ATARI_WRAPPER, **arguments}
+            settings |= {"preprocessing": "atari", "life_loss": arguments["terminal_on_life_loss"]}
+            settings["clip_reward"] = "sign" if arguments["clip_reward"] else "none"
         elif name == "FrameSkip":
-            settings["action_repeat"] = (arguments or {}).get("skip", 4)
+            theirs.unread(f"{entry.name} {name}", arguments, {}, ("skip",))
+            settings["action_repeat"] = arguments.get("skip", 4)
         else:
             theirs.unconverted.append(f"{entry.name} {name}: {entry.note}")
     return settings
@@ -177,8 +282,8 @@ def reset_params(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours
 
 
 FUNCTIONS: dict[str, Callable[[Any, Theirs, Entry], Ours | None]] = {
-    "part": part, "none": nothing, "policy": policy, "minibatches": minibatches, "schedule": schedule, "sde": sde, "net_arch": net_arch,
-    "critic_lstm": critic_lstm, "normalize": normalize, "wrapper": wrapper, "env_settings": env_settings, "anneal": anneal,
+    "part": part, "none": nothing, "unless_default": unless_default, "policy": policy, "minibatches": minibatches, "schedule": schedule, "sde": sde, "log_std": log_std, "net_arch": net_arch,
+    "critic_lstm": critic_lstm, "optimizer": optimizer, "normalize": normalize, "wrapper": wrapper, "env_settings": env_settings, "anneal": anneal,
     "clip_vloss": clip_vloss, "updates": updates, "decay": decay, "decay_clip": decay_clip, "head_sizes": head_sizes,
     "sequence_length": sequence_length, "reset_params": reset_params,
 }  # fmt: skip

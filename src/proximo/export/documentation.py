@@ -56,6 +56,8 @@ def output_meaning(name: str, policy_function: PolicyFunction) -> str:
         "logits": "of each bit being 1" if bits else logits,
         "mean": f"of the Gaussian, before it is mapped to the space ({mapping})",
         "log_std": "logarithm of the Gaussian's standard deviation",
+        "alpha": "of the Beta distribution on 0 … 1, before it is scaled to the space",
+        "beta": "of the Beta distribution on 0 … 1, before it is scaled to the space",
     }.get(name, "a parameter of the distribution")
 
 
@@ -90,7 +92,7 @@ def readme(metadata: Mapping[str, Any], policy_function: PolicyFunction, files: 
         parts.append("## With NumPy\n\n```python\n" + _numpy_code(policy_function, batch) + "```")
     if "policy.onnx" in files:
         parts.append("## With ONNX Runtime\n\n```python\n" + _onnx_code(metadata, policy_function, batch or 1) + "```")
-    parts.append(_notes(policy_function))
+    parts.append(_notes(metadata, policy_function))
     return "\n\n".join(parts) + "\n"
 
 
@@ -146,7 +148,7 @@ def _onnx_code(metadata: Mapping[str, Any], policy_function: PolicyFunction, cou
     )
 
 
-def _notes(policy_function: PolicyFunction) -> str:
+def _notes(metadata: Mapping[str, Any], policy_function: PolicyFunction) -> str:
     space = from_any(policy_function.policy.env.action_space, "action")
     if policy_function.actor_critic.reset_memory:
         memory = "`episode_start` resets the memory of the environments in which an episode begins."
@@ -154,6 +156,14 @@ def _notes(policy_function: PolicyFunction) -> str:
         memory = "`episode_start` is ignored: the policy keeps its memory, last action and last reward across episodes, as in training."
     if not policy_function.deterministic:
         sampling = "The input `noise` samples the action. Draw new noise for each step."
+    elif not policy_function.knows_noise:
+        others = (ACTION, VALUE, LOG_PROB)
+        names = [output["name"] for output in metadata["outputs"]]
+        parameters = ", ".join(f"`{name}`" for name in names if name not in others and not name.endswith(NEXT))
+        sampling = (
+            "`proximo export --stochastic` does not know the noise of this distribution. To sample an action, draw from the distribution with "
+            f"its parameters in the outputs ({parameters}), and map the draw to the action space."
+        )
     elif isinstance(space, Discrete):
         start = f" and add {space.start}" if space.start else ""
         sampling = f"To sample an action, draw from the softmax of the output `logits`{start}."

@@ -29,6 +29,8 @@ EPISODE_START, REWARD, MEMORY, NOISE, NEXT = "episode_start", "reward", "memory"
 PREVIOUS_ACTION_MEMORY = f"{MEMORY}.{PREVIOUS_ACTION}"
 ACTION, VALUE, LOG_PROB = "action", "value", "log_prob"
 Arrays = dict[str, Any]
+NOISE_FAMILIES = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHead: "logistic", GaussianHead: "normal"}
+"""The noise that samples the action of a head, by its name in ``numpy.random.Generator``."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,11 +157,15 @@ class PolicyFunction:
         (one, names), (other, _) = traced(small), traced(large)
         return translate(flat_jaxpr.merge(one, other), _merged(described(small), described(large)), names)
 
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the action can be sampled with noise of a known family. If not, ``noise_family`` raises."""
+        return isinstance(self.actor_critic.actor, tuple(NOISE_FAMILIES))
+
     def noise_family(self) -> str:
         """The distribution of the noise, by its name in ``numpy.random.Generator``. Raises ``ConfigError`` for a custom head."""
         actor = self.actor_critic.actor
-        families = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHead: "logistic", GaussianHead: "normal"}
-        for head, family in families.items():
+        for head, family in NOISE_FAMILIES.items():
             if isinstance(actor, head):
                 return family
         raise ConfigError(

@@ -14,6 +14,7 @@ import numpy as np
 from proximo.backends import make_backend
 from proximo.collect.devices import on_one_device
 from proximo.collect.environment import environment
+from proximo.collect.program_cache import program_key
 from proximo.config import Config
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
@@ -46,7 +47,11 @@ class Batch:
 
     def __init__(self, configs: list[Config], seeds: list[int], width: int, watch: Watch):
         self.configs, self.seeds, self.width, self.watch = configs, seeds, width, watch
-        self.backend = make_backend(configs[0], environment(configs[0]), stacked=True)
+        env = environment(configs[0])
+        self.backend = make_backend(configs[0], env, stacked=True)
+        keys = {program_key(config, env, True, None) for config in configs}  # pyright: ignore[reportArgumentType]
+        if len(keys) > 1:  # a trial would train with the settings of another one
+            raise ValueError(f"The {len(configs)} trials of a batch need {len(keys)} programs: expected settings of one program.")
         self.timed = TimedCalls(self.backend, self._call)
         """Its speed is measured for the slots that are trained now."""
         if self.backend.stacked:

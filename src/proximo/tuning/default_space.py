@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -29,22 +30,23 @@ DEFAULT: dict[str, Any] = {
 """The first seven are traced: one compiled program serves all their values. Each value of the others needs its own program."""
 
 
-def default_space(base: Config, env: Any) -> Space:
-    """The space for ``base`` on ``env``. It contains the base, and omits values that do not fit the other settings of the base.
+def default_space(base: Config, env: Any, fixed: Collection[str] = ()) -> Space:
+    """The space for ``base`` on ``env``, without ``fixed`` settings. It contains the base, and omits values that do not fit the other
+    settings of the base.
 
     It omits ``normalize_observation`` and ``normalize_reward`` where they would normalize nothing.
     """
     on: dict[str, Any] = {name: LEAVES[name].value_in(base) or "auto" for name in ("normalize_observation", "normalize_reward")}
-    space = read_space(
-        DEFAULT | {name: [False, value] for name, value in on.items()}, base, "the default search space", in_jax=True
-    )
+    declared = DEFAULT | {name: [False, value] for name, value in on.items()}
+    space = read_space(declared, base, "the default search space", in_jax=True, fixed=fixed)
     if make_statistics(from_any(env.observation_space, "observation"), on["normalize_observation"]) is None:
         space = space.without(["normalize_observation"])
     if not replace(base.ppo, normalize_reward=on["normalize_reward"]).normalizes_reward:
         space = space.without(["normalize_reward"])
-    return Space(tuple(_fitting(d, base, env) if isinstance(d, Choices) else d for d in space.dimensions)).widened(base)
+    fitting = (_fitting(d, base, env, space.constant) if isinstance(d, Choices) else d for d in space.dimensions)
+    return replace(space, dimensions=tuple(fitting)).widened(base)
 
 
-def _fitting(choices: Choices, base: Config, env: Any) -> Choices:
-    values = tuple(value for value in choices.values if fit_together(base, env, {choices.name: value}))
+def _fitting(choices: Choices, base: Config, env: Any, constant: dict[str, Any]) -> Choices:
+    values = tuple(value for value in choices.values if fit_together(base, env, {choices.name: value, **constant}))
     return Choices(choices.name, values or (LEAVES[choices.name].value_in(base),))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import MAX_SEED, Config, from_mapping, to_mapping
+from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, nearest, shown
 from proximo.serialization import dump_yaml, read_yaml
 from proximo.storage.atomic_files import write_atomic
@@ -80,13 +81,17 @@ class StudyPlan:
         return [first + i for i in range(len(self.final_seeds))]
 
     def config(self, number: int, settings: dict[str, Any]) -> Config:
-        """All settings of trial ``number``, with its searched ``settings``. Trial 0 is the base, even if the space does not have it."""
-        return self.base if number == 0 else with_settings(self.base, settings)
+        """All settings of trial ``number``, with its searched ``settings``. Trial 0 is the base, even if the space does not have it.
+
+        Raises ``ConfigError`` if the settings do not fit together.
+        """
+        return self.base if number == 0 else validate(with_settings(self.base, settings))
 
     def write(self, folder: Path) -> None:
         """Write the plan into ``folder``, atomically."""
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
-        content = {"format": FORMAT, "search": search, "space": self.space.as_mapping(), "base": to_mapping(self.base)}
+        space = {"space": self.space.as_mapping(), **self.space.constant}
+        content = {"format": FORMAT, "search": search, **space, "base": to_mapping(self.base)}
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / PLAN, _HEADER + dump_yaml(content))
 
@@ -106,7 +111,9 @@ def read_plan(folder: Path) -> StudyPlan:
                 f"{path} is of format {shown(content['format'])}, and this version of proximo knows {FORMAT}: update it."
             )
         base = from_mapping(content["base"], Config(), str(path))
-        return StudyPlan(base, read_space(content["space"], base, str(path), in_jax=False), **content["search"])
+        space = read_space(content["space"], base, str(path), in_jax=False)
+        space = dataclasses.replace(space, minibatch_size=content.get("minibatch_size", 0))
+        return StudyPlan(base, space, **content["search"])
     except (TypeError, KeyError, AttributeError, ConfigError) as error:
         raise CheckpointError(f"{path} is damaged, or was edited: {' '.join(str(error).split())}") from error
 

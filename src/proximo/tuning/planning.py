@@ -13,7 +13,6 @@ from proximo.backends import stacks_seeds
 from proximo.collect.environment import environment
 from proximo.config import Config
 from proximo.config.loading import read_file
-from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, EnvError, ProximoError
 from proximo.jax_setup import prepare_jax
@@ -56,11 +55,10 @@ def make_plan(
     if together is None:
         together = TOGETHER if stacked else 1
     if space_file is None:
-        space = default_space(base, env)
+        space = default_space(base, env, fixed)
     else:
         expected = "settings with their values, such as `num_steps: [64, 128]`"
-        space = read_space(read_file(space_file, "--space", expected), base, str(space_file), in_jax=stacked)
-    space = space.without([*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)])
+        space = read_space(read_file(space_file, "--space", expected), base, str(space_file), in_jax=stacked, fixed=fixed)
     if not space.dimensions:
         raise ConfigError("There is nothing to search: the space is empty, or every setting of it was given as a flag.")
     plan = StudyPlan(base, space, together=together, **search)

@@ -36,7 +36,7 @@ class Record:
     state: str
     """done, pruned, failed or running."""
     settings: dict[str, Any]
-    """The searched settings, as text, numbers and booleans."""
+    """The searched settings and a fixed ``minibatch_size``, as text, numbers and booleans."""
     score: float | None
     """Mean over the seeds at the last evaluation before the trial ended or was pruned."""
     seed_scores: list[float] = field(default_factory=list)

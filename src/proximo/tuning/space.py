@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
+MAX_STEPS = 1e9
+"""The most steps of a range."""
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
@@ -32,6 +35,8 @@ class Space:
     """The dimensions of a search, in the order of their declaration."""
 
     dimensions: tuple[Dimension, ...]
+    minibatch_size: int = 0
+    """Steps of a minibatch in every trial; 0: ``num_minibatches`` determines them."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,7 +49,12 @@ class Space:
 
     def settings(self, parameters: Parameters) -> dict[str, Any]:
         """Settings by name, for drawn parameters."""
-        return {d.name: d.value(parameters) for d in self.dimensions}
+        return {d.name: d.value(parameters) for d in self.dimensions} | self.constant
+
+    @property
+    def constant(self) -> dict[str, Any]:
+        """The settings that every trial but the base gets in addition to the searched ones."""
+        return {"minibatch_size": self.minibatch_size} if self.minibatch_size else {}
 
     def parameters(self, config: Config) -> Parameters | None:
         """The parameters that give the settings of ``config``; None if one of them is outside of the space."""
@@ -59,11 +69,11 @@ class Space:
     def without(self, names: Iterable[str]) -> Space:
         """The space of the other settings."""
         gone = set(names)
-        return Space(tuple(d for d in self.dimensions if d.name not in gone))
+        return replace(self, dimensions=tuple(d for d in self.dimensions if d.name not in gone))
 
     def widened(self, config: Config) -> Space:
         """A space that contains the settings of ``config``."""
-        return Space(tuple(d.widened(LEAVES[d.name].value_in(config)) for d in self.dimensions))
+        return replace(self, dimensions=tuple(d.widened(LEAVES[d.name].value_in(config)) for d in self.dimensions))
 
     def as_mapping(self) -> dict[str, Any]:
         """The form in a YAML file, which ``read_space`` reads."""
@@ -75,13 +85,22 @@ def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
     return {name: plain(LEAVES[name].value_in(config)) for name in names}
 
 
-def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool) -> Space:
+def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool, fixed: Collection[str] = ()) -> Space:
     """Read a space from ``mapping``: lists and ranges by the name of a setting. A JAX environment (``in_jax``) has no settings of
-    Gymnasium environments. Raises ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
-    return Space(tuple(_dimension(str(name), given, base, source, in_jax) for name, given in mapping.items()))
+    Gymnasium environments. ``fixed`` settings have their value in ``base`` and are left out: their lists and ranges are not read.
+
+    Raises:
+        ConfigError: a name is unknown or cannot be searched, or values are out of range.
+    """
+    for name in mapping:
+        _check_name(str(name), base, source, in_jax)
+    gone = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
+    dimensions = tuple(_dimension(str(name), given, base, source) for name, given in mapping.items() if name not in gone)
+    return Space(dimensions, base.batch_size // base.ppo.num_minibatches if "minibatch_size" in fixed else 0)
 
 
-def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -> Dimension:
+def _check_name(name: str, base: Config, source: str, in_jax: bool) -> None:
+    """Raise ``ConfigError`` if ``name`` is no setting, or cannot be searched."""
     if name in GROUPS:
         raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
     if name not in LEAVES:
@@ -92,6 +111,9 @@ def _dimension(name: str, given: Any, base: Config, source: str, in_jax: bool) -
         raise ConfigError(
             f"{source}: {name} is for Gymnasium environments: it has no effect on {base.env.id}, a JAX environment."
         )
+
+
+def _dimension(name: str, given: Any, base: Config, source: str) -> Dimension:
     leaf = LEAVES[name]
     try:
         if isinstance(given, list):
@@ -128,7 +150,6 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
         raise ConfigError(f"{leaf.name}: a range needs low and high.")
     low, high = (_end(leaf, given[end]) for end in ("low", "high"))
     log, one_minus, zero = (_flag(leaf, given, word) for word in ("log", "one_minus", "zero"))
-    step = given.get("step")
     if low >= high:
         raise ConfigError(f"{leaf.name}: low = {low:g} is not below high = {high:g}.")
     if log and low <= 0:
@@ -143,9 +164,25 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
         )
     if zero:
         coerce(leaf, 0)
-    if step is not None and (isinstance(step, bool) or not isinstance(step, int | float) or step <= 0 or log or one_minus):
-        raise ConfigError(f"{leaf.name}: step = {shown(step)}: expected a number above 0, on a scale that is not logarithmic.")
+    step = given.get("step")
+    if step is not None and (log or one_minus):
+        raise ConfigError(f"{leaf.name}: step = {shown(step)}: a logarithmic scale has no step: leave one of them out.")
+    if step is not None:
+        high = _last_step(leaf, low, high, step)
     return Range(leaf.name, low, high, log, one_minus, zero, step, *_shapes(leaf, given, base))
+
+
+def _last_step(leaf: Leaf, low: Any, high: Any, step: Any) -> Any:
+    """The last number that steps from ``low`` reach within the range. Optuna warns about any other end."""
+    whole = leaf.type is int
+    kind, smallest = ("whole number", 1) if whole else ("number", (high - low) / MAX_STEPS)
+    is_number = isinstance(step, int | float) and not isinstance(step, bool) and not (whole and step % 1)
+    if not is_number or not smallest <= step <= high - low:
+        raise ConfigError(
+            f"{leaf.name}: step = {shown(step)}: expected a {kind}, {smallest:g} … {high - low:g}, the length of the range."
+        )
+    first, last, each = (Decimal(str(number)) for number in (low, high, step))  # in binary, 3 steps of 0.1 are more than 0.3
+    return type(high)(first + (last - first) // each * each)
 
 
 def _end(leaf: Leaf, given: Any) -> Any:

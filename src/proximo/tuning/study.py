@@ -14,7 +14,7 @@ from optuna.trial import Trial
 
 from proximo.collect.environment import environment
 from proximo.collect.program_cache import program_key
-from proximo.config import override
+from proximo.config import LEAVES, override
 from proximo.errors import ConfigError, EnvError, command
 from proximo.tuning.batch import Batch
 from proximo.tuning.dimension import Parameters
@@ -38,12 +38,20 @@ class OutOfTimeError(Exception):
 
 
 def shaping(plan: StudyPlan, env: Any) -> set[str]:
-    """The searched settings whose values change the compiled program for ``env``. All trials of a batch share them."""
+    """The searched settings whose values change the compiled program for ``env``. All trials of a batch share them.
+
+    These are all settings that are not traced, even if their values give one program in the base: ``sequence_length`` 0 and 32 are equal
+    for 32 steps, and differ in a batch of 64 steps. Only traced settings change the program independently of the others.
+    """
 
     def key(name: str, value: Any) -> Any:
         return program_key(override(plan.base, {name: value}), env, True, None)  # pyright: ignore[reportArgumentType]
 
-    return {d.name for d in plan.space.dimensions if len({key(d.name, value) for value in d.examples()}) > 1}
+    return {
+        d.name
+        for d in plan.space.dimensions
+        if not LEAVES[d.name].traced or len({key(d.name, value) for value in d.examples()}) > 1
+    }
 
 
 class Study:
@@ -154,7 +162,6 @@ class Study:
 
     def _train(self, batch: dict[int, Trial]) -> None:
         settings = {number: dict(trial.user_attrs["settings"]) for number, trial in batch.items()}
-        configs = {number: self.plan.config(number, settings[number]) for number in batch}
         selection = TrialSelection(
             batch,
             settings,
@@ -163,17 +170,18 @@ class Study:
             width=self.plan.together,
             base_in_space=self.base_parameters is not None,
         )
-        for number in [n for n in batch if n and not fit_together(self.plan.base, self.env, settings[n])]:
+        unfit = [n for n in batch if n and not fit_together(self.plan.base, self.env, settings[n])]
+        for number in unfit:
             selection.finish(number, "failed", TrialResult((), "its settings do not fit together"))
-            del configs[number]
-        if not configs:
+        numbers = [n for n in batch if n not in unfit]
+        if not numbers:
             return
-        numbers = list(configs)
         shared = {name: value for name, value in settings[numbers[0]].items() if name in self.shaping}
         self.reporter.batch(numbers, shared)
         width = 1 if self.base_parameters is None and numbers == [0] else self.plan.together
         try:
-            trainer = Batch(list(configs.values()), self.plan.trial_seeds, width, self.watch)
+            configs = [self.plan.config(number, settings[number]) for number in numbers]
+            trainer = Batch(configs, self.plan.trial_seeds, width, self.watch)
         except (ConfigError, EnvError) as error:
             for number in numbers:
                 selection.finish(number, "failed", TrialResult((), str(error)))
