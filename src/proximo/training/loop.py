@@ -99,8 +99,8 @@ class Training:
                 now = self.snapshot
                 self.saver.rescue(now)
             self._leave()
-        except (Exception, KeyboardInterrupt) as error:
-            # Whatever has failed (an environment, memory for an evaluation, a terminal, a callback), save what was learned.
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            # Whatever has failed (an environment, memory for an evaluation, a reporter, a callback), save what was learned.
             # Several processes have parts of the state, and cannot join them when one has failed.
             last = self.snapshot if self.peers.count == 1 else None
             if last is not None and last.update and self.saver.rescue(last, error):
