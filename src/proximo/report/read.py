@@ -144,16 +144,16 @@ def _number(value: Any) -> TypeGuard[float]:
 def _seconds(rows: list[dict[str, Any]]) -> list[float]:
     """Seconds of training at each row, summed over sessions.
 
-    A resumed run counts from zero again. The session of a row began at ``step - seconds · steps_per_second``. If that is not before
-    the previous row, a new session has begun.
+    A resumed run counts from zero again. A new session has begun if the seconds of a row are fewer than those of the previous row, or if
+    the session of the row, which began at ``step - seconds · steps_per_second``, did not begin before the previous row.
     """
-    found, earlier, latest, last_step = [], 0.0, math.nan, None
+    found, earlier, latest, last_step, last_session = [], 0.0, math.nan, None, 0.0
     for row in rows:
         session, speed = row.get("time/seconds"), row.get("time/steps_per_second")
         if _number(session) and _number(speed):
-            if last_step is not None and row["step"] - session * speed > last_step - 0.5:
+            if last_step is not None and (session < last_session or row["step"] - session * speed > last_step - 0.5):
                 earlier = latest
-            latest, last_step = earlier + session, row["step"]
+            latest, last_step, last_session = earlier + session, row["step"], session
         found.append(latest)
     return found
 
