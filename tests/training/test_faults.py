@@ -205,7 +205,9 @@ def test_failed_save_costs_no_evaluation(tmp_path):
 def test_callback_that_calls_exit_costs_no_update(tmp_path):
     reporter = ReporterRecorder()
     with pytest.raises(SystemExit):
-        train(tmp_path, "r", At(6 * BATCH, lambda _: sys.exit(3)), reporter=reporter, eval_episodes=0, checkpoint_every=100 * BATCH)
+        train(
+            tmp_path, "r", At(6 * BATCH, lambda _: sys.exit(3)), reporter=reporter, eval_episodes=0, checkpoint_every=100 * BATCH
+        )
     run_dir = tmp_path / "toys-RandomEnds" / "r"
     assert checkpoint.steps(run_dir / "checkpoints") == [6 * BATCH]
     assert rows(run_dir)[-1]["step"] == 6 * BATCH

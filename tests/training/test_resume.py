@@ -272,6 +272,17 @@ def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
     assert retention.best_step(run_dir) == last_best(evaluations)
 
 
+@pytest.mark.parametrize("which", ["", "@best"])
+def test_copy_that_followed_links_is_resumed(whole, tmp_path, which):
+    run_dir = shutil.copytree(whole["feed-forward"], tmp_path / "copy")
+    assert not (run_dir / "best").is_symlink()
+    best = retention.best_step(run_dir)
+    assert proximo.load_policy(f"{run_dir}@best").step == best
+    resumed(run_dir, which, "--total-steps", str(TOTAL + 2 * BATCH))
+    assert (run_dir / "best").is_symlink()
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
+
+
 def test_saved_config_gives_the_same_run(whole, tmp_path):
     words = ["train", "--config", str(whole["gru"] / "config.yaml"), "--runs-dir", str(tmp_path), "--name", "again"]
     assert main(words) == 0

@@ -48,7 +48,9 @@ class LastingStream:
         _discard_output(self._stream)
         try:
             print_warnings(
-                [f"the output cannot be written ({error.strerror}), so nothing more is shown. The work continues; Ctrl-C stops it."]
+                [
+                    f"the output cannot be written ({error.strerror}), so nothing more is shown. The work continues; Ctrl-C stops it."
+                ]
             )
         except OSError:
             _discard_output(sys.stderr)

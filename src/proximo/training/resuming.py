@@ -23,7 +23,7 @@ from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
 from proximo.training.callbacks import SeedCallbacks
-from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
+from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, writable
 from proximo.types import TrainState
 
 
@@ -77,6 +77,9 @@ def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: b
     def start(run_dir: Path, config: Config, found: Checkpoint | None) -> SeedStart:
         return SeedStart(run_dir, config, found.step if found else 0, found)
 
+    for run_dir in run_dirs:
+        with writable(run_dir):
+            retention.restore_link(run_dir)
     found = [
         start(run_dir, config, _checkpoint_to_resume(run_dir, which, reporter))
         for run_dir, config in zip(run_dirs, configs, strict=True)
