@@ -170,6 +170,32 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
     assert final_state(whole["gru"]) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "learning_rate",
+            0.5,
+            r"learning_rate = 0.5 in .*config.yaml, but its checkpoint was trained with 0.0003, and learning_rate cannot",
+        ),
+        (
+            "learning_rate",
+            "linear(3e-4, 0)",
+            r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003,",
+        ),
+        ("gamma", 0.9, r"gamma = 0.9 in .*: restore the value there, or start a new run with --config\.$"),
+    ],
+)
+def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, message):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    config["ppo"][name] = value
+    (run_dir / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=message):
+        proximo.resume(f"{run_dir}@{3 * BATCH}")
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

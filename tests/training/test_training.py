@@ -228,6 +228,18 @@ def test_single_seed_of_a_group_can_be_resumed(groups, tmp_path):
     assert final_state(group / "seed-6") == final_state(groups["serial"] / "seed-6")
 
 
+def test_group_whose_seeds_evaluate_differently_is_not_resumed(groups, tmp_path):
+    group = copied(groups["serial"], tmp_path)
+    changes = {"total_steps": TOTAL + 2 * BATCH, "eval_episodes": 2, "keep_checkpoints": 5}
+    proximo.resume(group / "seed-6", **changes)
+    more = {"total_steps": TOTAL + 4 * BATCH}
+    message = rf"^The seeds of {group} have different eval_episodes: resume each seed alone, or give --eval-episodes for all\.$"
+    with pytest.raises(ConfigError, match=message):
+        proximo.resume(group, **more)
+    assert checkpoint.steps(group / "seed-5" / "checkpoints")[-1] == TOTAL
+    assert [result.evaluation["episodes"] for result in proximo.resume(group, **more, eval_episodes=3)] == [3, 3, 3]
+
+
 def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_path, monkeypatch, capsys):
     group = copied(groups["serial"], tmp_path)
     retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
