@@ -94,6 +94,22 @@ def test_a_run_whose_last_evaluation_is_missing_is_interrupted(tmp_path):
     assert read_run(without).status == "finished"
 
 
+def test_complete_run_whose_last_evaluation_is_nan_is_finished(tmp_path):
+    run_dir = made_run(tmp_path / "r", updates=20)
+    rows = made_rows(20, 100, 0)
+    write_rows(run_dir, [*rows[:-1], {**rows[-1], "eval/return_mean": None}])
+    run = read_run(run_dir)
+    assert (run.status, run.invalid) == ("finished", True)
+
+
+def test_run_that_a_callback_stopped_has_its_reason(tmp_path):
+    run_dir = made_run(tmp_path / "r", updates=20)
+    write_rows(run_dir, made_rows(12, 100, 0))
+    (run_dir / "stopped.txt").write_text("A callback has stopped the training at step 12288.\n")
+    run = read_run(run_dir)
+    assert (run.status, run.why) == ("stopped", "A callback has stopped the training at step 12288.")
+
+
 def test_locked_run_is_running_and_killed_run_is_interrupted(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=20)
     write_rows(run_dir, made_rows(12, 100, 0))

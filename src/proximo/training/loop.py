@@ -253,7 +253,7 @@ class Training:
         seed_run = self.seed_runs[index]
         self.saver.save_seed(index, now)
         self.callback_calls.call("on_end", now, [index])
-        seed_run.stopped_at = now.step
+        seed_run.stop(now.step)
         place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
         self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 

@@ -103,6 +103,10 @@ class SeedRun:
         """End the seed because of NaN or infinity."""
         self.failure = TrainingError(f"{reason} Training has stopped.")
 
+    def stop(self, step: int) -> None:
+        """End the seed at ``step`` because one of its callbacks asks for it."""
+        self.stopped_at = step
+
     def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
         """Add the metrics of some updates: arrays with one entry for each update."""
         self.window.add(metrics)
