@@ -47,11 +47,8 @@ class LastingStream:
     def _fail(self, error: OSError) -> None:
         _discard_output(self._stream)
         try:
-            print_warnings(
-                [
-                    f"the output cannot be written ({error.strerror}), so nothing more is shown. The work continues; Ctrl-C stops it."
-                ]
-            )
+            reason = f"the output cannot be written ({error.strerror})"
+            print_warnings([f"{reason}, so nothing more is shown. The work continues; Ctrl-C stops it."])
         except OSError:
             _discard_output(sys.stderr)
 

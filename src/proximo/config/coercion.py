@@ -217,7 +217,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
         if not is_storable(item):
             raise ConfigError(
                 f"{leaf.name}: {key} = {shown(item)}: expected a value that config.yaml can store: text, numbers, true or false, lists and "
-                f"mappings. Other objects are given by a function that makes the environment: my_package.module:make_env or, in proximo.PPO, "
+                "mappings. Other objects are given by a function that makes the environment: my_package.module:make_env or, in proximo.PPO, "
                 f"lambda: MyEnv({key}=…)."
             )
     for number in [] if isinstance(result, dict) else [part for part in parts if type(part) in (int, float)]:

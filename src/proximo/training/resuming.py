@@ -39,7 +39,9 @@ OF_EACH_SEED = {"seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
     """Raise ``ConfigError`` if the seeds of the group ``path`` differ in a setting that their common training can have only once."""
     settings = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
-    differing = [name for name, x in settings[0].items() if name not in OF_EACH_SEED and any(s[name] != x for s in settings)]
+    differing = [
+        name for name, x in settings[0].items() if name not in OF_EACH_SEED and any(repr(s[name]) != repr(x) for s in settings)
+    ]
     if differing:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
         remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
@@ -55,9 +57,8 @@ def check_hyperparameters(start: SeedStart) -> None:
     for name in [name for name in vars(configured) if name != "total_steps"]:
         trained_with, wanted = (jax.tree.leaves(getattr(x, name)) for x in (saved, configured))
         if not all(map(np.array_equal, trained_with, wanted)):
-            numbers = " → ".join(
-                dict.fromkeys(f"{float(x):.6g}" for x in trained_with[:2])
-            )  # of a schedule, the first and the last
+            # Of a schedule, its first and its last value.
+            numbers = " → ".join(dict.fromkeys(f"{float(x):.6g}" for x in trained_with[:2]))
             raise ConfigError(
                 f"{name} = {LEAVES[name].value_in(start.config)} in {start.run_dir / 'config.yaml'}, but its checkpoint was trained with {numbers}, "
                 f"and {name} cannot change when a run is resumed: restore the value there, or start a new run with --config."
