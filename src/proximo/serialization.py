@@ -96,6 +96,15 @@ def dump_yaml(content: Any, **options: Any) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options)
 
 
+def is_storable(content: Any) -> bool:
+    """Whether YAML can store ``content`` and ``read_yaml`` can read it again."""
+    try:
+        read_yaml(dump_yaml(content))
+    except (yaml.YAMLError, ValueError):
+        return False
+    return True
+
+
 def read_json(data: bytes | str) -> Any:
     """The content of JSON. Raises ``ValueError`` if it is invalid, or nested deeper than ``MAX_JSON_DEPTH``."""
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from commands import SMALL
+from commands import SMALL, Process, rows, train_words
 from proximo.cli import training_reporters as module
 from proximo.cli.training_reporters import LineReporter, LiveReporter, make_reporter
 from proximo.config import Config, override
@@ -414,3 +414,35 @@ def test_notebook_gets_plain_lines_instead_of_html_output(monkeypatch):
     kind, text = shown(monkeypatch, terminal=False)
     assert kind is LineReporter
     assert "warning: odd" in text
+
+
+LOST = "warning: the output cannot be written ({}), so nothing more is shown. The work continues; Ctrl-C stops it.\n"
+
+
+@pytest.mark.parametrize(("terminal", "reason"), [(False, "Broken pipe"), (True, "Input/output error")])
+def test_output_that_is_gone_is_one_warning_and_ends_nothing(monkeypatch, capsys, terminal, reason):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    with os.fdopen(writing, "w") as stream, make_reporter(stream, quiet=False) as reporter:
+        assert isinstance(reporter, LiveReporter if terminal else LineReporter)
+        os.close(reading)
+        reporter.started(CONFIG, [RUN], FACTS)
+        reporter.seeds_started([RUN], 0)
+        reporter.compiling()
+        reporter.advanced(32, 1.0, 1.0)
+        reporter.warned("odd")
+        reporter.stopped("Stopped.")
+        reporter.finished([result()])
+    assert capsys.readouterr() == ("", LOST.format(reason))
+
+
+def test_training_whose_pipe_breaks_continues_to_its_end(tmp_path):
+    with Process(*train_words(tmp_path, "r")) as process:
+        process.read_until("environment")
+        process.process.stdout.close()
+        process.process.wait(300)
+        assert process.process.returncode == 0
+        assert process.process.stderr.read() == LOST.format("Broken pipe")
+    assert rows(tmp_path / "toys-RandomEnds" / "r")[-1]["step"] == SMALL["total_steps"]

@@ -1,8 +1,10 @@
 """Settings: layers, types, ranges, and errors that say the fix."""
 
 import dataclasses
+import pathlib
 
 import jax
+import numpy as np
 import pytest
 
 from proximo import config as c
@@ -58,6 +60,17 @@ def test_override_replaces_what_is_named_and_nothing_else():
             "a=[10],b=[0, 1, x],c={d: [1e-3, true]},e=2",
             {"a": [10], "b": [0, 1, "x"], "c": {"d": [1e-3, True]}, "e": 2},
         ),
+        (
+            "env_settings",
+            {
+                "a": np.float64(0.5),
+                "b": np.bool_(True),
+                "c": {"d": np.arange(2)},
+                "e": pathlib.PurePosixPath("x/y"),
+                "f": (1, (2, 3)),
+            },
+            {"a": 0.5, "b": True, "c": {"d": [0, 1]}, "e": "x/y", "f": [1, [2, 3]]},
+        ),
         ("memory", "gru", "gru"),
         ("learning_rate", 3e-4, ScheduleText("0.0003")),
         ("learning_rate", "linear(1e-3, 0)", ScheduleText("linear(1e-3, 0)")),
@@ -66,7 +79,7 @@ def test_override_replaces_what_is_named_and_nothing_else():
 def test_values_are_read_from_text_and_from_python(name, value, expected):
     got = coerce(LEAVES[name], value)
     assert got == expected
-    assert type(got) is type(expected)
+    assert (type(got), repr(got)) == (type(expected), repr(expected))  # a NumPy scalar equals its number
 
 
 @pytest.mark.parametrize(
@@ -114,6 +127,12 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
         ("activation", jax.nn.gelu, r"expected one of celu, elu, .* tanh \(did you mean 'gelu'\?\)"),
         ("hidden_sizes", "64,0", r"expected at least 1"),
         ("env_settings", "a", r"expected key=value pairs"),
+        (
+            "env_settings",
+            {"a": 1, "b": print},
+            r"^env_settings: b = <built-in function print>: expected a value that config.yaml can store",
+        ),
+        ("eval_env_settings", {"a": [1j]}, r"^eval_env_settings: a = \[1j\]: .* in proximo.PPO, lambda: MyEnv\(a=…\)\.$"),
         ("env_settings", "a=[1,b=2", r"expected key=value pairs"),
         ("sequence_length", -1, r"^sequence_length = -1: expected at least 0 \(0: the whole rollout\)\.$"),
         ("name", 3, r"expected text"),

@@ -68,6 +68,27 @@ def test_individually_named_seeds_are_grouped_by_settings(tmp_path):
     assert labels(sections_of(read_runs(map(str, paths), tmp_path))[0]) == ["memory=gru", "memory=lstm"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "differing"),
+    [
+        ({"eval_env": "gymnax:Acrobot-v1"}, "eval_env"),
+        ({"eval_env_settings": {"gravity": 5}}, "eval_env_settings.gravity"),
+        ({"eval_max_steps": 20}, "eval_max_steps"),
+    ],
+)
+def test_runs_that_are_evaluated_differently_are_not_averaged(tmp_path, setting, differing):
+    paths = [made_run(tmp_path / "a"), made_run(tmp_path / "b", **setting)]
+    (section,) = sections_of(read_runs(map(str, paths), tmp_path))
+    assert section.differing == [differing]
+    assert [len(group.runs) for group in section.groups] == [1, 1]
+
+
+def test_frequency_of_evaluations_and_checkpoints_separates_no_runs(tmp_path):
+    paths = [made_run(tmp_path / "a"), made_run(tmp_path / "b", eval_every=1024, eval_episodes=3, checkpoint_every=2048)]
+    (section,) = sections_of(read_runs(map(str, paths), tmp_path))
+    assert [len(group.runs) for group in section.groups] == [2]
+
+
 def test_numeric_labels_are_sorted_as_numbers(runs):
     assert labels(sections_of(runs[2:], ["learning-rate"])[0]) == ["learning_rate=0.0003", "learning_rate=0.001"]
 

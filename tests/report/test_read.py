@@ -47,6 +47,14 @@ def test_seconds_of_a_resumed_run_continue(tmp_path):
     assert read_run(run_dir).seconds == pytest.approx(first + 18)
 
 
+def test_seconds_that_decrease_begin_a_session(tmp_path):
+    run_dir = made_run(tmp_path / "r", updates=20)
+    # Earlier versions wrote a speed that is too high for the row: the session seems to begin before the previous row.
+    resumed = [{"step": step * BATCH, "time/seconds": 3.0 * (step - 2), "time/steps_per_second": BATCH} for step in (3, 4)]
+    write_rows(run_dir, [{"step": 2 * BATCH, "time/seconds": 36_000.0, "time/steps_per_second": 2 * BATCH / 36_000}, *resumed])
+    assert _row_seconds(run_dir) == [36_000, 36_003, 36_006]
+
+
 def test_steps_before_a_pulled_run_do_not_count_for_its_speed(tmp_path):
     run_dir = made_run(tmp_path / "r", updates=20)
     write_rows(run_dir, [{"step": 1000 + 50 * i, "time/seconds": 2.0 * i, "time/steps_per_second": 25.0} for i in (1, 2)])
@@ -84,6 +92,22 @@ def test_a_run_whose_last_evaluation_is_missing_is_interrupted(tmp_path):
     without = made_run(tmp_path / "w", updates=20, eval_episodes=0)
     write_rows(without, made_rows(20, 100, 0)[:-1])
     assert read_run(without).status == "finished"
+
+
+def test_complete_run_whose_last_evaluation_is_nan_is_finished(tmp_path):
+    run_dir = made_run(tmp_path / "r", updates=20)
+    rows = made_rows(20, 100, 0)
+    write_rows(run_dir, [*rows[:-1], {**rows[-1], "eval/return_mean": None}])
+    run = read_run(run_dir)
+    assert (run.status, run.invalid) == ("finished", True)
+
+
+def test_run_that_a_callback_stopped_has_its_reason(tmp_path):
+    run_dir = made_run(tmp_path / "r", updates=20)
+    write_rows(run_dir, made_rows(12, 100, 0))
+    (run_dir / "stopped.txt").write_text("A callback has stopped the training at step 12288.\n")
+    run = read_run(run_dir)
+    assert (run.status, run.why) == ("stopped", "A callback has stopped the training at step 12288.")
 
 
 def test_locked_run_is_running_and_killed_run_is_interrupted(tmp_path):

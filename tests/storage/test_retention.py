@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proximo.errors import CheckpointError
-from proximo.storage import checkpoint, retention
+from proximo.storage import checkpoint, retention, run_lookup
 
 
 class Crash(BaseException):
@@ -90,3 +90,45 @@ def test_best_must_point_at_an_existing_checkpoint(tmp_path):
     (tmp_path / "best").write_text("../elsewhere")
     with pytest.raises(CheckpointError, match=r"points at '../elsewhere', expected checkpoints/<step>"):
         retention.best_step(tmp_path)
+
+
+@pytest.fixture
+def followed(tmp_path):
+    """A run with two checkpoints, copied by a program that follows links."""
+    (tmp_path / "run").mkdir()
+    for step in (3, 12):
+        save(tmp_path / "run" / "checkpoints", step)
+    retention.mark_best(tmp_path / "run", 3)
+    return Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
+
+
+def test_best_of_a_copy_that_followed_links_becomes_a_link_again(followed):
+    assert retention.best_step(followed) == 3
+    retention.restore_link(followed)
+    assert os.readlink(followed / "best") == "checkpoints/3"
+    assert sorted(path.name for path in followed.iterdir()) == ["best", "checkpoints"]
+
+
+@pytest.mark.parametrize("lost", ["checkpoints", "checkpoints/3", "checkpoints/3/meta.json"])
+def test_only_copy_of_the_best_checkpoint_is_kept(followed, lost):
+    gone = followed / lost
+    gone.unlink() if gone.is_file() else shutil.rmtree(gone)
+    retention.restore_link(followed)
+    assert os.readlink(followed / "best") == "checkpoints/3"
+    assert checkpoint.load(followed / "checkpoints" / "3").step == 3
+
+
+def test_only_copy_of_the_best_checkpoint_is_found(followed):
+    shutil.rmtree(followed / "checkpoints" / "3")
+    found, warnings = run_lookup.find_checkpoint(followed, "best")
+    assert (found.step, warnings) == (3, [])
+
+
+def test_best_folder_without_a_checkpoint_raises_and_is_kept(tmp_path):
+    (tmp_path / "best").mkdir()
+    for function in (retention.best_step, retention.restore_link):
+        with pytest.raises(
+            CheckpointError, match=r"best is a folder without a checkpoint, expected a link to checkpoints/<step>"
+        ):
+            function(tmp_path)
+    assert (tmp_path / "best").is_dir()

@@ -15,6 +15,7 @@ from commands import BATCH, SMALL, copied, final_state, rows
 from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
 from proximo.errors import ConfigError, RunDirectoryError
 from proximo.evaluation.jax_evaluator import JaxEvaluator
+from proximo.report.read import read_run
 from proximo.storage import checkpoint, retention
 from proximo.tracking.reporter import Reporter
 from proximo.training.callbacks import Evaluation, Info
@@ -150,7 +151,10 @@ def test_callback_stops_a_training_which_can_be_resumed(tmp_path, hook, at):
     assert checkpoint.steps(result.run_dir / "checkpoints")[-1] == at
     assert stop.calls[-1][0] == "end"
     assert stop.calls[-1][1].step == at
+    stopped = read_run(result.run_dir)
+    assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
     proximo.resume(result.run_dir)
+    assert read_run(result.run_dir).status == "finished"
     [whole] = trained(tmp_path / "whole")
     assert final_state(result.run_dir) == final_state(whole.run_dir)
 

@@ -202,6 +202,18 @@ def test_failed_save_costs_no_evaluation(tmp_path):
     assert evaluated == [*range(5 * BATCH, TOTAL + 1, 5 * BATCH)]
 
 
+def test_callback_that_calls_exit_costs_no_update(tmp_path):
+    reporter = ReporterRecorder()
+    with pytest.raises(SystemExit):
+        train(
+            tmp_path, "r", At(6 * BATCH, lambda _: sys.exit(3)), reporter=reporter, eval_episodes=0, checkpoint_every=100 * BATCH
+        )
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert checkpoint.steps(run_dir / "checkpoints") == [6 * BATCH]
+    assert rows(run_dir)[-1]["step"] == 6 * BATCH
+    assert reporter.stops == [f"Stopped at step {6 * BATCH}, saved. Go on with: proximo train --resume {run_dir}"]
+
+
 def test_run_folder_removed_during_training_is_not_recreated(tmp_path):
     run_dir = tmp_path / "toys-RandomEnds" / "r"
     with pytest.raises(RunDirectoryError, match=f"The run directory {run_dir} was removed or renamed during the training"):

@@ -170,6 +170,32 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
     assert final_state(whole["gru"]) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "learning_rate",
+            0.5,
+            r"learning_rate = 0.5 in .*config.yaml, but its checkpoint was trained with 0.0003, and learning_rate cannot",
+        ),
+        (
+            "learning_rate",
+            "linear(3e-4, 0)",
+            r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003,",
+        ),
+        ("gamma", 0.9, r"gamma = 0.9 in .*: restore the value there, or start a new run with --config\.$"),
+    ],
+)
+def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, message):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    config["ppo"][name] = value
+    (run_dir / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=message):
+        proximo.resume(f"{run_dir}@{3 * BATCH}")
+    assert final_state(run_dir) == final_state(whole["feed-forward"])
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -270,6 +296,17 @@ def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run_dir) if "eval/return_mean" in row}
     assert retention.best_step(run_dir) == last_best(evaluations)
+
+
+@pytest.mark.parametrize("which", ["", "@best"])
+def test_copy_that_followed_links_is_resumed(whole, tmp_path, which):
+    run_dir = shutil.copytree(whole["feed-forward"], tmp_path / "copy")
+    assert not (run_dir / "best").is_symlink()
+    best = retention.best_step(run_dir)
+    assert proximo.load_policy(f"{run_dir}@best").step == best
+    resumed(run_dir, which, "--total-steps", str(TOTAL + 2 * BATCH))
+    assert (run_dir / "best").is_symlink()
+    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
 
 
 def test_saved_config_gives_the_same_run(whole, tmp_path):

@@ -80,6 +80,15 @@ def test_rows_keep_their_order_and_time_goes_forward(run):
     assert times[0] > 0
 
 
+def test_rows_have_the_seconds_and_the_speed_of_the_same_updates(tmp_path, monkeypatch):
+    monkeypatch.setattr(timed_calls, "CALL_SECONDS", 1e6)  # after a call of one update, calls that fill several rows
+    run_dir = trained(tmp_path, "r", updates_per_call=0, eval_episodes=0, total_steps=200 * BATCH, checkpoint_every=100 * BATCH)
+    proximo.resume(f"{run_dir}@{100 * BATCH}")
+    table = read_rows(run_dir / "metrics.jsonl")
+    starts = [row["step"] - row["time/seconds"] * row["time/steps_per_second"] for row in table]
+    np.testing.assert_allclose(starts, [0 if row["step"] <= 100 * BATCH else 100 * BATCH for row in table], atol=1e-3)
+
+
 def test_newest_and_best_checkpoints_are_kept(run):
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run) if "eval/return_mean" in row}
     best = last_best(evaluations)
@@ -217,6 +226,18 @@ def test_single_seed_of_a_group_can_be_resumed(groups, tmp_path):
     group = copied(groups["serial"], tmp_path)
     assert main(["train", "--resume", f"{group / 'seed-6'}@{8 * BATCH}"]) == 0
     assert final_state(group / "seed-6") == final_state(groups["serial"] / "seed-6")
+
+
+def test_group_whose_seeds_evaluate_differently_is_not_resumed(groups, tmp_path):
+    group = copied(groups["serial"], tmp_path)
+    changes = {"total_steps": TOTAL + 2 * BATCH, "eval_episodes": 2, "keep_checkpoints": 5}
+    proximo.resume(group / "seed-6", **changes)
+    more = {"total_steps": TOTAL + 4 * BATCH}
+    message = rf"^The seeds of {group} have different eval_episodes: resume each seed alone, or give --eval-episodes for all\.$"
+    with pytest.raises(ConfigError, match=message):
+        proximo.resume(group, **more)
+    assert checkpoint.steps(group / "seed-5" / "checkpoints")[-1] == TOTAL
+    assert [result.evaluation["episodes"] for result in proximo.resume(group, **more, eval_episodes=3)] == [3, 3, 3]
 
 
 def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_path, monkeypatch, capsys):

@@ -8,14 +8,55 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from proximo.cli import print_warnings
 from proximo.errors import printable
 from proximo.tracking.progress_displays import draws_in_place
+
+
+class LastingStream:
+    """A text stream that may fail, and ends no work by that: the reader of a pipe ends, a terminal closes, a disk is full.
+
+    After the first failure, everything written to ``stream`` is discarded, and standard error gets a warning.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._fail(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        _discard_output(self._stream)
+        try:
+            reason = f"the output cannot be written ({error.strerror})"
+            print_warnings([f"{reason}, so nothing more is shown. The work continues; Ctrl-C stops it."])
+        except OSError:
+            _discard_output(sys.stderr)
+
+
+def _discard_output(stream: TextIO) -> None:
+    """Discard what is written to ``stream`` from now on. Python writes at its exit what the stream still has, and must not fail then."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 @contextlib.contextmanager
@@ -29,8 +70,9 @@ def open_reporter(
     call still runs.
     """
     live = not quiet and draws_in_place(stream)
+    file = sys.stderr if quiet else stream
     console = Console(
-        file=sys.stderr if quiet else stream,
+        file=file and cast(TextIO, LastingStream(file)),
         highlight=False,
         emoji=False,  # `my_envs:Mask:` is a name
         soft_wrap=True,

@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal
 
 from proximo.config import custom
 from proximo.config.custom import Custom
 from proximo.config.schedule_text import EXPECTED, ScheduleText
 from proximo.errors import ConfigError, is_plain, nearest, shown
-from proximo.serialization import read_yaml
+from proximo.serialization import is_storable, read_yaml
 
 SCHEDULE = ScheduleText | Custom
 """The type of a setting that may change with the progress of the training."""
@@ -111,9 +112,21 @@ def _scalar(text: str) -> Any:
 
 def _pairs(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
-        return {str(key): v for key, v in value.items()}
+        return {str(key): _stored(item) for key, item in value.items()}
     pairs = [part.split("=", 1) for part in _split(value) if part.strip()]
     return {key.strip(): _nested(text.strip()) for key, text in pairs}
+
+
+def _stored(value: Any) -> Any:
+    """``value`` as config.yaml stores it: NumPy values as numbers and lists, tuples as lists, paths as text. A resumed run then gives its
+    environment the same."""
+    if isinstance(value, Mapping):
+        return {_stored(key): _stored(item) for key, item in value.items()}
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_stored(item) for item in value]
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def _split(text: str) -> list[str]:
@@ -200,6 +213,13 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     parts = _parts(result)
     if not all(is_plain(part) for part in parts if isinstance(part, str)):
         raise wrong("text without control characters")
+    for key, item in result.items() if isinstance(result, dict) else ():
+        if not is_storable(item):
+            raise ConfigError(
+                f"{leaf.name}: {key} = {shown(item)}: expected a value that config.yaml can store: text, numbers, true or false, lists and "
+                "mappings. Other objects are given by a function that makes the environment: my_package.module:make_env or, in proximo.PPO, "
+                f"lambda: MyEnv({key}=…)."
+            )
     for number in [] if isinstance(result, dict) else [part for part in parts if type(part) in (int, float)]:
         if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
             raise wrong("a finite number")

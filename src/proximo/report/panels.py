@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[
 
 def status_of(run: RunRecord) -> Markup:
     """The status of a run, with its progress if it is not finished."""
-    share = f" at {run.step / run.total_steps:.0%}" if run.status in ("running", "interrupted", "failed") else ""
+    share = f" at {run.step / run.total_steps:.0%}" if run.status in ("running", "interrupted", "stopped", "failed") else ""
     return tag("span", f"{run.status}{share}", class_=run.status.replace(" ", "-"))
 
 

@@ -15,7 +15,7 @@ from proximo.config import GROUPS, Config
 from proximo.errors import CheckpointError
 from proximo.serialization import json_object
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_directory import FAILURE, METRICS, read_config
+from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, read_config
 from proximo.storage.run_lock import in_use
 from proximo.storage.run_lookup import find_run
 from proximo.tracking.json_lines import read_rows
@@ -44,9 +44,9 @@ class RunRecord:
     settings: dict[str, Any]
     total_steps: int
     status: str
-    """``finished``, ``running``, ``interrupted``, ``failed`` or ``not started``."""
+    """``finished``, ``running``, ``interrupted``, ``stopped`` (by a callback), ``failed`` or ``not started``."""
     why: str
-    """The error message of a failed run; else empty."""
+    """The error message of a failed run, and what stopped a stopped one; else empty."""
     step: int
     seconds: float
     first_step: int
@@ -101,7 +101,7 @@ def read_run(run_dir: Path, group: Path | None = None) -> RunRecord:
         group = run_dir.parent
     name = (group or run_dir).resolve().name
     step = max((row["step"] for row in rows), default=0)
-    status, why = _status(run_dir, config, step, series)
+    status, why = _status(run_dir, config, step, rows)
     return RunRecord(
         path=run_dir,
         name=name,
@@ -144,16 +144,16 @@ def _number(value: Any) -> TypeGuard[float]:
 def _seconds(rows: list[dict[str, Any]]) -> list[float]:
     """Seconds of training at each row, summed over sessions.
 
-    A resumed run counts from zero again. The session of a row began at ``step - seconds · steps_per_second``. If that is not before
-    the previous row, a new session has begun.
+    A resumed run counts from zero again. A new session has begun if the seconds of a row are fewer than those of the previous row, or if
+    the session of the row, which began at ``step - seconds · steps_per_second``, did not begin before the previous row.
     """
-    found, earlier, latest, last_step = [], 0.0, math.nan, None
+    found, earlier, latest, last_step, last_session = [], 0.0, math.nan, None, 0.0
     for row in rows:
         session, speed = row.get("time/seconds"), row.get("time/steps_per_second")
         if _number(session) and _number(speed):
-            if last_step is not None and row["step"] - session * speed > last_step - 0.5:
+            if last_step is not None and (session < last_session or row["step"] - session * speed > last_step - 0.5):
                 earlier = latest
-            latest, last_step = earlier + session, row["step"]
+            latest, last_step, last_session = earlier + session, row["step"], session
         found.append(latest)
     return found
 
@@ -182,16 +182,17 @@ def _series(rows: list[dict[str, Any]], seconds: list[float]) -> dict[str, Serie
     return series
 
 
-def _status(run_dir: Path, config: Config, step: int, series: dict[str, Series]) -> tuple[str, str]:
-    failure = run_dir / FAILURE
-    if failure.is_file():
-        return "failed", failure.read_text(encoding="utf-8", errors="replace").strip()
+def _status(run_dir: Path, config: Config, step: int, rows: list[dict[str, Any]]) -> tuple[str, str]:
+    for status, name in (("failed", FAILURE), ("stopped", STOPPED)):
+        if (file := run_dir / name).is_file():
+            return status, file.read_text(encoding="utf-8", errors="replace").strip()
     if in_use(run_dir):
         return ("running" if step else "not started"), ""
     if not step:
         return "not started", ""
     total = config.total_updates * config.batch_size
-    evaluated = not config.run.eval_episodes or (EVALUATION in series and series[EVALUATION].step[-1] >= total)
+    # NaN counts, too: nothing is left to evaluate.
+    evaluated = not config.run.eval_episodes or any(row["step"] >= total for row in rows if EVALUATION in row)
     return ("finished" if step >= total and evaluated else "interrupted"), ""
 
 

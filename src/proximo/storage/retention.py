@@ -13,8 +13,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from proximo.errors import CheckpointError, shown
-from proximo.storage.atomic_files import sync_folder, write_atomic
-from proximo.storage.checkpoint import steps
+from proximo.serialization import json_object
+from proximo.storage.atomic_files import replace_folder, sync_folder, write_atomic
+from proximo.storage.checkpoint import load, steps
+from proximo.storage.checkpoint_format import META
 
 
 def _remove(path: Path) -> None:
@@ -74,9 +76,41 @@ def unmark_best(run_dir: Path) -> None:
     (run_dir / "best").unlink(missing_ok=True)
 
 
+def _is_copied(best: Path) -> bool:
+    """Whether ``RUN/best`` is a folder of its own, because the run was copied by a program that follows links."""
+    return best.is_dir() and not best.is_symlink()
+
+
+def restore_link(run_dir: Path) -> None:
+    """Make ``RUN/best`` a link again if the run was copied by a program that follows links. The caller must hold the lock of the run.
+
+    Raises ``CheckpointError`` if ``RUN/best`` is a folder without a checkpoint.
+    """
+    best = run_dir / "best"
+    step = best_step(run_dir)
+    if step is None or not _is_copied(best):
+        return
+    checkpoint = run_dir / "checkpoints" / str(step)
+    try:
+        load(checkpoint)
+    except CheckpointError:  # missing or damaged, so the folder may be the only copy
+        checkpoint.parent.mkdir(exist_ok=True)
+        replace_folder(best, checkpoint)
+    else:
+        _remove(best)
+    mark_best(run_dir, step)
+
+
 def best_step(run_dir: Path) -> int | None:
     """The step that ``RUN/best`` points at, or None if there is no such file. Raises ``CheckpointError`` if it points elsewhere."""
     best = run_dir / "best"
+    if _is_copied(best):
+        step = json_object(best / META).get("step")
+        if type(step) is not int or step < 0:
+            raise CheckpointError(
+                f"{best} is a folder without a checkpoint, expected a link to checkpoints/<step>: rename or remove it."
+            )
+        return step
     if not best.is_symlink() and not best.is_file():
         return None
     target = os.readlink(best) if best.is_symlink() else best.read_text(errors="replace").strip()

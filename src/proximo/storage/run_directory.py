@@ -22,6 +22,8 @@ from proximo.storage.atomic_files import sync_folder, write_atomic
 METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 FAILURE = "failure.txt"
 """File with the reason, if NaN or infinity stopped the run."""
+STOPPED = "stopped.txt"
+"""File that says where a callback has stopped the run."""
 
 PUBLISHED = "proximo.json"
 """File that marks a folder as a published policy. The folder may come from a stranger. Therefore only `proximo pull` reads it; it checks

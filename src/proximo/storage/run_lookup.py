@@ -101,6 +101,8 @@ def find_checkpoint(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]
     if step is None:
         raise CheckpointError(f"{zoo.label(run_dir)} has no best checkpoint: it was never evaluated. Use @last.")
     if step not in steps(folder):
+        if which == "best" and (run_dir / "best").is_dir():  # a copy that has followed the link, without the checkpoint
+            return load(run_dir / "best"), []
         known = ", ".join(map(str, steps(folder))) or "none"
         raise CheckpointError(f"{zoo.label(run_dir)} has no checkpoint of step {step}; it has {known}.")
     return load(folder / str(step)), []

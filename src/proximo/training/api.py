@@ -224,10 +224,7 @@ def _resume(
     current().enter("start")
     current().check_equal(_shared_values(config) if current().count > 1 else {})
     check_trackers(config.run.track)
-    if len({c.ppo.total_steps for c in configs}) > 1:
-        raise ConfigError(
-            f"The seeds of {path} have different total_steps: resume each seed alone, or give --total-steps for all."
-        )
+    resuming.check_shared_settings(path, configs)
     env = environment(config)
     stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
     for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], stacked) if found else ())):
@@ -238,6 +235,8 @@ def _resume(
         raise ConfigError(
             f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
+    for start in left if found else ():
+        resuming.check_hyperparameters(start)
     together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0
     if together > len(left):
         reporter.warned(

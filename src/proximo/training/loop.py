@@ -99,8 +99,8 @@ class Training:
                 now = self.snapshot
                 self.saver.rescue(now)
             self._leave()
-        except (Exception, KeyboardInterrupt) as error:
-            # Whatever has failed (an environment, memory for an evaluation, a terminal, a callback), save what was learned.
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            # Whatever has failed (an environment, memory for an evaluation, a reporter, a callback), save what was learned.
             # Several processes have parts of the state, and cannot join them when one has failed.
             last = self.snapshot if self.peers.count == 1 else None
             if last is not None and last.update and self.saver.rescue(last, error):
@@ -165,7 +165,7 @@ class Training:
             good, source = first_non_finite(metrics, i)
             seed_run.record({name: x[i, :good] for name, x in metrics.items()}, now.step, self.timed_calls)
             if source:
-                self._fail(seed_run, source, now.step + good * self.config.batch_size)
+                self._fail(seed_run, source, now.step + good * self.config.batch_size, self.timed_calls.last_updates - good)
         if seen is not None:
             of_seeds = self._inspect(self.backend.inspect_after, after.state, seen) or []
             for seed_run, histograms in zip(self.seed_runs, of_seeds, strict=False):
@@ -210,9 +210,10 @@ class Training:
         seconds = self.timed_calls.last_seconds_per_update * count
         return now._replace(state=copy_of(now.state)) if not seconds or seconds > SNAPSHOT_SECONDS else None
 
-    def _fail(self, seed_run: SeedRun, source: str, step: int) -> None:
-        """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen since then."""
-        seed_run.write_window(step, self.timed_calls)
+    def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
+        """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen in the ``later`` updates of the
+        call."""
+        seed_run.write_window(step, self.timed_calls, later)
         with contextlib.suppress(ProximoError):  # this failure matters more
             self.saver.finish()
         seed_run.fail(non_finite_message(self.config, source, step, seed_run.run_dir, self.backend.fault()))
@@ -252,7 +253,7 @@ class Training:
         seed_run = self.seed_runs[index]
         self.saver.save_seed(index, now)
         self.callback_calls.call("on_end", now, [index])
-        seed_run.stopped_at = now.step
+        seed_run.stop(now.step)
         place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
         self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 

@@ -6,13 +6,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from proximo.backends import Backend
 from proximo.collect.devices import from_first
-from proximo.config import Config, from_mapping, override, to_mapping
+from proximo.config import LEAVES, Config, from_mapping, override, to_mapping
+from proximo.config.loading import RESUMABLE
 from proximo.errors import CheckpointError, ConfigError
+from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
@@ -23,8 +29,40 @@ from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
 from proximo.training.callbacks import SeedCallbacks
-from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
+from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, writable
 from proximo.types import TrainState
+
+OF_EACH_SEED = {"seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track"}
+"""Settings in which the seeds of a group may differ. One environment and one loop serve all seeds with the other settings."""
+
+
+def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
+    """Raise ``ConfigError`` if the seeds of the group ``path`` differ in a setting that their common training can have only once."""
+    settings = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
+    differing = [
+        name for name, x in settings[0].items() if name not in OF_EACH_SEED and any(repr(s[name]) != repr(x) for s in settings)
+    ]
+    if differing:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
+        remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
+        raise ConfigError(f"The seeds of {path} have different {', '.join(differing)}: resume each seed alone{remedy}.")
+
+
+def check_hyperparameters(start: SeedStart) -> None:
+    """Raise ``ConfigError`` if ``config.yaml`` has another value of a traced setting than the checkpoint, which has the values that train."""
+    if start.saved is None or start.saved.policy_only:
+        return
+    configured = make_hyperparameters(start.config.ppo)
+    saved = start.saved.restore(configured, part="learner.hyperparameters")
+    for name in [name for name in vars(configured) if name != "total_steps"]:
+        trained_with, wanted = (jax.tree.leaves(getattr(x, name)) for x in (saved, configured))
+        if not all(map(np.array_equal, trained_with, wanted)):
+            # Of a schedule, its first and its last value.
+            numbers = " → ".join(dict.fromkeys(f"{float(x):.6g}" for x in trained_with[:2]))
+            raise ConfigError(
+                f"{name} = {LEAVES[name].value_in(start.config)} in {start.run_dir / 'config.yaml'}, but its checkpoint was trained with {numbers}, "
+                f"and {name} cannot change when a run is resumed: restore the value there, or start a new run with --config."
+            )
 
 
 def stored_settings(found: Path | None, reporter: Reporter) -> tuple[Path, list[tuple[Path, Config]]]:
@@ -77,6 +115,9 @@ def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: b
     def start(run_dir: Path, config: Config, found: Checkpoint | None) -> SeedStart:
         return SeedStart(run_dir, config, found.step if found else 0, found)
 
+    for run_dir in run_dirs:
+        with writable(run_dir):
+            retention.restore_link(run_dir)
     found = [
         start(run_dir, config, _checkpoint_to_resume(run_dir, which, reporter))
         for run_dir, config in zip(run_dirs, configs, strict=True)

@@ -103,6 +103,10 @@ class SeedRun:
         """End the seed because of NaN or infinity."""
         self.failure = TrainingError(f"{reason} Training has stopped.")
 
+    def stop(self, step: int) -> None:
+        """End the seed at ``step`` because one of its callbacks asks for it."""
+        self.stopped_at = step
+
     def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
         """Add the metrics of some updates: arrays with one entry for each update."""
         self.window.add(metrics)
@@ -122,7 +126,8 @@ class SeedRun:
         """Write one row for the updates since the last row, if there are any. The last call has made ``later`` updates after them."""
         if len(self.window):
             seconds = calls.seconds - later * calls.last_seconds_per_update
-            time_columns = {"time/steps_per_second": calls.steps_per_second, "time/seconds": seconds}
+            steps = calls.steps - later * self.config.batch_size
+            time_columns = {"time/steps_per_second": steps / seconds if seconds else 0.0, "time/seconds": seconds}
             self.write(step, {**self.window.merge(), **time_columns})
 
     def write(self, step: int, row: dict[str, float]) -> None:

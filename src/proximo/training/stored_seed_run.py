@@ -15,7 +15,7 @@ from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.checkpoint_format import encode
-from proximo.storage.run_directory import FAILURE, METRICS
+from proximo.storage.run_directory import FAILURE, METRICS, STOPPED
 from proximo.storage.run_lock import RunLock, current_path
 from proximo.tracking.json_lines import JsonLines
 from proximo.tracking.run_trackers import RunTrackers
@@ -55,7 +55,8 @@ class StoredSeedRun(SeedRun):
         self._stat = run_dir.stat()
         self._unwritten: list[tuple[int, dict[str, float]]] = []
         """Rows that came after the run directory was renamed or removed."""
-        (run_dir / FAILURE).unlink(missing_ok=True)
+        for name in (FAILURE, STOPPED):
+            (run_dir / name).unlink(missing_ok=True)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
         self._restore_evaluations()
@@ -90,6 +91,11 @@ class StoredSeedRun(SeedRun):
         self.failure = TrainingError(f"{reason} Training has stopped; {last}.")
         with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
             write_atomic(self.run_dir / FAILURE, f"{self.failure}\n")
+
+    def stop(self, step: int) -> None:
+        super().stop(step)
+        with contextlib.suppress(OSError):
+            write_atomic(self.run_dir / STOPPED, f"A callback has stopped the training at step {step}.\n")
 
     @property
     def current_dir(self) -> Path | None:
@@ -159,6 +165,9 @@ class FollowingSeedRun(StoredSeedRun):
 
     def fail(self, reason: str) -> None:
         SeedRun.fail(self, reason)
+
+    def stop(self, step: int) -> None:
+        SeedRun.stop(self, step)
 
     @property
     def current_dir(self) -> Path | None:
