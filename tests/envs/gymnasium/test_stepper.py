@@ -154,6 +154,7 @@ WRONG = {
     "-1 in bytes": (BYTES, [0, 0, 0], [0, -1, 0], r"does not fit into uint8"),
     "-1 of int8 in bytes": (BYTES, np.zeros(3, np.int8), np.array([0, -1, 0], np.int8), r"does not fit into uint8"),
     "200 in int8": (Box(-9, 9, (1,), np.int8), np.zeros(1, np.int8), np.array([200], np.uint8), r"does not fit into int8"),
+    "2 in a Box of bool": (Box(0, 1, (2,), np.bool_), np.zeros(2, bool), np.array([0, 2]), r"does not fit into bool"),
     "2 in a binary space": (MultiBinary(2), np.zeros(2, np.int8), np.array([0, 2], np.int8), r"does not fit into bool"),
     "2**40 in int64": (Box(-(2**50), 2**50, (2,), np.int64), np.zeros(2, int), np.full(2, 2**40), r"does not fit into int32"),
     "one for three": (FLOATS, np.zeros(3, np.float32), np.zeros(1, np.float32), r"of shape \(1,\): .* expected \(3,\)"),
@@ -197,6 +198,7 @@ def test_wrong_reward_or_flag_raises_after_the_strict_steps(rest, sentence, monk
 SPACES = [
     BYTES, FLOATS, Box(0, 255, (9, 9), np.uint8), Box(-9, 9, (2,), np.int64), Box(-1, 1, (), np.float64), Discrete(4), Discrete(3, start=-1),
     MultiDiscrete([2, 3]), MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [2, 3]]), MultiDiscrete([3] * 70), MultiBinary(4),
+    Box(0, 1, (3,), np.bool_), Box(0, 1, (2, 40), np.bool_),
 ]  # fmt: skip
 
 

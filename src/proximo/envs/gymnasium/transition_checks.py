@@ -74,8 +74,8 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
         inside = _within(np.zeros(shape, int), np.ones(shape, int))
     else:
         safe_types = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
-        info = np.iinfo(leaf.dtype)
-        inside = _within(np.full(shape, info.min, np.int64), np.full(shape, info.max, np.int64))
+        low, high = (0, 1) if leaf.dtype == bool else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
+        inside = _within(np.full(shape, low, np.int64), np.full(shape, high, np.int64))
 
     usual = leaf.dtype if leaf.dtype in safe_types else None
 
