@@ -208,6 +208,13 @@ def components(space: Discrete | MultiDiscrete) -> tuple[tuple[int, ...], tuple[
     return ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
 
 
+def mask_sizes(space: Space) -> tuple[int, ...]:
+    """The entries of an action mask for each component of an action: one for each choice, and two for each bit. Empty: no mask fits."""
+    if isinstance(space, MultiBinary):
+        return (2,) * space.size
+    return components(space)[0] if isinstance(space, Discrete | MultiDiscrete) else ()
+
+
 def flatdim(space: LeafSpace) -> int:
     """Number of entries of one value as a vector in which integers are one-hot, as in ``gymnasium.spaces.flatdim``."""
     return sum(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else space.size

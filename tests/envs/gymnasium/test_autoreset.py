@@ -237,6 +237,46 @@ def test_empty_mask_raises_until_the_episode_ends(mode, monkeypatch):
         played(at=0)
 
 
+class EmptyComponent(gym.Env):
+    """At step 3, the mask allows no choice of the second component, or no value of the second bit."""
+
+    observation_space = gym.spaces.Box(0.0, 9.0, (2,), np.float32)
+
+    def __init__(self, action_space, mask):
+        self.action_space, self.mask = action_space, np.array(mask, np.int8)
+
+    def _returned(self):
+        return np.zeros(2, np.float32), {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
+
+    def reset(self, *, seed=None, options=None):
+        self.now = 0
+        return self._returned()
+
+    def step(self, action):
+        self.now += 1
+        observation, info = self._returned()
+        return observation, 1.0, False, False, info
+
+
+@pytest.mark.parametrize("strict_steps", [2, 1000])
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize(
+    ("action_space", "mask"),
+    [(gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1]), (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1])],
+    ids=str,
+)
+def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, strict_steps, monkeypatch):
+    for module in (vector_env_adapter, stepper):
+        monkeypatch.setattr(module, "STRICT_STEPS", strict_steps)
+    make = functools.partial(EmptyComponent, action_space, mask)
+    if mode == "in process":
+        env = from_factory(make, "toy", Preprocessing())
+    else:
+        env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing())
+    with pytest.raises(EnvError, match=r"toy\.step of environment 0 .* an action_mask that allows no action in component 1: at"):
+        rollout(env.open(2, 5, VectorOptions()), np.zeros((5, 2, 3), np.int64))
+
+
 class Forgetful(gym.vector.SyncVectorEnv):
     """A partial reset returns zeros for the environments that it does not reset."""
 

@@ -101,12 +101,26 @@ def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
     return lambda value: all(map(range.__contains__, ranges, value.ravel().tolist()))
 
 
-def check_mask(observation: Any, expected: list[Leaf], where: str) -> None:
-    """Raise ``EnvError`` if the action mask of ``observation`` allows no action."""
-    for leaf in expected:
-        if leaf.path == (ACTION_MASK,) and not np.any(leaf.of(observation)):
+class MaskCheck:
+    """Checks that action masks of ``size`` entries allow an action in each component, which has ``sizes`` entries."""
+
+    def __init__(self, size: int, sizes: tuple[int, ...]):
+        # A mask of another size is an error where the policy is made.
+        self._starts = np.cumsum((0, *sizes[:-1])) if sum(sizes) == size else np.zeros(1, int)
+
+    def allows(self, masks: np.ndarray) -> np.ndarray | np.bool_:
+        """Whether each of ``masks``, of shape ``[..., size]``, allows an action in every component."""
+        return np.logical_or.reduceat(masks, self._starts, axis=-1).all(axis=-1)
+
+    def check(self, mask: Any, where: str) -> None:
+        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where`` names environment and call."""
+        flat = np.asarray(mask).reshape(-1)
+        if not self.allows(flat):
+            empty = int(np.argmin(np.logical_or.reduceat(flat, self._starts)))
+            component = f" in component {empty}" if len(self._starts) > 1 else ""
             raise EnvError(
-                f"{where} returned an action_mask that allows no action: at least one must be allowed while the episode goes on."
+                f"{where} returned an action_mask that allows no action{component}: at least one must be allowed while the episode "
+                "goes on."
             )
 
 

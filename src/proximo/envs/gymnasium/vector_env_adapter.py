@@ -14,8 +14,8 @@ import numpy as np
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
-from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, located, make_quick_check
+from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check
+from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
 from proximo.envs.gymnasium.vector_environment import environment_seeds, split
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Space
@@ -111,6 +111,7 @@ class _GroupEnv:
             self.close()
             raise
         self.leaves = leaves(spec.observation_space)
+        self.mask_check = mask_check(self.leaves, spec)
         self.fits_one = make_quick_check(self.leaves)
         self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
         self.all_valid = True
@@ -254,12 +255,12 @@ class _GroupEnv:
                 check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
-        """Raise ``EnvError`` if a mask allows no action. Masks of final observations are not checked, because no action follows them."""
+        """Raise ``EnvError`` if a mask allows no action in some component. Masks of final observations are not checked, because no action follows them."""
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
-            if leaf.path == (ACTION_MASK,):
-                allows = array[row].reshape(self.num_envs, -1).any(axis=1)
+            if self.mask_check and leaf.path == (ACTION_MASK,):
+                allows = self.mask_check.allows(array[row].reshape(self.num_envs, -1))
                 for i in np.flatnonzero(~allows & rows.valid[row]):
-                    check_mask({ACTION_MASK: array[row, i]}, [leaf], self._where(call, int(i)))
+                    self.mask_check.check(array[row, i], self._where(call, int(i)))
 
     def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
@@ -267,7 +268,7 @@ class _GroupEnv:
                 raise EnvError(
                     f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
-        if isinstance(info, dict) and ACTION_MASK in info and all(leaf.path != (ACTION_MASK,) for leaf in self.leaves):
+        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
             raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
         flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
         if flags_fit and np.asarray(reward).dtype.kind in "fiub" and np.isfinite(np.asarray(reward, np.float32)).all():
