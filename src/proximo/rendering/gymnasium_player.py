@@ -31,6 +31,8 @@ class GymnasiumPlayer:
         self.env, self.config = env, config
         self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
+        draws = not env.render_modes or "rgb_array" in env.render_modes
+        mode = "human" if self._window else "rgb_array" if draws else None
         if not self._window:
             prepare_drawing(env.id)
         with custom_code_errors(f"Making {env.id} to watch"):
@@ -38,11 +40,13 @@ class GymnasiumPlayer:
                 assert env.make_vector is not None
                 self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
             else:
-                self._single = env.make(render_mode="human" if self._window else "rgb_array")
+                self._single = env.make(render_mode=mode)
+        self._lacks_mode = "rgb_array" in env.render_modes and getattr(self._single, "render_mode", None) is None
+        """Whether it could draw, but was made without ``render_mode``."""
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
-        self._renders = True
+        self._renders = mode is not None
         self._observation: Observed = None
 
     def reset(self, episode: int) -> Observed:
@@ -82,7 +86,7 @@ class GymnasiumPlayer:
             self._renders = False
             frame = image_of(self.env.observation_space, self._observation)
         if frame is None:
-            raise no_renderer(self.env.id)
+            raise no_renderer(self.env.id, self._lacks_mode)
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
@@ -95,7 +99,11 @@ class GymnasiumPlayer:
         except EnvError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return None
+            if self._lacks_mode:
+                raise no_renderer(self.env.id, True) from error
             raise
+        if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
+            frame = frame[-1] if frame else None
         return None if frame is None else np.array(checked_picture(frame, self.env.id))
 
     def close(self) -> None:
