@@ -54,8 +54,16 @@ def reported_success(info: dict[str, Any]) -> int:
     """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
     for key in SUCCESS_KEYS:
         if key in info:
-            return SUCCESS if bool(np.all(np.asarray(info[key]) != 0)) else FAILURE
+            return success_of(info[key])
     return UNREPORTED
+
+
+def success_of(value: Any) -> int:
+    """SUCCESS if ``value``, a flag or an array of flags, has no zero, FAILURE if it has one, UNREPORTED if it is None, NaN or no number."""
+    flags = np.asarray(value)
+    if flags.dtype.kind not in "biuf" or np.isnan(flags).any():
+        return UNREPORTED
+    return SUCCESS if flags.all() else FAILURE
 
 
 def mask_check(expected: list[Leaf], spec: EnvironmentSpec) -> MaskCheck | None:
@@ -178,7 +186,7 @@ class Stepper:
         return truncated
 
     def _count_lives(self, buffer: RolloutBuffer, t: int, k: int, info: dict[str, Any]) -> None:
-        lives = info.get("lives", 0)
+        lives = info.get("lives", self.lives[k])
         buffer.life_lost[t, self.columns[k]] = lives < self.lives[k]
         self.lives[k] = lives
 

@@ -14,7 +14,7 @@ import numpy as np
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check
+from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check, success_of
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
 from proximo.envs.gymnasium.vector_environment import environment_seeds, split
 from proximo.errors import EnvError
@@ -123,14 +123,16 @@ class _GroupEnv:
         self.seed, self.steps = seed, 0
         try:
             observation, info = self.env.reset(seed=self.seed)
+            self._check(observation, "reset")
+            self._write(self.buffers[buffer], 0, observation)
+            self.buffers[buffer].episode_start[0] = True
+            self.buffers[buffer].valid[0] = self.all_valid = True
+            self._check_masks(self.buffers[buffer], 0, "reset")
+            if self.spec.life_loss:
+                self.lives[:] = 0
+                self.lives[:] = self._reported_lives(info)
         except (Exception, SystemExit) as error:
             raise self._fault("reset", error) from error
-        self._check(observation, "reset")
-        self._write(self.buffers[buffer], 0, observation)
-        self.buffers[buffer].episode_start[0] = True
-        self.buffers[buffer].valid[0] = self.all_valid = True
-        self._check_masks(self.buffers[buffer], 0, "reset")
-        self.lives[:] = info.get("lives", 0)
 
     def send(self, buffer: int, t: int) -> None:
         self.actions = self.buffers[buffer].action[t].copy()
@@ -158,6 +160,7 @@ class _GroupEnv:
                 self._check(observation, "step")
             if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):
                 self._check_rest(reward, terminated, truncated, info)
+                reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
             self.steps += 1
             any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
             self._check_masks(rows, t + 1, "step")
@@ -176,7 +179,7 @@ class _GroupEnv:
         done = terminated | truncated
         rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
         if self.spec.life_loss:
-            lives = np.asarray(info["lives"])
+            lives = self._reported_lives(info)
             rows.life_lost[t] = (lives < self.lives) & ~done & rows.valid[t]
             self.lives[:] = lives
         self._write(rows, t + 1, observation)
@@ -219,14 +222,19 @@ class _GroupEnv:
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
         if self.spec.life_loss:
-            self.lives[done] = np.asarray(info["lives"])[done]
+            self.lives[done] = self._reported_lives(info)[done]
+
+    def _reported_lives(self, info: dict[str, Any]) -> np.ndarray:
+        """The lives of each environment; those that were last reported where ``info`` reports none."""
+        return np.where(info.get("_lives", True), info["lives"], self.lives) if "lives" in info else self.lives
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
         for key in SUCCESS_KEYS:
             if isinstance(info, dict) and key in info:
-                known = done & np.asarray(info.get(f"_{key}", True), bool)
-                rows.success[t] = np.where(known, np.asarray(info[key]) != 0, UNREPORTED)
+                rows.success[t] = UNREPORTED
+                for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
+                    rows.success[t, i] = success_of(info[key][i])
                 return
 
     def _fit(self, *values: Any) -> bool:
@@ -246,7 +254,11 @@ class _GroupEnv:
         """Check the observations of all environments completely."""
         for leaf in self.leaves:
             whole = dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape))
-            value = np.asarray(leaf.of(observation))
+            try:
+                value = np.asarray(leaf.of(observation))
+            except (KeyError, IndexError, TypeError):
+                check_observation(observation, [whole], f"{self.spec.env_id}.{call}")  # names the missing entry
+                raise
             if value.shape != whole.shape:
                 check_observation(observation, [whole], f"{self.spec.env_id}.{call}")
             if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
