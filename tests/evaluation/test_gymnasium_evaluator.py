@@ -8,6 +8,7 @@ import pytest
 
 from buffers import buffer_of
 from proximo.config import Config, override
+from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM
@@ -201,6 +202,44 @@ def test_endless_episode_counts_once_with_its_partial_return():
     result = played(env, 7, num_workers=0, eval_max_steps=20)
     np.testing.assert_array_equal(result.length, [20, 20, 20])
     assert result.unfinished == 3
+
+
+class Spoiled(gymnasium.Env):
+    """Every second episode of an environment returns NaN or infinity as an observation or a reward, with another entry that is fine."""
+
+    observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(-1, 1, (2, 2)))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, value):
+        self.value, self.episode = value, -1
+
+    def reset(self, *, seed=None, options=None):
+        self.now, self.episode = 0, self.episode + 1
+        return {"a": 1, "b": np.zeros((2, 2), np.float32)}, {}
+
+    def step(self, action):
+        self.now += 1
+        observation = np.zeros((2, 2), np.float32)
+        observation[1, 0] = self.value if self.episode % 2 and self.now == 2 else 0
+        return {"a": 1, "b": observation}, 1.0, self.now == 4, False, {}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "in process"])
+def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
+    for module in (stepper, vector_env_adapter):
+        monkeypatch.setattr(module, "STRICT_STEPS", 1)
+    if mode == "in process":
+        env, workers = from_factory(functools.partial(Spoiled, value), "toy", NONE), 0
+    else:
+        mode = gymnasium.vector.AutoresetMode(mode)
+        env = from_vector(
+            lambda num_envs: gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode), "toy", NONE
+        )
+        workers = -1
+    result = played(env, 6, num_envs=2, num_workers=workers)
+    assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
+    assert np.isnan(result.episode_return).sum() == 2
 
 
 def test_lost_environment_repeats_its_episode():

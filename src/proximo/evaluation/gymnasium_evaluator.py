@@ -94,6 +94,7 @@ class GymnasiumEvaluator:
         while played.is_running:
             observation = tuple(leaf[0].copy() for leaf in buffer.observation)
             flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()
+            played.check(observation, flags[1])
             memory_before = carried.memory
             carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
             buffer.clear()
@@ -159,6 +160,12 @@ class _PlayedEpisodes:
     def is_running(self) -> bool:
         """Whether any environment has an episode to play."""
         return bool(self._left.any())
+
+    def check(self, observation: tuple[np.ndarray, ...], valid: np.ndarray) -> None:
+        """Set the return of each episode to NaN in which the policy is about to act on NaN or infinity."""
+        for x in observation:
+            if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
+                self._tally.episode_return[valid & ~finite.reshape(len(x), -1).all(axis=1)] = np.nan
 
     def add(self, buffer: RolloutBuffer) -> None:
         """Count one step of all environments. An environment that was lost plays its episode once more."""
