@@ -80,6 +80,13 @@ def test_jax_player_keeps_a_memory_between_episodes(observed):
 def test_gymnasium_player_plays_the_episodes_of_the_evaluation(settings):
     policy = made("gym_toys:DrawnWalk", **settings)
     assert_as_evaluated(policy, 3, proximo.evaluate(policy, 8))
+    assert_as_evaluated(policy, 6, proximo.evaluate(policy, 20, num_envs=8))
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_player_of_a_vector_environment_plays_the_episodes_of_the_evaluation(mode):
+    policy = made("gym_toys:DrawnVector", env_settings={"mode": mode})
+    assert_as_evaluated(policy, 5, proximo.evaluate(policy, 20, num_envs=8))
 
 
 @pytest.mark.parametrize("observed", [{}, {"observe_action": True, "observe_reward": True}])

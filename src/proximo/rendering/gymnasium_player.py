@@ -54,9 +54,16 @@ class GymnasiumPlayer:
         continues = episode > 0 and not self.config.network.reset_memory and self.env.make is not None
         self._time = 0
         with custom_code_errors(f"{self.env.id}.reset"):
-            seed = None if continues else environment_seeds(episode + 1, self._source)[-1]
+            seed = None if continues else self._seed(episode)
             observation, _ = self._single.reset(**({} if seed is None else {"seed": seed}))
         return self._read(observation)
+
+    def _seed(self, episode: int) -> int:
+        """The seed of environment ``episode`` in an evaluation. A vector environment is given one seed, and most add the number of the
+        environment to it, as ``SyncVectorEnv`` does."""
+        if self.env.make is None:
+            return (environment_seeds(1, self._source)[0] + episode) % 2**31
+        return environment_seeds(episode + 1, self._source)[-1]
 
     def _read(self, observation: Any) -> Observed:
         stored = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
