@@ -247,14 +247,14 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by class name, so neither library is
+    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases, so neither library is
     imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
     def translate(part: Any, where: str) -> Space:
         found = _parts(part)
         if found and role == "observation":
             parts = tuple((key, translate(inner, f"{where}[{key!r}]")) for key, inner in found)
-            return Dict(parts) if type(part).__name__ == "Dict" else Tuple(tuple(inner for _, inner in parts))
+            return Dict(parts) if _kind(part) == "Dict" else Tuple(tuple(inner for _, inner in parts))
         leaf = None if found else _leaf(part)
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             place = f" at {where}" if where else ""
@@ -283,9 +283,15 @@ def _flattening(parts: list[tuple[Any, Any]]) -> str:
     return "wrap it so that one space replaces all parts, such as a MultiDiscrete with some values for each Box."
 
 
+def _kind(space: Any) -> str:
+    """The name of the class of ``space``, or of its first base class, that names a kind of space; empty if there is none."""
+    kinds = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+    return next((base.__name__ for base in type(space).__mro__ if base.__name__ in kinds), "")
+
+
 def _parts(space: Any) -> list[tuple[Any, Any]]:
     """Key and space of each part of a Dict (whose keys must be text) or Tuple; empty for any other space."""
-    kind = type(space).__name__
+    kind = _kind(space)
     if kind not in ("Dict", "Tuple") or not hasattr(space, "spaces"):
         return []
     if kind == "Tuple":
@@ -298,7 +304,7 @@ def _leaf(space: Any) -> LeafSpace | None:
     """Convert a space without parts; None if it is not supported."""
     if isinstance(space, LeafSpace):
         return space
-    kind = type(space).__name__
+    kind = _kind(space)
     try:
         if kind == "Discrete":
             return Discrete(int(space.n), int(getattr(space, "start", 0)))

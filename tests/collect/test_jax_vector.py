@@ -1,5 +1,7 @@
 """An environment is held against the protocol before anything is compiled."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from proximo.checks import check_environment
 from proximo.checks.quick import quick_check
 from proximo.collect import JaxTrainer, jax_vector
 from proximo.collect.learning import fresh_policy
+from proximo.envs.custom import from_object
 from proximo.errors import EnvError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
@@ -161,6 +164,25 @@ def test_a_mistake_in_an_environment_is_named(mistake):
 def test_an_environment_that_mixes_python_numbers_and_arrays_is_accepted():
     collector = small_collector(Variant(step=step_with(lambda r: (r[0], r[1], 1.0, False, False, {}))))
     assert collector.init(jax.random.key(0)).healthy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    """``Counting`` without room for ``default_params``."""
+
+    observation_space: Box = Counting.observation_space
+    action_space: Discrete = Counting.action_space
+
+    def reset(self, key, params):
+        return Counting().reset(key, Counting.default_params)
+
+    def step(self, key, state, action, params):
+        return Counting().step(key, state, action, params)
+
+
+def test_environment_with_slots_must_define_its_parameters():
+    with pytest.raises(EnvError, match=r"__slots__ allow no new attribute: define default_params = \(\) in its class"):
+        from_object(Slots(), {})
 
 
 class Keyed(Counting):

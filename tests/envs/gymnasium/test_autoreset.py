@@ -442,6 +442,7 @@ class Late(gym.vector.VectorEnv):
         (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
         (2, np.array(["False", "True"]), r"terminated = .*False"),
         (3, np.array([0, 1]), r"truncated = .*0"),
+        (4, [{}, {}], r"list as info: expected a dict"),
     ],
 )
 def test_vector_environment_is_checked_after_the_strict_steps(place, value, sentence, monkeypatch):

@@ -156,6 +156,7 @@ class Stepper:
             and type(reward) in NUMBERS
             and (terminated is False or type(terminated) in FLAGS)
             and (truncated is False or type(truncated) in FLAGS)
+            and isinstance(info, dict)
         ):
             where = self._where(k, "step")
             check_observation(observation, self.leaves, where)

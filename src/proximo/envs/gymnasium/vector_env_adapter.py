@@ -158,7 +158,7 @@ class _GroupEnv:
             )
             if self.steps < STRICT_STEPS:
                 self._check(observation, "step")
-            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):
+            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated) or not isinstance(info, dict):
                 self._check_rest(reward, terminated, truncated, info)
                 reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
             self.steps += 1
