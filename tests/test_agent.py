@@ -187,6 +187,14 @@ def test_environment_may_be_an_object(tmp_path, env):
     assert again.learn(BATCH).step == 2 * BATCH
 
 
+def test_agent_of_a_class_with_settings_is_loaded_with_an_instance(tmp_path):
+    learner = agent(Countdown, env_settings={"length": 6})
+    saved = learner.save(tmp_path / "saved")
+    again = proximo.load(saved, env=Countdown(length=7))
+    assert again.evaluate(2).length.tolist() == [7, 7]
+    assert proximo.load(saved, env=Countdown).evaluate(2).length.tolist() == [6, 6]
+
+
 def test_loaded_object_keeps_the_preprocessing_of_training(tmp_path):
     learner = agent(Countdown, frame_stack=2, max_episode_steps=4)
     again = proximo.load(learner.save(tmp_path / "saved"), env=Countdown)

@@ -149,8 +149,9 @@ def test_help_imports_neither_jax_nor_numpy():
     assert run_python(code).endswith("[]")
 
 
-def test_callbacks_are_an_attribute_of_the_package():
+def test_callbacks_and_spaces_are_attributes_of_the_package():
     assert run_python("import proximo; print(proximo.callbacks.EarlyStopping.__name__)") == "EarlyStopping"
+    assert run_python("import proximo; print(proximo.spaces.Box.__name__)") == "Box"
 
 
 @pytest.mark.parametrize("package", [proximo, proximo.envs])

@@ -33,6 +33,8 @@ NESTED = Dict((("b", Tuple((Discrete(2, 3), MultiBinary((4,))))), ("a", IMAGE)))
             ),
             NESTED,
         ),
+        (type("Positions", (gym.Box,), {})(-1, 1, (3,)), Box((3,), -1.0, 1.0)),
+        (type("Parts", (type("Named", (gym.Dict,), {}),), {})({"a": gym.Discrete(2)}), Dict((("a", Discrete(2)),))),
         (Box((3,)), Box((3,))),
         (Discrete(5), Discrete(5)),
         (NESTED, NESTED),

@@ -1,5 +1,6 @@
 from proximo import callbacks as callbacks
 from proximo import processes as processes
+from proximo import spaces as spaces
 from proximo.agent import PPO as PPO
 from proximo.agent import load as load
 from proximo.collect import JaxCollector as JaxCollector

@@ -27,6 +27,7 @@ from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
 from proximo.distributions import Distribution
+from proximo.envs.custom import makes_environments
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
@@ -580,7 +581,11 @@ def load(
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     defaults = Config().run
     config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_DIRECTORY})
-    made, config = (environment(config), config) if env is None else replace_environment(config, env, config.env.env_settings)
+    if env is None:
+        made = environment(config)
+    else:  # an instance has its settings already
+        takes_settings = isinstance(env, str) or makes_environments(env)
+        made, config = replace_environment(config, env, config.env.env_settings if takes_settings else {})
     agent = PPO.__new__(PPO)
     if isinstance(eval_env, str):
         config, eval_env = override(config, {"eval_env": eval_env}), None

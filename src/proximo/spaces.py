@@ -208,6 +208,13 @@ def components(space: Discrete | MultiDiscrete) -> tuple[tuple[int, ...], tuple[
     return ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
 
 
+def mask_sizes(space: Space) -> tuple[int, ...]:
+    """The entries of an action mask for each component of an action: one for each choice, and two for each bit. Empty: no mask fits."""
+    if isinstance(space, MultiBinary):
+        return (2,) * space.size
+    return components(space)[0] if isinstance(space, Discrete | MultiDiscrete) else ()
+
+
 def flatdim(space: LeafSpace) -> int:
     """Number of entries of one value as a vector in which integers are one-hot, as in ``gymnasium.spaces.flatdim``."""
     return sum(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else space.size
@@ -240,14 +247,14 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by class name, so neither library is
+    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases, so neither library is
     imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
     def translate(part: Any, where: str) -> Space:
         found = _parts(part)
         if found and role == "observation":
             parts = tuple((key, translate(inner, f"{where}[{key!r}]")) for key, inner in found)
-            return Dict(parts) if type(part).__name__ == "Dict" else Tuple(tuple(inner for _, inner in parts))
+            return Dict(parts) if _kind(part) == "Dict" else Tuple(tuple(inner for _, inner in parts))
         leaf = None if found else _leaf(part)
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             place = f" at {where}" if where else ""
@@ -276,9 +283,15 @@ def _flattening(parts: list[tuple[Any, Any]]) -> str:
     return "wrap it so that one space replaces all parts, such as a MultiDiscrete with some values for each Box."
 
 
+def _kind(space: Any) -> str:
+    """The name of the class of ``space``, or of its first base class, that names a kind of space; empty if there is none."""
+    kinds = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+    return next((base.__name__ for base in type(space).__mro__ if base.__name__ in kinds), "")
+
+
 def _parts(space: Any) -> list[tuple[Any, Any]]:
     """Key and space of each part of a Dict (whose keys must be text) or Tuple; empty for any other space."""
-    kind = type(space).__name__
+    kind = _kind(space)
     if kind not in ("Dict", "Tuple") or not hasattr(space, "spaces"):
         return []
     if kind == "Tuple":
@@ -291,7 +304,7 @@ def _leaf(space: Any) -> LeafSpace | None:
     """Convert a space without parts; None if it is not supported."""
     if isinstance(space, LeafSpace):
         return space
-    kind = type(space).__name__
+    kind = _kind(space)
     try:
         if kind == "Discrete":
             return Discrete(int(space.n), int(getattr(space, "start", 0)))

@@ -1,12 +1,17 @@
 """An environment is held against the protocol before anything is compiled."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.checks import check_environment
+from proximo.checks.quick import quick_check
 from proximo.collect import JaxTrainer, jax_vector
 from proximo.collect.learning import fresh_policy
+from proximo.envs.custom import from_object
 from proximo.errors import EnvError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
@@ -159,6 +164,59 @@ def test_a_mistake_in_an_environment_is_named(mistake):
 def test_an_environment_that_mixes_python_numbers_and_arrays_is_accepted():
     collector = small_collector(Variant(step=step_with(lambda r: (r[0], r[1], 1.0, False, False, {}))))
     assert collector.init(jax.random.key(0)).healthy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    """``Counting`` without room for ``default_params``."""
+
+    observation_space: Box = Counting.observation_space
+    action_space: Discrete = Counting.action_space
+
+    def reset(self, key, params):
+        return Counting().reset(key, Counting.default_params)
+
+    def step(self, key, state, action, params):
+        return Counting().step(key, state, action, params)
+
+
+def test_environment_with_slots_must_define_its_parameters():
+    with pytest.raises(EnvError, match=r"__slots__ allow no new attribute: define default_params = \(\) in its class"):
+        from_object(Slots(), {})
+
+
+class Keyed(Counting):
+    """``Counting`` that draws its observations from a key in its state."""
+
+    def reset(self, key, params):
+        state, observation = super().reset(key, params)
+        return (state, key), observation
+
+    def step(self, key, state, action, params):
+        counted, _, *rest = super().step(key, state[0], action, params)
+        kept, drawing = jax.random.split(state[1])
+        return (counted, kept), jax.random.uniform(drawing, (2,)), *rest
+
+
+class OtherKey(Keyed):
+    """A step returns a key of another implementation."""
+
+    def step(self, key, state, action, params):
+        (counted, _), *rest = super().step(key, state, action, params)
+        return (counted, jax.random.key(0, impl="rbg")), *rest
+
+
+def test_state_may_contain_a_random_key():
+    collector = small_collector(Keyed())
+    state, _ = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(2), 2)
+    assert bool(state.healthy)
+    assert len(quick_check(Keyed(), "keyed").seen.rewards) > 0
+    assert [f.message for f in check_environment(Keyed(), small_config()) if f.level == "error"] == []
+
+
+def test_state_with_a_key_of_another_implementation_raises():
+    with pytest.raises(EnvError, match=r"leaf \[1\] is key<rbg>\[\], where reset returns key<fry>\[\]: use one type"):
+        small_collector(OtherKey())
 
 
 @pytest.mark.parametrize(

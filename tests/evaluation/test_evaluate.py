@@ -11,7 +11,7 @@ from scipy import stats
 import odd_envs
 from proximo.config import override
 from proximo.envs.level_seeds import JaxLevels, LevelRange
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.episodes import (
     EVALUATION_STREAM,
     SELECTION_STREAM,
@@ -51,6 +51,41 @@ def test_every_episode_is_whole_and_counts_once():
     assert len(set(lengths)) > 3
     np.testing.assert_array_equal(result.episode_return, lengths * (lengths + 1) / 2)
     assert result.unfinished == 0
+
+
+class Spoiled(toys.Counting):
+    """``Counting`` whose observation or reward is NaN or infinite from step 5 on."""
+
+    def __init__(self, where, value):
+        self.where, self.value = where, value
+
+    def step(self, key, state, action, params):
+        state, observation, reward, *rest = super().step(key, state, action, params)
+        wrong = jnp.where(state[0] >= 5, self.value, 0.0)
+        if self.where == "observation":
+            return state, observation.at[1].add(wrong), reward, *rest
+        return state, observation, reward + wrong, *rest
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+@pytest.mark.parametrize("where", ["observation", "reward"])
+def test_only_episodes_with_nan_or_infinity_have_no_finite_return(where, value):
+    result = play(Spoiled(where, value), 50)
+    # No action follows the last observation.
+    np.testing.assert_array_equal(
+        ~np.isfinite(result.episode_return), result.length > 5 if where == "observation" else result.length >= 5
+    )
+    assert 0 < np.isfinite(result.episode_return).sum() < 50
+
+
+def test_evaluation_with_nan_raises_with_the_episode():
+    env = Spoiled("observation", jnp.nan)
+    config = small_config()
+    with pytest.raises(
+        EnvError,
+        match=r"returned NaN or infinity as an observation or a reward in \d+ of 50 episodes, first in episode \d+: check",
+    ):
+        evaluate(Policy(drawn_policy(env, config), env, config, step=0), 50)
 
 
 def test_short_episodes_are_not_favoured():

@@ -8,11 +8,12 @@ import pytest
 
 from buffers import buffer_of
 from proximo.config import Config, override
+from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM
+from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, Episodes
 from proximo.evaluation.evaluators import make_evaluator
-from proximo.evaluation.gymnasium_evaluator import _PlayedEpisodes
+from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator, _PlayedEpisodes
 from proximo.evaluation.policy import Policy
 
 import gym_toys
@@ -170,6 +171,34 @@ def test_level_of_every_episode_is_reported(workers):
     assert len(set(result.level)) > 5
 
 
+@pytest.mark.parametrize("reset_memory", [True, False])
+def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(reset_memory):
+    env = from_factory(Told, "toy", NONE)
+    whole = played(env, 8, num_workers=0, memory="gru", reset_memory=reset_memory)
+    seeded = [seed is not None for seed in whole.seed]
+    assert seeded == ([True] * 3 + [False] * 5 if reset_memory else [True, False, False] * 2 + [True, False])
+    config = override(
+        Config(),
+        {
+            "id": "toy",
+            "num_envs": 3,
+            "hidden_sizes": (8,),
+            "memory_size": 8,
+            "memory": "gru",
+            "num_workers": 0,
+            "reset_memory": reset_memory,
+        },
+    )
+    parts = []
+    for part in range(2):
+        evaluator = GymnasiumEvaluator(env, config, 8, 3, (part, 2))
+        parts.append(evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM))
+        evaluator.close()
+    joined = Episodes.joined(parts)
+    assert joined.seed == whole.seed
+    np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
+
+
 def test_native_vector_environment_reports_no_seeds():
     env = from_vector(functools.partial(gym_toys.CustomVector, mode="SameStep"), "toy", NONE)
     assert played(env, 5).seed is None
@@ -203,6 +232,44 @@ def test_endless_episode_counts_once_with_its_partial_return():
     assert result.unfinished == 3
 
 
+class Spoiled(gymnasium.Env):
+    """Every second episode of an environment returns NaN or infinity as an observation or a reward, with another entry that is fine."""
+
+    observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3), b=gymnasium.spaces.Box(-1, 1, (2, 2)))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, value):
+        self.value, self.episode = value, -1
+
+    def reset(self, *, seed=None, options=None):
+        self.now, self.episode = 0, self.episode + 1
+        return {"a": 1, "b": np.zeros((2, 2), np.float32)}, {}
+
+    def step(self, action):
+        self.now += 1
+        observation = np.zeros((2, 2), np.float32)
+        observation[1, 0] = self.value if self.episode % 2 and self.now == 2 else 0
+        return {"a": 1, "b": observation}, 1.0, self.now == 4, False, {}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "in process"])
+def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
+    for module in (stepper, vector_env_adapter):
+        monkeypatch.setattr(module, "STRICT_STEPS", 1)
+    if mode == "in process":
+        env, workers = from_factory(functools.partial(Spoiled, value), "toy", NONE), 0
+    else:
+        mode = gymnasium.vector.AutoresetMode(mode)
+        env = from_vector(
+            lambda num_envs: gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode), "toy", NONE
+        )
+        workers = -1
+    result = played(env, 6, num_envs=2, num_workers=workers)
+    assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
+    assert np.isnan(result.episode_return).sum() == 2
+
+
 def test_lost_environment_repeats_its_episode():
     played = _PlayedEpisodes(np.array([1, 1]), 100)
     steps = [
@@ -214,7 +281,7 @@ def test_lost_environment_repeats_its_episode():
         assert played.is_running
         played.add(buffer)
     assert not played.is_running
-    np.testing.assert_array_equal(played.episodes().length, [2, 2])
+    np.testing.assert_array_equal(played.episodes([(0, 0), (1, 0)]).length, [2, 2])
 
 
 def test_lost_workers_of_an_evaluation_are_reported():

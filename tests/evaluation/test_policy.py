@@ -180,6 +180,43 @@ def test_an_action_mask_may_be_an_argument():
     assert action.tolist() == [2, 0]
 
 
+ONE, TWO = [1, 0, 1], [0, 0, 1, 1]
+FORMS = {
+    "array": np.array(ONE + TWO),
+    "tuple": (np.array(ONE, np.int8), np.array(TWO, np.int8)),
+    "list of arrays": [np.array(ONE), np.array(TWO)],
+    "lists": [ONE, TWO],
+    "fractions": 0.5 * np.array(ONE + TWO),
+    "large numbers": 256 * np.array(ONE + TWO),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_action_mask_of_two_components_may_have_any_form_of_an_environment(form):
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((7,)))))
+    policy, observation = made(MultiDiscrete((3, 4)), space), np.ones(2, np.float32)
+    expected, _ = policy.predict({"observation": observation, "action_mask": np.array(ONE + TWO)})
+    assert policy.predict(observation, action_mask=FORMS[form])[0].tolist() == expected.tolist()
+    one = FORMS[form]
+    many = np.stack([one] * 5) if isinstance(one, np.ndarray) else tuple(np.stack([part] * 5) for part in one)
+    assert policy.predict(np.ones((5, 2)), action_mask=many)[0].tolist() == [expected.tolist()] * 5
+
+
+def test_action_mask_may_have_an_axis_for_components_or_be_an_array_of_tuples():
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,)))))
+    policy, rows = made(MultiDiscrete((3, 3)), space), np.array([[0, 1, 0], [0, 0, 1]])
+    assert policy.predict(np.ones(2), action_mask=rows)[0].tolist() == [1, 2]
+    assert policy.predict(np.ones((2, 2)), action_mask=np.stack([rows, rows[::-1]]))[0].tolist() == [[1, 2], [2, 1]]
+    tuples = np.empty(2, object)
+    tuples[:] = [tuple(rows), tuple(rows[::-1])]
+    assert policy.predict(np.ones((2, 2)), action_mask=tuples)[0].tolist() == [[1, 2], [2, 1]]
+    with pytest.raises(ConfigError, match=r"action_mask.* has the shape \(5,\): expected \(6,\), or N of them stacked"):
+        policy.predict(np.ones(2), action_mask=np.ones(5, np.int8))
+    for wrong in ((), [[1], [1, 0]], "all", (None, None)):
+        with pytest.raises(ConfigError, match="action_mask"):
+            policy.predict(np.ones(2), action_mask=wrong)
+
+
 def test_unexpected_duplicate_or_missing_action_mask_raises():
     policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
     with pytest.raises(ConfigError, match="action_mask allows no action"):

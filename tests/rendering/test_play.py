@@ -2,6 +2,7 @@
 
 import itertools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from proximo.rendering.play import make_player, policy_agent, random_agent
 from proximo.rendering.watching import Subject
 from proximo.settings import make_config
 
+import gym_toys
 from helpers import drawn_policy
 
 SMALL = {"hidden_sizes": "8", "num_envs": "8", "total_steps": "1024", "encoder": "mlp"}
@@ -78,6 +80,13 @@ def test_jax_player_keeps_a_memory_between_episodes(observed):
 def test_gymnasium_player_plays_the_episodes_of_the_evaluation(settings):
     policy = made("gym_toys:DrawnWalk", **settings)
     assert_as_evaluated(policy, 3, proximo.evaluate(policy, 8))
+    assert_as_evaluated(policy, 6, proximo.evaluate(policy, 20, num_envs=8))
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_player_of_a_vector_environment_plays_the_episodes_of_the_evaluation(mode):
+    policy = made("gym_toys:DrawnVector", env_settings={"mode": mode})
+    assert_as_evaluated(policy, 5, proximo.evaluate(policy, 20, num_envs=8))
 
 
 @pytest.mark.parametrize("observed", [{}, {"observe_action": True, "observe_reward": True}])
@@ -168,6 +177,44 @@ def test_image_observation_is_the_frame_without_a_renderer():
     played = steps(made("gym_toys:Parts"))
     assert {step.draw().shape for step in played} == {(40, 40, 3)}
     assert any(step.draw().std() > 10 for step in played)
+
+
+@pytest.mark.parametrize("mode", ["human", "ansi"])
+def test_environment_without_the_mode_rgb_array_shows_its_images(mode):
+    class Images(gym_toys.Parts):
+        metadata = {"render_modes": [mode]}  # noqa: RUF012
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+            assert render_mode is None
+
+        def render(self):
+            return "text"
+
+    agent = proximo.PPO(Images, num_envs=2, num_steps=8, num_workers=0, encoder="mlp")
+    assert agent.render(1, max_steps=3).frames == 4
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.RenderCollection])
+def test_instance_that_was_made_to_draw_is_watched(wrap):
+    agent = proximo.PPO(wrap(gym_toys.DrawnWalk("rgb_array")), num_envs=2, num_steps=8, num_workers=0)
+    player = make_player(agent.env, agent.config, 0, EVALUATION_STREAM)
+    player.reset(0)
+    first = player.picture()()
+    player.step(np.zeros(1, np.int32))
+    second = player.picture()()
+    player.close()
+    assert first.shape == second.shape == (30, 50, 3)
+    assert (first != second).any()
+
+
+def test_environment_made_without_a_render_mode_is_named():
+    agent = proximo.PPO(lambda: gym_toys.DrawnWalk(), num_envs=2, num_steps=8, num_workers=0)
+    with pytest.raises(
+        EnvError, match=r'it was made without a render_mode. Pass its class, or make it with render_mode="rgb_array"'
+    ):
+        agent.render(1)
+    assert proximo.PPO(gym_toys.DrawnWalk(), num_envs=2, num_steps=8, num_workers=0).render(1).episodes
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from proximo.checks.finding import Finding, error, ok, warning
 from proximo.envs.gymnasium.observations import Leaf
-from proximo.spaces import ACTION_MASK, Discrete, MultiBinary, MultiDiscrete, Space, components
+from proximo.spaces import ACTION_MASK, MultiBinary, Space, mask_sizes
 
 NAME = "action mask"
 _KINDS = "(legal|valid|invalid|avail|available|allowed)"
@@ -42,7 +42,7 @@ def check_action_mask(
 
 
 def _check(allowed: np.ndarray, space: Space) -> Finding:
-    sizes = choices_of(space)
+    sizes = mask_sizes(space)
     if not sizes:
         return error(
             NAME,
@@ -63,13 +63,6 @@ def _check(allowed: np.ndarray, space: Space) -> Finding:
     return ok(NAME, f"It always allows an action; {allowed.mean():.0%} of its entries are nonzero.")
 
 
-def choices_of(space: Space) -> list[int]:
-    """The entries of a mask for each component of an action: one for each choice, and two for each bit. Empty: no mask fits."""
-    if isinstance(space, MultiBinary):
-        return [2] * space.size
-    return list(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else []
-
-
 def check_unused_mask(layers: Sequence[Any], info: Any, expected: list[Leaf], action_space: Space, fix: str) -> list[Finding]:
     """Report a method or an entry that looks like a mask. Only for environments without a mask.
 
@@ -80,7 +73,7 @@ def check_unused_mask(layers: Sequence[Any], info: Any, expected: list[Leaf], ac
         action_space: The action space.
         fix: Where a mask is expected, for messages.
     """
-    size = sum(choices_of(action_space))
+    size = sum(mask_sizes(action_space))
     if not size or any(leaf.path == (ACTION_MASK,) for leaf in expected):
         return []
     # An entry with a vague name, such as a mask of pixels, is one of actions only if it has their size.

@@ -69,8 +69,20 @@ def where_any(
 
 def as_template(tree: PyTree, template: PyTree) -> PyTree:
     """``tree`` with the types of ``template``: environments may mix Python numbers and arrays, but the carry of a scan may
-    not."""
-    return jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype).reshape(like.shape), tree, template)
+    not. Random keys are returned unchanged."""
+    return jax.tree.map(
+        lambda x, like: x if _is_key(like.dtype) else jnp.asarray(x).astype(like.dtype).reshape(like.shape), tree, template
+    )
+
+
+def _is_key(dtype: Any) -> bool:
+    """Whether ``dtype`` is the type of random keys (``jax.random.key``), which NumPy does not know."""
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _fits_type(dtype: Any, other: Any) -> bool:
+    """Whether a leaf of type ``dtype`` may be stored as ``other``: numbers of the same kind, or keys of the same implementation."""
+    return dtype == other if _is_key(dtype) or _is_key(other) else np.can_cast(dtype, other, "same_kind")
 
 
 def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[PyTree, PyTree]:
@@ -154,7 +166,7 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
     if jax.tree.structure(new) != jax.tree.structure(state):
         raise EnvError(f"{env_id}.step returns a state of another structure than reset: expected {jax.tree.structure(state)}.")
     for (where, before), after in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(new), strict=True):
-        if np.shape(after) != np.shape(before) or not np.can_cast(after.dtype, before.dtype, "same_kind"):
+        if np.shape(after) != np.shape(before) or not _fits_type(after.dtype, before.dtype):
             raise EnvError(
                 f"{env_id}.step returns a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
                 f"where reset returns {before.dtype}{list(before.shape)}: use one type and shape."

@@ -137,9 +137,19 @@ def check_protocol(env: Any, env_id: str) -> None:
             arguments = "(key, params)" if name == "reset" else "(key, state, action, params)"
             raise EnvError(f"{env_id}.{name}{signature} does not accept the {expected} arguments {arguments}.") from None
     if not hasattr(env, "default_params"):
-        object.__setattr__(env, "default_params", ())  # the environment may be a frozen dataclass or an equinox module
+        try:
+            object.__setattr__(env, "default_params", ())  # the environment may be a frozen dataclass or an equinox module
+        except AttributeError:
+            raise EnvError(
+                f"{env_id} has no default_params, and its __slots__ allow no new attribute: define default_params = () in its class."
+            ) from None
     from_any(env.observation_space, "observation")
     from_any(env.action_space, "action")
+
+
+def makes_environments(env: Any) -> bool:
+    """Whether ``env`` is a class or a function, which takes settings, and no environment."""
+    return inspect.isclass(env) or (callable(env) and not hasattr(env, "reset"))
 
 
 def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing | None = None) -> tuple[str, Any]:
@@ -157,7 +167,7 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
     preprocessing = preprocessing or Preprocessing()
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")
-    if inspect.isclass(env) or (callable(env) and not hasattr(env, "reset")):
+    if makes_environments(env):
         return env_id, with_levels(from_class(env, settings, env_id, preprocessing), preprocessing.levels)
     if settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")

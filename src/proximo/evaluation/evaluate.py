@@ -13,7 +13,7 @@ import numpy as np
 from proximo.collect.environment import evaluation_environment
 from proximo.config import MAX_SEED, Config
 from proximo.envs.level_seeds import PARTS, LevelRange
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.policy import Policy, load_policy
@@ -157,11 +157,26 @@ def evaluate_policy(
     with contextlib.closing(make_evaluator(made, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
+            _check_returns(result, config.env.id)
             played[mode] = dataclasses.replace(result, warnings=warnings)
     trained = policy.config.env.env_settings
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
+
+
+def _check_returns(episodes: Episodes, env_id: str) -> None:
+    """Raise ``EnvError`` if the return of an episode is NaN or infinite."""
+    wrong = np.flatnonzero(~np.isfinite(episodes.episode_return))
+    if len(wrong):
+        row = episodes.rows()[wrong[0]]
+        known = ", ".join(
+            f"{name} {row[key]}" for name, key in (("seed", "env_seed"), ("level", "level")) if row[key] is not None
+        )
+        raise EnvError(
+            f"{env_id} returned NaN or infinity as an observation or a reward in {len(wrong)} of {len(episodes.length)} episodes, "
+            f"first in episode {row['index']}{f' ({known})' if known else ''}: check the code of the environment that computes it."
+        )
 
 
 def _policy_of(given: str | Path | Policy | HasPolicy, runs_dir: str) -> Policy:

@@ -32,7 +32,10 @@ from proximo.threads import together
 class GymnasiumEvaluator:
     """Plays on environments of its own (see ``Evaluator``), ``num_envs`` at a time. They are made with the first call, and kept
     until ``close``. Every environment plays the same number of episodes (or one less), so that short ones are not favored. With
-    ``part = (i, n)``, it plays in part i of n of the environments."""
+    ``part = (i, n)``, it plays in part i of n of the environments.
+
+    The first episodes of all environments come first in the result, then the second ones, and so on. If the memory is kept between
+    episodes, all episodes of the first environment come first."""
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config = env, config
@@ -94,6 +97,7 @@ class GymnasiumEvaluator:
         while played.is_running:
             observation = tuple(leaf[0].copy() for leaf in buffer.observation)
             flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()
+            played.check(observation, flags[1])
             memory_before = carried.memory
             carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
             buffer.clear()
@@ -106,9 +110,12 @@ class GymnasiumEvaluator:
             last_step = sampled, buffer.reward[0].copy(), buffer.valid[0].copy()
             buffer.begin_after(buffer)
             t += 1
-        result = played.episodes()
-        index = first + np.arange(len(result.length))
-        return dataclasses.replace(result, index=index, **self._origins(vector_env, source, played))
+        order = [(i, k) for i, episodes_of in enumerate(played.finished) for k in range(len(episodes_of))]
+        index = first + np.arange(len(order))
+        if self.config.network.reset_memory:
+            order.sort(key=lambda one: (one[1], one[0]))
+            index = np.array([k * self.num_envs + self.own.start + i for i, k in order])
+        return dataclasses.replace(played.episodes(order), index=index, **self._origins(vector_env, source, order))
 
     def _acted(
         self,
@@ -132,17 +139,16 @@ class GymnasiumEvaluator:
         memory, action, _, _ = policy.step(memory, observed, episode_start, valid, key)
         return Carried(memory, previous), action, policy.to_space(action)
 
-    def _origins(self, vector_env: VectorEnvironment, source: int, played: _PlayedEpisodes) -> dict[str, list[int | None]]:
+    def _origins(self, vector_env: VectorEnvironment, source: int, order: list[tuple[int, int]]) -> dict[str, list[int | None]]:
         """The seed of each environment's first episode, and the levels of all episodes. They are unknown if a worker was lost,
         and for environments that vectorize themselves, which are given one seed for all."""
         if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:
             return {}
         seeds = environment_seeds(self.own.stop, source)[self.own.start :]
-        counts = [len(episodes) for episodes in played.finished]
-        origins = {"seed": [seed if k == 0 else None for seed, count in zip(seeds, counts, strict=True) for k in range(count)]}
+        origins = {"seed": [seeds[i] if k == 0 else None for i, k in order]}
         if self.config.env.levels:
             draws = [LevelDraws(LevelRange.parse(self.config.env.levels), seed) for seed in seeds]
-            origins["level"] = [draw() for draw, count in zip(draws, counts, strict=True) for _ in range(count)]
+            origins["level"] = [draws[i]() for i, _ in order]  # those of one environment are in their order
         return origins
 
 
@@ -160,6 +166,12 @@ class _PlayedEpisodes:
         """Whether any environment has an episode to play."""
         return bool(self._left.any())
 
+    def check(self, observation: tuple[np.ndarray, ...], valid: np.ndarray) -> None:
+        """Set the return of each episode to NaN in which the policy is about to act on NaN or infinity."""
+        for x in observation:
+            if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
+                self._tally.episode_return[valid & ~finite.reshape(len(x), -1).all(axis=1)] = np.nan
+
     def add(self, buffer: RolloutBuffer) -> None:
         """Count one step of all environments. An environment that was lost plays its episode once more."""
         for episode in self._tally.add(buffer):
@@ -173,9 +185,9 @@ class _PlayedEpisodes:
             self._left[i] = 0
             self.unfinished += 1
 
-    def episodes(self) -> Episodes:
-        """All episodes, environment by environment."""
-        _, returns, lengths, successes = zip(*(episode for episodes in self.finished for episode in episodes), strict=True)
+    def episodes(self, order: list[tuple[int, int]]) -> Episodes:
+        """All episodes. ``order`` has the environment of each one, and its number among those of this environment."""
+        _, returns, lengths, successes = zip(*(self.finished[i][k] for i, k in order), strict=True)
         reported = np.array(successes)
         success = None if (reported == UNREPORTED).all() else reported == SUCCESS
         return Episodes(np.array(returns), np.array(lengths), success, self.unfinished)

@@ -19,6 +19,7 @@ from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent import select
+from proximo.types import Observation
 
 JAX_TOGETHER = 512
 """Environments at a time."""
@@ -109,12 +110,14 @@ class JaxEvaluator:
             t, now = carry
             key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
             episode_start = jnp.broadcast_to(t == 0, (num_envs,))
+            # An episode in which the policy acts on NaN or infinity has no return.
+            or_nan = jnp.where(_all_finite(now.state.observation, num_envs), 0.0, jnp.nan)
             noise = None if deterministic else self._own(policy.actor.noise(key_act, (self.num_envs,)))
             keys_step = self._own(jax.random.split(key_step, self.num_envs))
             after, step, success = policy_step(env, policy, now.state, episode_start, ~now.done, noise, keys_step, params)
             return t + 1, _RunningEpisodes(
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
-                now.episode_return + jnp.where(now.done, 0.0, step.reward),
+                now.episode_return + jnp.where(now.done, 0.0, step.reward + or_nan),
                 now.length + ~now.done,
                 now.success if success is None else jnp.where(now.done, now.success, success),
                 now.done | ((step.terminated | step.truncated) & ~now.done),
@@ -132,3 +135,12 @@ class JaxEvaluator:
     def _own(self, drawn: PyTree) -> PyTree:
         """The part for the own environments of what was drawn for all."""
         return jax.tree.map(lambda x: x[self.own], drawn) if self._is_part else drawn
+
+
+def _all_finite(observation: Observation, num_envs: int) -> Bool[Array, " N"]:
+    """Whether all floating-point numbers in the observation of each environment are finite."""
+    finite = jnp.ones(num_envs, bool)
+    for x in jax.tree.leaves(observation):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            finite &= jnp.isfinite(x).reshape(num_envs, -1).all(axis=1)
+    return finite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,35 @@ def convert_observation(given: Any, space: Space, what: str = "The observation")
         return _array(given, space, where, hint)
 
     return part(given, space, what)
+
+
+def flat_masks(given: Any, sizes: tuple[int, ...]) -> Any:
+    """Convert action masks as environments give them to flags ``[..., sum(sizes)]``.
+
+    Args:
+        given: One mask or N masks of numbers other than 0 for allowed choices: flat, with an axis for the components, or as a tuple or
+            list with an array for each component. N masks may also be an array of tuples.
+        sizes: Entries of the mask for each component of the action.
+
+    Returns:
+        The flags, or ``given`` if it is none of these.
+    """
+    if isinstance(given, Tracer):
+        return given
+    try:
+        if isinstance(given, tuple | list) and [np.shape(part)[-1:] for part in given] == [(n,) for n in sizes]:
+            given = np.concatenate([np.asarray(part) for part in given], axis=-1)
+        mask = np.asarray(given)
+        if mask.dtype == object and mask.ndim == 1:
+            mask = np.stack([flat_masks(one, sizes) for one in mask])
+    except (TypeError, ValueError):  # parts of different lengths
+        return given
+    if mask.dtype.kind not in "biuf":
+        return given
+    for axis in range(mask.ndim - 1, -1, -1):
+        if math.prod(mask.shape[axis:]) == sum(sizes):
+            return (mask != 0).reshape(*mask.shape[:axis], -1)
+    return given
 
 
 def count_stacked(observation: Observation, space: Space) -> int | None:

@@ -21,11 +21,22 @@ from proximo.config.custom import is_custom
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError
-from proximo.evaluation.observations import convert_observation, count_stacked
+from proximo.evaluation.observations import convert_observation, count_stacked, flat_masks
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.signatures import answered
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Space, from_any, without, zeros
+from proximo.spaces import (
+    ACTION_MASK,
+    OBSERVATION,
+    PREVIOUS_REWARD,
+    Dict,
+    MultiBinary,
+    Space,
+    from_any,
+    mask_sizes,
+    without,
+    zeros,
+)
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.checkpoint import POLICY
 from proximo.storage.checkpoint_format import flatten
@@ -119,7 +130,7 @@ class Policy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. Default: no episode begins, if ``memory`` is given.
-            action_mask: Which actions are allowed: one flag for each choice, or N rows of them. Required if the policy was trained with
+            action_mask: Which actions are allowed: a number for each choice, other than 0 if it is allowed, or N rows of them. Required if the policy was trained with
                 masks, unless the observation has them as its entry ``action_mask``. Give what the environment gives:
                 ``info["action_mask"]`` or ``env.action_masks()``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled.
@@ -217,8 +228,9 @@ class Policy:
             observation = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
             if ACTION_MASK in observation:
                 raise ConfigError("action_mask was given twice, in the observation and as an argument: remove one of them.")
-            if isinstance(action_mask, tuple) and np.ndim(action_mask[0]) > 0:  # Gymnasium's mask of a MultiDiscrete space
-                action_mask = np.concatenate(action_mask, axis=-1)
+            sizes = mask_sizes(from_any(self.env.action_space, "action"))
+            if isinstance(space, Dict) and dict(space.spaces)[ACTION_MASK] == MultiBinary((sum(sizes),)):
+                action_mask = flat_masks(action_mask, sizes)
             observation = {**observation, ACTION_MASK: action_mask}
         elif (
             self.actor_critic.mask_ndim is not None

@@ -31,6 +31,8 @@ class GymnasiumPlayer:
         self.env, self.config = env, config
         self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
+        draws = not env.render_modes or "rgb_array" in env.render_modes
+        mode = "human" if self._window else "rgb_array" if draws else None
         if not self._window:
             prepare_drawing(env.id)
         with custom_code_errors(f"Making {env.id} to watch"):
@@ -38,11 +40,13 @@ class GymnasiumPlayer:
                 assert env.make_vector is not None
                 self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
             else:
-                self._single = env.make(render_mode="human" if self._window else "rgb_array")
+                self._single = env.make(render_mode=mode)
+        self._lacks_mode = "rgb_array" in env.render_modes and getattr(self._single, "render_mode", None) is None
+        """Whether it could draw, but was made without ``render_mode``."""
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
-        self._renders = True
+        self._renders = mode is not None
         self._observation: Observed = None
 
     def reset(self, episode: int) -> Observed:
@@ -50,9 +54,16 @@ class GymnasiumPlayer:
         continues = episode > 0 and not self.config.network.reset_memory and self.env.make is not None
         self._time = 0
         with custom_code_errors(f"{self.env.id}.reset"):
-            seed = None if continues else environment_seeds(episode + 1, self._source)[-1]
+            seed = None if continues else self._seed(episode)
             observation, _ = self._single.reset(**({} if seed is None else {"seed": seed}))
         return self._read(observation)
+
+    def _seed(self, episode: int) -> int:
+        """The seed of environment ``episode`` in an evaluation. A vector environment is given one seed, and most add the number of the
+        environment to it, as ``SyncVectorEnv`` does."""
+        if self.env.make is None:
+            return (environment_seeds(1, self._source)[0] + episode) % 2**31
+        return environment_seeds(episode + 1, self._source)[-1]
 
     def _read(self, observation: Any) -> Observed:
         stored = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
@@ -82,7 +93,7 @@ class GymnasiumPlayer:
             self._renders = False
             frame = image_of(self.env.observation_space, self._observation)
         if frame is None:
-            raise no_renderer(self.env.id)
+            raise no_renderer(self.env.id, self._lacks_mode)
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
@@ -95,7 +106,11 @@ class GymnasiumPlayer:
         except EnvError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return None
+            if self._lacks_mode:
+                raise no_renderer(self.env.id, True) from error
             raise
+        if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
+            frame = frame[-1] if frame else None
         return None if frame is None else np.array(checked_picture(frame, self.env.id))
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
+from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
@@ -106,6 +107,58 @@ def test_lost_lives_are_reported_in_every_mode(mode):
     extra = 1 if mode == "NextStep" else 0  # the padding after the end of the game
     np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
     np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 1]), [11, 23 + extra])
+
+
+class SometimesLives(gym_toys.Lives):
+    """Reports lives only when one is lost."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"lives": 3}
+
+    def step(self, action):
+        before = self.lives
+        *result, info = super().step(action)
+        return *result, info if self.lives < before else {}
+
+
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+def test_lives_that_are_not_reported_in_a_step_are_not_lost(mode):
+    if mode == "in process":
+        vector_env = in_process(SometimesLives, num_envs=2, num_steps=26, life_loss=True)
+    else:
+        vector_env = vectorized(SometimesLives, mode, num_envs=2, num_steps=26, life_loss=True)
+    buffer = rollout(vector_env, np.zeros((26, 2), np.int64))
+    extra = 1 if mode == "NextStep" else 0
+    np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
+
+
+@pytest.mark.parametrize("lives", [{"a": 3}, np.array([3, 3]), "three"], ids=str)
+def test_lives_of_any_kind_are_ignored_without_life_loss(lives):
+    class Reports(gym_toys.Countdown):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {"lives": lives}
+
+        def step(self, action):
+            return *super().step(action)[:4], {"lives": lives}
+
+    buffer = rollout(vectorized(Reports, "NextStep", num_envs=2, num_steps=9), np.zeros((9, 2), np.int64))
+    assert not buffer.life_lost.any()
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "yes", np.array([True, False]), np.array([1, 1])], ids=str)
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+def test_success_may_be_an_array_of_flags_or_not_known(value, mode):
+    class Reports(gym_toys.Countdown):
+        def step(self, action):
+            return *super().step(action)[:4], {"success": value}
+
+    make = functools.partial(Reports, 5)
+    vector_env = in_process(make, num_envs=2) if mode == "in process" else vectorized(make, mode, num_envs=2)
+    buffer = rollout(vector_env, np.zeros((40, 2), np.int64))
+    done = buffer.terminated | buffer.truncated
+    assert done.any()
+    expected = (SUCCESS if value.all() else FAILURE) if isinstance(value, np.ndarray) else UNREPORTED
+    assert set(buffer.success[done].tolist()) == {expected}
 
 
 class Both(gym_toys.Countdown):
@@ -237,6 +290,46 @@ def test_empty_mask_raises_until_the_episode_ends(mode, monkeypatch):
         played(at=0)
 
 
+class EmptyComponent(gym.Env):
+    """At step 3, the mask allows no choice of the second component, or no value of the second bit."""
+
+    observation_space = gym.spaces.Box(0.0, 9.0, (2,), np.float32)
+
+    def __init__(self, action_space, mask):
+        self.action_space, self.mask = action_space, np.array(mask, np.int8)
+
+    def _returned(self):
+        return np.zeros(2, np.float32), {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
+
+    def reset(self, *, seed=None, options=None):
+        self.now = 0
+        return self._returned()
+
+    def step(self, action):
+        self.now += 1
+        observation, info = self._returned()
+        return observation, 1.0, False, False, info
+
+
+@pytest.mark.parametrize("strict_steps", [2, 1000])
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize(
+    ("action_space", "mask"),
+    [(gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1]), (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1])],
+    ids=str,
+)
+def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, strict_steps, monkeypatch):
+    for module in (vector_env_adapter, stepper):
+        monkeypatch.setattr(module, "STRICT_STEPS", strict_steps)
+    make = functools.partial(EmptyComponent, action_space, mask)
+    if mode == "in process":
+        env = from_factory(make, "toy", Preprocessing())
+    else:
+        env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing())
+    with pytest.raises(EnvError, match=r"toy\.step of environment 0 .* an action_mask that allows no action in component 1: at"):
+        rollout(env.open(2, 5, VectorOptions()), np.zeros((5, 2, 3), np.int64))
+
+
 class Forgetful(gym.vector.SyncVectorEnv):
     """A partial reset returns zeros for the environments that it does not reset."""
 
@@ -254,6 +347,54 @@ def test_partial_reset_leaves_other_environments_unchanged(reference):
     theirs, _ = play(env.open(3, 120, VectorOptions()), 120)
     for lane, other in zip(reference[0], theirs, strict=True):
         assert lane == other
+
+
+class Lists(gym_toys.CustomVector):
+    """Returns lists as rewards and flags."""
+
+    def step(self, actions):
+        observation, *values, info = super().step(actions)
+        return observation, *(value.tolist() for value in values), info
+
+
+def test_lists_of_rewards_and_flags_are_accepted():
+    arrays, lists = (
+        from_vector(make, "toy", Preprocessing()).open(2, 30, VectorOptions()) for make in (gym_toys.CustomVector, Lists)
+    )
+    actions = np.zeros((30, 2), np.int64)
+    assert lanes(rollout(arrays, actions)) == lanes(rollout(lists, actions))
+
+
+class Incomplete(gym.vector.VectorEnv):
+    """Its observations lack an entry, from a reset or a step on."""
+
+    single_observation_space = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(2))
+    single_action_space, num_envs = gym.spaces.Discrete(2), 2
+
+    def __init__(self, call):
+        self.call = call
+
+    def _observation(self, call):
+        observation = {"a": np.zeros(2, np.int64), "b": np.zeros(2, np.int64)}
+        return {"a": observation["a"]} if call == self.call else observation
+
+    def reset(self, *, seed=None, options=None):
+        return self._observation("reset"), {}
+
+    def step(self, actions):
+        return self._observation("step"), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
+
+
+@pytest.mark.parametrize("strict_steps", [0, 1000])
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_missing_entry_of_an_observation_is_named(call, strict_steps, monkeypatch):
+    monkeypatch.setattr(vector_env_adapter, "STRICT_STEPS", strict_steps)
+    env = types.SimpleNamespace(observation_space=Incomplete.single_observation_space, action_space=gym.spaces.Discrete(2))
+    vector_env = vector_env_adapter.VectorEnvAdapter(lambda num_envs: Incomplete(call), layout_of(env, 5, 2), spec_of(env))
+    with pytest.raises(
+        EnvError, match=rf"^toy\.{call} returned an observation without \['b'\] \(dict\): its observation space has"
+    ):
+        rollout(vector_env, np.zeros((5, 2), np.int64))
 
 
 @pytest.mark.parametrize("what", ["reward nan", "nan"])
@@ -301,6 +442,7 @@ class Late(gym.vector.VectorEnv):
         (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
         (2, np.array(["False", "True"]), r"terminated = .*False"),
         (3, np.array([0, 1]), r"truncated = .*0"),
+        (4, [{}, {}], r"list as info: expected a dict"),
     ],
 )
 def test_vector_environment_is_checked_after_the_strict_steps(place, value, sentence, monkeypatch):

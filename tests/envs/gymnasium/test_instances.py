@@ -88,6 +88,47 @@ def test_instance_is_drawn_in_the_mode_that_is_asked_for():
     assert env.make().render_mode is None
 
 
+class Doubled(gym.RewardWrapper):
+    """A wrapper that Gymnasium cannot make by a specification."""
+
+    def reward(self, reward):
+        return 2 * reward
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, Doubled])
+def test_changes_after_an_instance_was_made_are_drawn(wrap, recwarn):
+    given = wrap(gym.make("CartPole-v1"))
+    given.unwrapped.force_mag = 0.0
+    _, env = from_object(given, {})
+    one = env.make(render_mode="rgb_array")
+    assert one.unwrapped.force_mag == 0.0
+    one.reset(seed=0)
+    assert one.render().shape == (400, 600, 3)
+    assert not [w for w in recwarn if "changes after gym.make" in str(w.message)]
+
+
+class MadeToDraw(gym_toys.DrawnWalk):
+    """Its constructor makes the renderer."""
+
+    def __init__(self, render_mode=None, gray=1):
+        super().__init__(render_mode)
+        self.gray, self.renderer = gray, super().render if render_mode == "rgb_array" else None
+
+    def render(self):
+        return self.renderer()
+
+
+def test_instance_whose_copy_cannot_draw_is_drawn_by_its_specification_with_a_warning():
+    gym.register("MadeToDraw-v0", MadeToDraw)
+    _, env = from_object(gym.make("MadeToDraw-v0", gray=3), {})
+    with pytest.warns(
+        UserWarning, match=r"changes after gym.make are not shown. To show them, make it with render_mode='rgb_array'"
+    ):
+        one = env.make(render_mode="rgb_array")
+    assert (one.unwrapped.gray, one.render_mode) == (3, "rgb_array")
+    del gym.registry["MadeToDraw-v0"]
+
+
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("vectorize", [SyncVectorEnv, AsyncVectorEnv])
 def test_vector_environments_are_made_from_an_object(vectorize, mode):

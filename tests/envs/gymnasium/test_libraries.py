@@ -56,6 +56,18 @@ def test_a_vector_environment_with_other_spaces_is_not_used():
         make_env("ALE/Pong-v5", {"obs_type": "ram"}, Preprocessing("atari"))
 
 
+def test_id_with_only_a_vector_entry_point_is_made_by_it():
+    gym.register("OnlyVector-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
+    try:
+        buffer, vector_env = played(make_env("OnlyVector-v0"))
+        assert isinstance(vector_env, VectorEnvAdapter)
+        assert buffer.reward.any()
+        with pytest.raises(ConfigError, match="OnlyVector-v0 is a vector environment: preprocessing, frame_stack"):
+            make_env("OnlyVector-v0", {}, Preprocessing(frame_stack=2))
+    finally:
+        del gym.registry["OnlyVector-v0"]
+
+
 def test_atari_games_print_no_banner():
     """ALE prints one for each process that makes a game."""
     pytest.importorskip("ale_py")

@@ -125,11 +125,12 @@ def test_an_error_names_environment_seed_and_step_with_its_traceback():
 
 
 class Gives(gym_toys.Walk):
-    """Returns the given ``observation`` or ``rest`` (reward, terminated, truncated) in its fifth step or in the reset after it."""
+    """Returns the given ``observation`` or ``rest`` (reward, terminated, truncated and optionally info) in its fifth step or in the reset after it."""
 
     def __init__(self, space, usual, wrong=None, rest=(1.0, False, False), call="step"):
         super().__init__()
-        self.observation_space, self.usual, self.wrong, self.rest, self.call = space, usual, wrong, rest, call
+        self.observation_space, self.usual, self.wrong, self.call = space, usual, wrong, call
+        self.rest = rest if len(rest) == 4 else (*rest, {})
         self.steps = 0
 
     def reset(self, *, seed=None, options=None):
@@ -140,7 +141,7 @@ class Gives(gym_toys.Walk):
         if self.steps % 5:
             return self.usual, 1.0, False, False, {}
         observation = self.usual if self.wrong is None or self.call == "reset" else self.wrong
-        return observation, self.rest[0], self.rest[1] if self.call == "step" else True, self.rest[2], {}
+        return observation, self.rest[0], self.rest[1] if self.call == "step" else True, *self.rest[2:]
 
 
 BYTES, FLOATS = Box(0, 255, (3,), np.uint8), Box(-9, 9, (3,), np.float32)
@@ -154,6 +155,7 @@ WRONG = {
     "-1 in bytes": (BYTES, [0, 0, 0], [0, -1, 0], r"does not fit into uint8"),
     "-1 of int8 in bytes": (BYTES, np.zeros(3, np.int8), np.array([0, -1, 0], np.int8), r"does not fit into uint8"),
     "200 in int8": (Box(-9, 9, (1,), np.int8), np.zeros(1, np.int8), np.array([200], np.uint8), r"does not fit into int8"),
+    "2 in a Box of bool": (Box(0, 1, (2,), np.bool_), np.zeros(2, bool), np.array([0, 2]), r"does not fit into bool"),
     "2 in a binary space": (MultiBinary(2), np.zeros(2, np.int8), np.array([0, 2], np.int8), r"does not fit into bool"),
     "2**40 in int64": (Box(-(2**50), 2**50, (2,), np.int64), np.zeros(2, int), np.full(2, 2**40), r"does not fit into int32"),
     "one for three": (FLOATS, np.zeros(3, np.float32), np.zeros(1, np.float32), r"of shape \(1,\): .* expected \(3,\)"),
@@ -185,6 +187,7 @@ def test_wrong_observation_raises_after_the_strict_steps(what, call, monkeypatch
         ((1.0, "False", False), r"terminated = 'False': expected True or False"),
         ((1.0, None, False), r"terminated = None"),
         ((1.0, False, 1), r"truncated = 1"),
+        ((1.0, False, False, None), r"returned NoneType as info: expected a dict"),
     ],
 )
 def test_wrong_reward_or_flag_raises_after_the_strict_steps(rest, sentence, monkeypatch):
@@ -197,6 +200,7 @@ def test_wrong_reward_or_flag_raises_after_the_strict_steps(rest, sentence, monk
 SPACES = [
     BYTES, FLOATS, Box(0, 255, (9, 9), np.uint8), Box(-9, 9, (2,), np.int64), Box(-1, 1, (), np.float64), Discrete(4), Discrete(3, start=-1),
     MultiDiscrete([2, 3]), MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [2, 3]]), MultiDiscrete([3] * 70), MultiBinary(4),
+    Box(0, 1, (3,), np.bool_), Box(0, 1, (2, 40), np.bool_),
 ]  # fmt: skip
 
 

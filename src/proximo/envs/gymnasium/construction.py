@@ -31,7 +31,7 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
-from proximo.spaces import from_any
+from proximo.spaces import from_any, mask_sizes
 
 AUTO_THREADS = 0
 """``num_threads`` with which EnvPool and ALE choose the number."""
@@ -161,7 +161,13 @@ def from_factory(
         metadata = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
-    spec = EnvironmentSpec(env_id, observation_space, preprocessing.max_episode_steps, life_loss=preprocessing.life_loss)
+    spec = EnvironmentSpec(
+        env_id,
+        observation_space,
+        preprocessing.max_episode_steps,
+        life_loss=preprocessing.life_loss,
+        mask_sizes=mask_sizes(action_space),
+    )
     factory = EnvironmentFactory(make, env_id, preprocessing, mask)
     vector = make_vector if mask is None else None
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
@@ -230,7 +236,9 @@ def from_vector(
         action_space = from_any(seen.single_action_space, "action")
     finally:
         env.close()
-    spec = EnvironmentSpec(env_id, observation_space, checks_actions=True, life_loss=preprocessing.life_loss)
+    spec = EnvironmentSpec(
+        env_id, observation_space, checks_actions=True, life_loss=preprocessing.life_loss, mask_sizes=mask_sizes(action_space)
+    )
 
     def make(num_envs: int) -> Any:
         made = make_vector(num_envs)

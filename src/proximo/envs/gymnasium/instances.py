@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,10 +43,42 @@ class CopyOf:
     original: Any
 
     def __call__(self, render_mode: str | None = None) -> Any:
+        if render_mode is None or getattr(self.original, "render_mode", None) == render_mode:
+            return copy.deepcopy(self.original)
         spec = getattr(self.original, "spec", None)
-        if render_mode is not None and spec is not None and getattr(self.original, "render_mode", None) != render_mode:
-            return gym.make(spec, render_mode=render_mode)
-        return copy.deepcopy(self.original)
+        if spec is None or _draws(self._in_mode(render_mode)):
+            return self._in_mode(render_mode)
+        # Its constructor may make the renderer, which a copy then lacks.
+        try:
+            made = gym.make(spec, render_mode=render_mode)
+        except Exception:  # a custom wrapper may have no specification
+            return self._in_mode(render_mode)
+        warnings.warn(
+            f"{spec.id} is drawn by a new environment, because a copy of the one that was given cannot draw: changes after gym.make are not "
+            f"shown. To show them, make it with render_mode={render_mode!r}.",
+            stacklevel=2,
+        )
+        return made
+
+    def _in_mode(self, render_mode: str) -> Any:
+        """A copy with another ``render_mode``. Most environments read it only when they draw."""
+        made = copy.deepcopy(self.original)
+        for layer in layers(made):
+            if "render_mode" in vars(layer) or layer is innermost(made):
+                layer.render_mode = render_mode
+        return made
+
+
+def _draws(env: Any) -> bool:
+    """Whether ``env``, which is closed, can draw its first state."""
+    try:
+        env.reset()
+        return env.render() is not None or env.render_mode == "human"
+    except Exception:
+        return False
+    finally:
+        with contextlib.suppress(Exception):
+            env.close()
 
 
 def copies(env: Any, env_id: str) -> Callable[..., Any]:

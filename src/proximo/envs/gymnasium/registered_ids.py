@@ -14,7 +14,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from proximo.custom_code import check_module, custom_code_errors
 from proximo.envs.env_settings import check_names
-from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory
+from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.quiet import quiet
@@ -94,6 +94,8 @@ def from_id(
     # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
     vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
     with construction_errors(env_id):
+        if registered.entry_point is None:
+            return from_vector(make_vector, env_id, preprocessing)
         env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
         return (
             env if env.make_vector is None or _has_same_spaces(make_vector, env) else dataclasses.replace(env, make_vector=None)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED, RolloutBuffer
 from proximo.envs.gymnasium.transition_checks import (
     FLAGS,
     NUMBERS,
-    check_mask,
+    MaskCheck,
     check_observation,
     check_step,
     located,
@@ -43,6 +44,8 @@ class EnvironmentSpec:
     """Check each action against its space. Native code may not do this."""
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
+    mask_sizes: tuple[int, ...] = ()
+    """Entries of an action mask for each component of an action (``spaces.mask_sizes``)."""
     first_env: int = 0
     """Number of the first environment among all environments of a training, which may be divided among processes."""
 
@@ -51,8 +54,22 @@ def reported_success(info: dict[str, Any]) -> int:
     """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
     for key in SUCCESS_KEYS:
         if key in info:
-            return SUCCESS if bool(np.all(np.asarray(info[key]) != 0)) else FAILURE
+            return success_of(info[key])
     return UNREPORTED
+
+
+def success_of(value: Any) -> int:
+    """SUCCESS if ``value``, a flag or an array of flags, has no zero, FAILURE if it has one, UNREPORTED if it is None, NaN or no number."""
+    flags = np.asarray(value)
+    if flags.dtype.kind not in "biuf" or np.isnan(flags).any():
+        return UNREPORTED
+    return SUCCESS if flags.all() else FAILURE
+
+
+def mask_check(expected: list[Leaf], spec: EnvironmentSpec) -> MaskCheck | None:
+    """The check of the action masks among the leaves; None if there are none."""
+    size = next((math.prod(leaf.shape) for leaf in expected if leaf.path == (ACTION_MASK,)), None)
+    return None if size is None else MaskCheck(size, spec.mask_sizes)
 
 
 class Stepper:
@@ -81,7 +98,7 @@ class Stepper:
         self.lives = [0] * len(columns)
         self.seeds = [0] * len(columns)
         self.steps = 0
-        self.masked = any(leaf.path == (ACTION_MASK,) for leaf in self.leaves)
+        self.mask_check = mask_check(self.leaves, spec)
         self.call = "step"
         """The method of the environment that is running, for messages."""
 
@@ -110,8 +127,8 @@ class Stepper:
         observation, info = pair
         if self.steps < self.strict_steps or not self.fits(observation):
             check_observation(observation, self.leaves, where)
-        if self.masked:
-            check_mask(observation, self.leaves, where)
+        if self.mask_check:
+            self.mask_check.check(observation[ACTION_MASK], where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         buffer.episode_start[row, self.columns[k]] = True
         self._write(buffer.observation, row, k, observation)
@@ -139,19 +156,20 @@ class Stepper:
             and type(reward) in NUMBERS
             and (terminated is False or type(terminated) in FLAGS)
             and (truncated is False or type(truncated) in FLAGS)
+            and isinstance(info, dict)
         ):
             where = self._where(k, "step")
             check_observation(observation, self.leaves, where)
             check_step(reward, terminated, truncated, info, where)
-            if strict and ACTION_MASK in info and not self.masked:
+            if strict and ACTION_MASK in info and not self.mask_check:
                 raise EnvError(f"{where} {MASK_ONLY_IN_STEPS}")
         column = self.columns[k]
         buffer.reward[t, column] = reward
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
-            if self.masked and not np.any(observation[ACTION_MASK]):
-                check_mask(observation, self.leaves, self._where(k, "step"))
+            if self.mask_check and not self.mask_check.allows(np.asarray(observation[ACTION_MASK]).reshape(-1)):
+                self.mask_check.check(observation[ACTION_MASK], self._where(k, "step"))
             if self.spec.life_loss:
                 self._count_lives(buffer, t, k, info)
             if self.single:  # inlined, because a call of _write is slow compared to small environments
@@ -169,7 +187,7 @@ class Stepper:
         return truncated
 
     def _count_lives(self, buffer: RolloutBuffer, t: int, k: int, info: dict[str, Any]) -> None:
-        lives = info.get("lives", 0)
+        lives = info.get("lives", self.lives[k])
         buffer.life_lost[t, self.columns[k]] = lives < self.lives[k]
         self.lives[k] = lives
 

@@ -74,8 +74,8 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
         inside = _within(np.zeros(shape, int), np.ones(shape, int))
     else:
         safe_types = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
-        info = np.iinfo(leaf.dtype)
-        inside = _within(np.full(shape, info.min, np.int64), np.full(shape, info.max, np.int64))
+        low, high = (0, 1) if leaf.dtype == bool else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
+        inside = _within(np.full(shape, low, np.int64), np.full(shape, high, np.int64))
 
     usual = leaf.dtype if leaf.dtype in safe_types else None
 
@@ -101,12 +101,26 @@ def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
     return lambda value: all(map(range.__contains__, ranges, value.ravel().tolist()))
 
 
-def check_mask(observation: Any, expected: list[Leaf], where: str) -> None:
-    """Raise ``EnvError`` if the action mask of ``observation`` allows no action."""
-    for leaf in expected:
-        if leaf.path == (ACTION_MASK,) and not np.any(leaf.of(observation)):
+class MaskCheck:
+    """Checks that action masks of ``size`` entries allow an action in each component, which has ``sizes`` entries."""
+
+    def __init__(self, size: int, sizes: tuple[int, ...]):
+        # A mask of another size is an error where the policy is made.
+        self._starts = np.cumsum((0, *sizes[:-1])) if sum(sizes) == size else np.zeros(1, int)
+
+    def allows(self, masks: np.ndarray) -> np.ndarray | np.bool_:
+        """Whether each of ``masks``, of shape ``[..., size]``, allows an action in every component."""
+        return np.logical_or.reduceat(masks, self._starts, axis=-1).all(axis=-1)
+
+    def check(self, mask: Any, where: str) -> None:
+        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where`` names environment and call."""
+        flat = np.asarray(mask).reshape(-1)
+        if not self.allows(flat):
+            empty = int(np.argmin(np.logical_or.reduceat(flat, self._starts)))
+            component = f" in component {empty}" if len(self._starts) > 1 else ""
             raise EnvError(
-                f"{where} returned an action_mask that allows no action: at least one must be allowed while the episode goes on."
+                f"{where} returned an action_mask that allows no action{component}: at least one must be allowed while the episode "
+                "goes on."
             )
 
 

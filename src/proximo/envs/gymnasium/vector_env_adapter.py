@@ -14,8 +14,8 @@ import numpy as np
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec
-from proximo.envs.gymnasium.transition_checks import check_mask, check_observation, check_step, located, make_quick_check
+from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check, success_of
+from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
 from proximo.envs.gymnasium.vector_environment import environment_seeds, split
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Space
@@ -111,6 +111,7 @@ class _GroupEnv:
             self.close()
             raise
         self.leaves = leaves(spec.observation_space)
+        self.mask_check = mask_check(self.leaves, spec)
         self.fits_one = make_quick_check(self.leaves)
         self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
         self.all_valid = True
@@ -122,14 +123,16 @@ class _GroupEnv:
         self.seed, self.steps = seed, 0
         try:
             observation, info = self.env.reset(seed=self.seed)
+            self._check(observation, "reset")
+            self._write(self.buffers[buffer], 0, observation)
+            self.buffers[buffer].episode_start[0] = True
+            self.buffers[buffer].valid[0] = self.all_valid = True
+            self._check_masks(self.buffers[buffer], 0, "reset")
+            if self.spec.life_loss:
+                self.lives[:] = 0
+                self.lives[:] = self._reported_lives(info)
         except (Exception, SystemExit) as error:
             raise self._fault("reset", error) from error
-        self._check(observation, "reset")
-        self._write(self.buffers[buffer], 0, observation)
-        self.buffers[buffer].episode_start[0] = True
-        self.buffers[buffer].valid[0] = self.all_valid = True
-        self._check_masks(self.buffers[buffer], 0, "reset")
-        self.lives[:] = info.get("lives", 0)
 
     def send(self, buffer: int, t: int) -> None:
         self.actions = self.buffers[buffer].action[t].copy()
@@ -155,8 +158,9 @@ class _GroupEnv:
             )
             if self.steps < STRICT_STEPS:
                 self._check(observation, "step")
-            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated):
+            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated) or not isinstance(info, dict):
                 self._check_rest(reward, terminated, truncated, info)
+                reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
             self.steps += 1
             any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
             self._check_masks(rows, t + 1, "step")
@@ -175,7 +179,7 @@ class _GroupEnv:
         done = terminated | truncated
         rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
         if self.spec.life_loss:
-            lives = np.asarray(info["lives"])
+            lives = self._reported_lives(info)
             rows.life_lost[t] = (lives < self.lives) & ~done & rows.valid[t]
             self.lives[:] = lives
         self._write(rows, t + 1, observation)
@@ -218,14 +222,19 @@ class _GroupEnv:
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
         if self.spec.life_loss:
-            self.lives[done] = np.asarray(info["lives"])[done]
+            self.lives[done] = self._reported_lives(info)[done]
+
+    def _reported_lives(self, info: dict[str, Any]) -> np.ndarray:
+        """The lives of each environment; those that were last reported where ``info`` reports none."""
+        return np.where(info.get("_lives", True), info["lives"], self.lives) if "lives" in info else self.lives
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
         for key in SUCCESS_KEYS:
             if isinstance(info, dict) and key in info:
-                known = done & np.asarray(info.get(f"_{key}", True), bool)
-                rows.success[t] = np.where(known, np.asarray(info[key]) != 0, UNREPORTED)
+                rows.success[t] = UNREPORTED
+                for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
+                    rows.success[t, i] = success_of(info[key][i])
                 return
 
     def _fit(self, *values: Any) -> bool:
@@ -245,7 +254,11 @@ class _GroupEnv:
         """Check the observations of all environments completely."""
         for leaf in self.leaves:
             whole = dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape))
-            value = np.asarray(leaf.of(observation))
+            try:
+                value = np.asarray(leaf.of(observation))
+            except (KeyError, IndexError, TypeError):
+                check_observation(observation, [whole], f"{self.spec.env_id}.{call}")  # names the missing entry
+                raise
             if value.shape != whole.shape:
                 check_observation(observation, [whole], f"{self.spec.env_id}.{call}")
             if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
@@ -254,12 +267,12 @@ class _GroupEnv:
                 check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
-        """Raise ``EnvError`` if a mask allows no action. Masks of final observations are not checked, because no action follows them."""
+        """Raise ``EnvError`` if a mask allows no action in some component. Masks of final observations are not checked, because no action follows them."""
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
-            if leaf.path == (ACTION_MASK,):
-                allows = array[row].reshape(self.num_envs, -1).any(axis=1)
+            if self.mask_check and leaf.path == (ACTION_MASK,):
+                allows = self.mask_check.allows(array[row].reshape(self.num_envs, -1))
                 for i in np.flatnonzero(~allows & rows.valid[row]):
-                    check_mask({ACTION_MASK: array[row, i]}, [leaf], self._where(call, int(i)))
+                    self.mask_check.check(array[row, i], self._where(call, int(i)))
 
     def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
@@ -267,7 +280,7 @@ class _GroupEnv:
                 raise EnvError(
                     f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
-        if isinstance(info, dict) and ACTION_MASK in info and all(leaf.path != (ACTION_MASK,) for leaf in self.leaves):
+        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
             raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
         flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
         if flags_fit and np.asarray(reward).dtype.kind in "fiub" and np.isfinite(np.asarray(reward, np.float32)).all():
