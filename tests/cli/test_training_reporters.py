@@ -1,6 +1,7 @@
 """What a person sees: a bar on a terminal, a line every ten seconds elsewhere, nothing when it is to be quiet."""
 
 import contextlib
+import errno
 import io
 import os
 import pty
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from commands import SMALL, Process, rows, train_words
+from proximo.cli import console_reporters
 from proximo.cli import training_reporters as module
 from proximo.cli.training_reporters import LineReporter, LiveReporter, make_reporter
 from proximo.config import Config, override
@@ -436,6 +438,21 @@ def test_output_that_is_gone_is_one_warning_and_ends_nothing(monkeypatch, capsys
         reporter.stopped("Stopped.")
         reporter.finished([result()])
     assert capsys.readouterr() == ("", LOST.format(reason))
+
+
+def test_output_is_shown_again_when_the_disk_has_space(capsys):
+    class Full(io.StringIO):
+        def write(self, text):
+            if text == "lost":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(text)
+
+    stream = console_reporters.LastingStream(Full())
+    for text in ("before, ", "lost", "lost", "after"):
+        stream.write(text)
+    assert stream.getvalue() == "before, after"
+    reason = "the output cannot be written (No space left on device), so a part of it is lost"
+    assert capsys.readouterr() == ("", f"warning: {reason}. The work continues; Ctrl-C stops it.\n")
 
 
 def test_training_whose_pipe_breaks_continues_to_its_end(tmp_path):

@@ -212,6 +212,8 @@ def test_action_mask_may_have_an_axis_for_components_or_be_an_array_of_tuples():
     assert policy.predict(np.ones((2, 2)), action_mask=tuples)[0].tolist() == [[1, 2], [2, 1]]
     with pytest.raises(ConfigError, match=r"action_mask.* has the shape \(5,\): expected \(6,\), or N of them stacked"):
         policy.predict(np.ones(2), action_mask=np.ones(5, np.int8))
+    with pytest.raises(ConfigError, match="action_mask allows no action, or none in one component"):
+        policy.predict(np.ones(2), action_mask=[[0, 0, 0], [0, 1, 1]])
     for wrong in ((), [[1], [1, 0]], "all", (None, None)):
         with pytest.raises(ConfigError, match="action_mask"):
             policy.predict(np.ones(2), action_mask=wrong)

@@ -227,7 +227,7 @@ def test_the_readme_explains_how_to_sample(tmp_path, actions, settings, sampling
     note = next(line for line in (done.folder / "README.md").read_text().splitlines() if "sampl" in line)
     assert sampling in note
     known = "does not know the noise" not in note
-    assert PolicyFunction(policy).knows_noise == known
+    assert PolicyFunction(policy).can_sample == known
     if not known:
         with pytest.raises(ConfigError, match="--stochastic: the noise"):
             export(policy, tmp_path / "other", deterministic=False, format="numpy")

@@ -52,7 +52,7 @@ KINDS = {
     },
     "small image, convolutions alone": {"space": Box((5, 6, 2), 0.0, 255.0, "uint8"), "actions": BITS, "cnn_features": 0},
     "gray": {"space": Box((40, 36), 0.0, 255.0, "uint8"), "actions": Discrete(2)},
-    "masked choices": {"space": toys.masked(Dict((("n", Discrete(5, -1)),)), 3), "actions": Discrete(3)},
+    "masked choices": {"space": toys.masked(Dict((("n", Discrete(5, -1)),)), 2), "actions": Discrete(2)},
     "bytes by an MLP": {"space": Box((5,), 0.0, 255.0, "uint8"), "actions": Discrete(3), "memory": "lstm"},
     "integers": {"space": Box((3,), -9, 9, "int16"), "actions": BOUNDED},
     **{

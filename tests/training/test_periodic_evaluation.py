@@ -8,6 +8,8 @@ import proximo
 from proximo.config import Config, override
 from proximo.training.periodic_evaluation import PeriodicEvaluation
 
+import toys
+
 
 def number(step=10_000, length=10.0, evaluated=0, last=None, on_jax=False, num_envs=8, **settings):
     config = override(Config(), {"id": "toy", "total_steps": 102_400, "num_envs": num_envs, **settings})
@@ -62,3 +64,14 @@ def test_evaluations_of_a_resumed_training_count_the_earlier_ones(tmp_path, monk
     assert 128 - 9 * 8 < used[-1] <= 256 + 9 * 2  # of a tenth, up to an estimate of the length that is too small
     assert all(after <= 0.1 * step + 9 * 2 for step, after in played)
     assert used[[step for step, _ in played].index(1280)] > 0
+
+
+def test_evaluation_with_nan_is_one_warning():
+    class Late(toys.Broken):
+        default_params = {"observation": 40, "reward": -1}  # noqa: RUF012
+
+    settings = {"num_envs": 4, "num_steps": 8, "num_minibatches": 1, "hidden_sizes": 4, "eval_max_steps": 60, "eval_every": 32}
+    agent = proximo.PPO(toys.Broken, preset=False, eval_env=Late, **settings)
+    agent.learn(96)
+    [warning] = [warning for warning in agent.warnings if "NaN" in warning]
+    assert warning.startswith("In the evaluation at step 32, the environment returned NaN or infinity: check its reset and step.")

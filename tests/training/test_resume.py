@@ -183,7 +183,7 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
             "linear(3e-4, 0)",
             r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003,",
         ),
-        ("gamma", 0.9, r"gamma = 0.9 in .*: restore the value there, or start a new run with --config\.$"),
+        ("gamma", 0.9, r"gamma = 0.9 in .*: restore the value, or start a new run with --config .*config.yaml\.$"),
     ],
 )
 def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, message):
@@ -194,6 +194,22 @@ def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, mes
     with pytest.raises(ConfigError, match=message):
         proximo.resume(f"{run_dir}@{3 * BATCH}")
     assert final_state(run_dir) == final_state(whole["feed-forward"])
+
+
+def test_edited_schedule_is_shown_with_all_its_numbers(tmp_path):
+    run_dir = trained(tmp_path, "r", clip_eps="linear(0.2, 0.1)")
+    config = (run_dir / "config.yaml").read_text()
+    (run_dir / "config.yaml").write_text(config.replace("linear(0.2, 0.1)", "linear(0.2, 0.1, 0.5)"))
+    with pytest.raises(ConfigError, match=r"trained with 0\.2 → 0\.1 \(power 1, fraction 1\), and clip_eps cannot change"):
+        proximo.resume(f"{run_dir}@{TOTAL - 2 * BATCH}")
+
+
+def test_damaged_link_to_the_best_checkpoint_is_repaired(whole, tmp_path):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    (run_dir / "best").unlink()
+    (run_dir / "best").write_text("nonsense")
+    resumed(run_dir, f"@{3 * BATCH}")
+    assert retention.best_step(run_dir) == retention.best_step(whole["feed-forward"])
 
 
 def flip(path):

@@ -230,7 +230,7 @@ def test_single_seed_of_a_group_can_be_resumed(groups, tmp_path):
 
 def test_group_whose_seeds_evaluate_differently_is_not_resumed(groups, tmp_path):
     group = copied(groups["serial"], tmp_path)
-    changes = {"total_steps": TOTAL + 2 * BATCH, "eval_episodes": 2, "keep_checkpoints": 5}
+    changes = {"total_steps": TOTAL + 2 * BATCH, "eval_episodes": 2, "keep_checkpoints": 5, "updates_per_call": 3}
     proximo.resume(group / "seed-6", **changes)
     more = {"total_steps": TOTAL + 4 * BATCH}
     message = rf"^The seeds of {group} have different eval_episodes: resume each seed alone, or give --eval-episodes for all\.$"

@@ -57,6 +57,8 @@ def test_a_number_on_the_grid_belongs_to_the_range():
         ("gae_lambda", 0, 1, 0.3, 0.9),
         ("gae_lambda", 0.1, 0.4, 0.1, 0.4),
         ("num_epochs", 2, 11, 4, 10),
+        ("gae_lambda", 0.8, 0.9, 0.1, 0.9),
+        ("vf_coef", 0.1, 0.3, 0.2, 0.3),
     ],
 )
 def test_a_range_ends_at_its_last_step_without_a_warning(name, low, high, step, last):

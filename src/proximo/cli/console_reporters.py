@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -20,13 +21,15 @@ from proximo.tracking.progress_displays import draws_in_place
 
 
 class LastingStream:
-    """A text stream that may fail, and ends no work by that: the reader of a pipe ends, a terminal closes, a disk is full.
+    """A text stream whose write errors do not end the work.
 
-    After the first failure, everything written to ``stream`` is discarded, and standard error gets a warning.
+    If the reader of a pipe has ended or a terminal is closed, everything that is written to ``stream`` later is discarded. After another error, such as
+    that of a full disk, only the failed text is lost. Standard error gets a warning once.
     """
 
     def __init__(self, stream: TextIO):
         self._stream = stream
+        self._has_warned = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -45,10 +48,16 @@ class LastingStream:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        _discard_output(self._stream)
+        is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
+        if is_gone:
+            _discard_output(self._stream)
+        if self._has_warned and not is_gone:
+            return
+        self._has_warned = True
+        lost = "nothing more is shown" if is_gone else "a part of it is lost"
         try:
             reason = f"the output cannot be written ({error.strerror})"
-            print_warnings([f"{reason}, so nothing more is shown. The work continues; Ctrl-C stops it."])
+            print_warnings([f"{reason}, so {lost}. The work continues; Ctrl-C stops it."])
         except OSError:
             _discard_output(sys.stderr)
 
@@ -72,7 +81,7 @@ def open_reporter(
     live = not quiet and draws_in_place(stream)
     file = sys.stderr if quiet else stream
     console = Console(
-        file=file and cast(TextIO, LastingStream(file)),
+        file=cast(TextIO, LastingStream(file)) if file else None,
         highlight=False,
         emoji=False,  # `my_envs:Mask:` is a name
         soft_wrap=True,

@@ -94,7 +94,8 @@ def evaluation_during_training(
     try:
         return evaluation_environment(config, env, other, env_settings)
     except ConfigError as error:
-        if str(error).startswith("env_settings"):
+        # Other names come from the env_settings of the training, which are added to these.
+        if str(error).startswith("env_settings") and any(name in str(error) for name in env_settings):
             raise ConfigError(f"eval_{error}") from error
         raise
 

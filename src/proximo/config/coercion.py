@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -121,11 +122,17 @@ def _stored(value: Any) -> Any:
     """``value`` as config.yaml stores it: NumPy values as numbers and lists, tuples as lists, paths as text. A resumed run then gives its
     environment the same."""
     if isinstance(value, Mapping):
-        return {_stored(key): _stored(item) for key, item in value.items()}
+        return {_plain(key): _stored(item) for key, item in value.items()}
+    value = _plain(value)
+    return [_stored(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy value as numbers, a path as text, and a member of an enumeration as its value."""
     if hasattr(value, "tolist") and not isinstance(value, type):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_stored(item) for item in value]
+        return value.tolist()
+    if isinstance(value, Enum):
+        return value.value
     return str(value) if isinstance(value, PurePath) else value
 
 
@@ -208,7 +215,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
     try:
         result = read(value)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise wrong(expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))) from None
     parts = _parts(result)
     if not all(is_plain(part) for part in parts if isinstance(part, str)):

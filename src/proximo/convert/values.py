@@ -38,7 +38,7 @@ class Theirs(dict[str, Any]):
             if name in read or (name in defaults and value == defaults[name]):
                 continue
             entry = load("stable_baselines3").setting(name)
-            note = entry.note if entry and entry.note else "this argument has no equal in proximo"
+            note = entry.note if entry and entry.note else "nothing in proximo corresponds to it"
             self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
 
     @property
@@ -125,8 +125,8 @@ def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3's is multiplied by the norm of the features, and
-    proximo's by their root mean square."""
+    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation by the norm of the
+    features, and proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
     size = _last_size(theirs)
@@ -138,7 +138,7 @@ def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
     exact, highest = round(value + 0.5 * math.log(size), 4), LEAVES["log_std_init"].high
     if highest is not None and exact > highest:
         theirs.unconverted.append(
-            f"log_std_init = {value:g} with use_sde: {exact:g} is its equal, and the highest value is {highest:g}"
+            f"log_std_init = {value:g} with use_sde: the equivalent is {exact:g}, but proximo allows at most {highest:g}"
         )
         return {"log_std_init": highest}
     return {"log_std_init": exact}
@@ -178,7 +178,7 @@ def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
 
 
 def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
-    """PyTorch's Adam or AdamW, with its arguments or their defaults. Stable-Baselines3 changes ε of Adam if no arguments are given."""
+    """PyTorch's Adam or AdamW, with its arguments or their defaults. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
     given, name = theirs.get("optimizer_kwargs"), (entry.values or {}).get(value)
     arguments = dict(expression(given) if isinstance(given, str) else given or {})
     read = {None: (), "adam": ("eps", "betas"), "adamw": ("eps", "betas", "weight_decay")}[name]

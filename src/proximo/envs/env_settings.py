@@ -58,7 +58,7 @@ _EXPECTED = {
     "i": (int, "a whole number"),
     "u": (int, "a whole number"),
     "f": ((int, float), "a finite number"),
-    "U": (str, "a text"),
+    "U": (str, "text"),
 }
 """The types that a value may have, and their names in messages, by the kind of NumPy's dtype of the default."""
 

@@ -20,6 +20,7 @@ from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
+from proximo.envs.gymnasium.transition_checks import MaskCheck
 from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.observations import convert_observation, count_stacked, flat_masks
 from proximo.jax_setup import prepare_jax
@@ -192,8 +193,11 @@ class Policy:
         count = stacked or 1
         if stacked is None:
             observation = jax.tree.map(lambda x: x[None], observation)
-        if self.actor_critic.mask_ndim is not None and not np.reshape(observation[ACTION_MASK], (count, -1)).any(-1).all():
-            raise ConfigError("action_mask allows no action: at least one must be allowed.")
+        if self.actor_critic.mask_ndim is not None:
+            masks = np.reshape(observation[ACTION_MASK], (count, -1))
+            check = MaskCheck(masks.shape[1], mask_sizes(from_any(self.env.action_space, "action")))
+            if not check.allows(masks).all():
+                raise ConfigError("action_mask allows no action, or none in one component: at least one must be allowed.")
         if episode_start is not None:
             flags = _one_each("episode_start", episode_start, stacked)
             if not np.isin(flags, (0, 1)).all():

@@ -156,12 +156,12 @@ def _notes(metadata: Mapping[str, Any], policy_function: PolicyFunction) -> str:
         memory = "`episode_start` is ignored: the policy keeps its memory, last action and last reward across episodes, as in training."
     if not policy_function.deterministic:
         sampling = "The input `noise` samples the action. Draw new noise for each step."
-    elif not policy_function.knows_noise:
+    elif not policy_function.can_sample:
         others = (ACTION, VALUE, LOG_PROB)
         names = [output["name"] for output in metadata["outputs"]]
         parameters = ", ".join(f"`{name}`" for name in names if name not in others and not name.endswith(NEXT))
         sampling = (
-            "`proximo export --stochastic` does not know the noise of this distribution. To sample an action, draw from the distribution with "
+            "`proximo export --stochastic` cannot sample from this distribution. To sample an action, draw from the distribution with "
             f"its parameters in the outputs ({parameters}), and map the draw to the action space."
         )
     elif isinstance(space, Discrete):

@@ -31,6 +31,7 @@ from proximo.spaces import (
     MultiBinary,
     MultiDiscrete,
     from_any,
+    mask_sizes,
     tree,
 )
 from proximo.storage.checkpoint_format import flatten
@@ -107,7 +108,8 @@ def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: 
         drawn = _draw(leaf, rng, n, mean, variance)
         inputs[name] = drawn.astype(like.dtype)
         if name == ACTION_MASK:
-            inputs[name] = (rng.random(like.shape) < 0.6).astype(like.dtype)
+            sizes = mask_sizes(from_any(policy_function.policy.env.action_space, "action"))
+            inputs[name] = _random_masks(sizes, rng, n).reshape(like.shape).astype(like.dtype)
     inputs[EPISODE_START] = (rng.random(n) < ENDS) | begins
     described = policy_function.inputs(n)
     if REWARD in described:
@@ -116,6 +118,14 @@ def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: 
         if name not in inputs and name not in policy_function.memory_names:
             inputs[name] = getattr(rng, policy_function.noise_family())(size=like.shape).astype(like.dtype)
     return inputs
+
+
+def _random_masks(sizes: tuple[int, ...], rng: np.random.Generator, n: int) -> np.ndarray:
+    """``n`` action masks, each of which allows a choice of every component. ``sizes`` are the numbers of choices."""
+    masks = [rng.random((n, size)) < 0.6 for size in sizes]
+    for mask in masks:
+        mask[np.arange(n), rng.integers(mask.shape[1], size=n)] = True
+    return np.concatenate(masks, axis=1)
 
 
 def _draw(leaf: Any, rng: np.random.Generator, n: int, mean: np.ndarray | None, variance: np.ndarray | None) -> np.ndarray:

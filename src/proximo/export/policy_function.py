@@ -158,7 +158,7 @@ class PolicyFunction:
         return translate(flat_jaxpr.merge(one, other), _merged(described(small), described(large)), names)
 
     @property
-    def knows_noise(self) -> bool:
+    def can_sample(self) -> bool:
         """Whether the action can be sampled with noise of a known family. If not, ``noise_family`` raises."""
         return isinstance(self.actor_critic.actor, tuple(NOISE_FAMILIES))
 

@@ -20,8 +20,8 @@ COEF_RANGE = (1e-6, 1e6)
 
 
 def learning_rate(state: LearnerState) -> Float[Array, ""]:
-    """The current learning rate: that of the schedule. If ``desired_kl`` is set, it is at least the lower end of ``RATE_RANGE``, and is
-    multiplied by the adapted factor."""
+    """The current learning rate: that of the schedule. With ``desired_kl``, the schedule is raised to the lower end of ``RATE_RANGE``,
+    multiplied by the adapted factor, and clipped to ``RATE_RANGE``."""
     rate, factor = scheduled(state.hyperparameters.learning_rate, state.progress), state.adaptive.rate_factor
     return rate if factor is None else jnp.clip(jnp.maximum(rate, RATE_RANGE[0]) * factor, *RATE_RANGE)
 

@@ -9,9 +9,9 @@ from proximo.config import LEAVES, WORKER_SETTINGS, text_of, unknown
 from proximo.errors import ConfigError, nearest
 from proximo.report.read import RunRecord
 
-OF_RESULTS = {"matmul_precision", "eval_env", "eval_env_settings", "eval_max_steps"}
+RESULT_SETTINGS = {"matmul_precision", "eval_env", "eval_env_settings", "eval_max_steps"}
 """Settings of the group ``run`` that change what is learned, or which episodes measure it."""
-IRRELEVANT_SETTINGS = {leaf.name for leaf in LEAVES.values() if leaf.group == "run"} - OF_RESULTS | {*WORKER_SETTINGS}
+IRRELEVANT_SETTINGS = {leaf.name for leaf in LEAVES.values() if leaf.group == "run"} - RESULT_SETTINGS | {*WORKER_SETTINGS}
 """Settings that change neither what is learned nor how it is measured. They never separate groups by default."""
 MAX_NAMED = 3
 

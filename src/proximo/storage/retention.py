@@ -77,7 +77,7 @@ def unmark_best(run_dir: Path) -> None:
 
 
 def _is_copied(best: Path) -> bool:
-    """Whether ``RUN/best`` is a folder of its own, because the run was copied by a program that follows links."""
+    """Whether ``RUN/best`` is a folder instead of a link, because the run was copied by a program that follows links."""
     return best.is_dir() and not best.is_symlink()
 
 
@@ -87,9 +87,10 @@ def restore_link(run_dir: Path) -> None:
     Raises ``CheckpointError`` if ``RUN/best`` is a folder without a checkpoint.
     """
     best = run_dir / "best"
-    step = best_step(run_dir)
-    if step is None or not _is_copied(best):
+    step = best_step(run_dir) if _is_copied(best) else None
+    if step is None:
         return
+    _clear_leftovers(run_dir)
     checkpoint = run_dir / "checkpoints" / str(step)
     try:
         load(checkpoint)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from proximo.backends import Backend
 from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
 from proximo.networks import ActorCritic
@@ -29,7 +31,7 @@ class PeriodicEvaluation:
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any]):
         self.backend, self.seed_runs, self.reporter, self.call, self.peers = backend, seed_runs, reporter, call, current()
-        self._has_warned = False
+        self._warned: set[str] = set()
 
     def num_episodes(self, snapshot: Snapshot) -> int:
         """How many episodes an evaluation plays that is due now; 0: it is left out.
@@ -60,12 +62,18 @@ class PeriodicEvaluation:
             seed_run.evaluation_seconds += time.monotonic() - began
             if snapshot.update < self.backend.config.total_updates:
                 seed_run.evaluation_steps += int(episodes.length.sum())
-            if episodes.unfinished and not self._has_warned:
-                self._has_warned = True
+            if episodes.unfinished:
                 limit = self.backend.config.run.eval_max_steps or MAX_STEPS
-                self.reporter.warned(
+                self._warn_once(
+                    "unfinished",
                     f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
-                    "Their returns so far are counted: set max_episode_steps."
+                    "Their returns so far are counted: set max_episode_steps.",
+                )
+            if not np.isfinite(episodes.episode_return).all():
+                self._warn_once(
+                    "not finite",
+                    f"In the evaluation at step {snapshot.step:,}, the environment returned NaN or infinity: check its reset and step. Such an "
+                    "evaluation has no mean return, and its checkpoint is never the best one.",
                 )
             summary = episodes.summary()
             seed_run.last_evaluation = {"step": snapshot.step, **summary}
@@ -79,6 +87,12 @@ class PeriodicEvaluation:
                 improved.add(index)
         self.reporter.evaluated(snapshot.step, summaries)
         return improved
+
+    def _warn_once(self, about: str, message: str) -> None:
+        """Show a warning, unless there was one ``about`` the same."""
+        if about not in self._warned:
+            self._warned.add(about)
+            self.reporter.warned(message)
 
     def _play(self, policy: ActorCritic, seed: int, count: int) -> Episodes:
         """Play this process's part of the episodes, and return those of all processes. If one of them was interrupted, all are."""

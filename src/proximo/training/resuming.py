@@ -17,6 +17,7 @@ from proximo.backends import Backend
 from proximo.collect.devices import from_first
 from proximo.config import LEAVES, Config, from_mapping, override, to_mapping
 from proximo.config.loading import RESUMABLE
+from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError
 from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import current
@@ -32,15 +33,17 @@ from proximo.training.callbacks import SeedCallbacks
 from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, writable
 from proximo.types import TrainState
 
-OF_EACH_SEED = {"seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track"}
-"""Settings in which the seeds of a group may differ. One environment and one loop serve all seeds with the other settings."""
+SEED_SETTINGS = {"seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track"}
+"""Settings that each seed of a group applies on its own."""
+MAY_DIFFER = {*SEED_SETTINGS, *WORKER_SETTINGS, "devices", "updates_per_call"}
+"""Settings in which the seeds of a group may differ. The first seed's value of those that only change the speed applies to all."""
 
 
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
     """Raise ``ConfigError`` if the seeds of the group ``path`` differ in a setting that their common training can have only once."""
     settings = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
     differing = [
-        name for name, x in settings[0].items() if name not in OF_EACH_SEED and any(repr(s[name]) != repr(x) for s in settings)
+        name for name, x in settings[0].items() if name not in MAY_DIFFER and any(repr(s[name]) != repr(x) for s in settings)
     ]
     if differing:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
@@ -52,16 +55,17 @@ def check_hyperparameters(start: SeedStart) -> None:
     """Raise ``ConfigError`` if ``config.yaml`` has another value of a traced setting than the checkpoint, which has the values that train."""
     if start.saved is None or start.saved.policy_only:
         return
-    configured = make_hyperparameters(start.config.ppo)
+    configured, file = make_hyperparameters(start.config.ppo), start.run_dir / "config.yaml"
     saved = start.saved.restore(configured, part="learner.hyperparameters")
     for name in [name for name in vars(configured) if name != "total_steps"]:
         trained_with, wanted = (jax.tree.leaves(getattr(x, name)) for x in (saved, configured))
         if not all(map(np.array_equal, trained_with, wanted)):
-            # Of a schedule, its first and its last value.
-            numbers = " → ".join(dict.fromkeys(f"{float(x):.6g}" for x in trained_with[:2]))
+            first, *others = (f"{float(x):.6g}" for x in trained_with)
+            if others and others[0] != first:  # a schedule
+                first += " → {} (power {}, fraction {})".format(*others)
             raise ConfigError(
-                f"{name} = {LEAVES[name].value_in(start.config)} in {start.run_dir / 'config.yaml'}, but its checkpoint was trained with {numbers}, "
-                f"and {name} cannot change when a run is resumed: restore the value there, or start a new run with --config."
+                f"{name} = {LEAVES[name].value_in(start.config)} in {file}, but its checkpoint was trained with {first}, "
+                f"and {name} cannot change when a run is resumed: restore the value, or start a new run with --config {file}."
             )
 
 

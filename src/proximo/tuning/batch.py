@@ -51,7 +51,7 @@ class Batch:
         self.backend = make_backend(configs[0], env, stacked=True)
         keys = {program_key(config, env, True, None) for config in configs}  # pyright: ignore[reportArgumentType]
         if len(keys) > 1:  # a trial would train with the settings of another one
-            raise ValueError(f"The {len(configs)} trials of a batch need {len(keys)} programs: expected settings of one program.")
+            raise ValueError(f"The {len(configs)} trials of a batch need {len(keys)} compiled programs, expected 1.")
         self.timed = TimedCalls(self.backend, self._call)
         """Its speed is measured for the slots that are trained now."""
         if self.backend.stacked:

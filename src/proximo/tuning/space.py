@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
-MAX_STEPS = 1e9
-"""The most steps of a range."""
+MAX_STEPS_OF_RANGE = 10**9
+"""More steps than a float can tell apart make Optuna fail."""
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
@@ -174,14 +175,13 @@ def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
 
 def _last_step(leaf: Leaf, low: Any, high: Any, step: Any) -> Any:
     """The last number that steps from ``low`` reach within the range. Optuna warns about any other end."""
-    whole = leaf.type is int
-    kind, smallest = ("whole number", 1) if whole else ("number", (high - low) / MAX_STEPS)
-    is_number = isinstance(step, int | float) and not isinstance(step, bool) and not (whole and step % 1)
-    if not is_number or not smallest <= step <= high - low:
+    whole, is_number = leaf.type is int, isinstance(step, int | float) and not isinstance(step, bool)
+    # In binary, 0.9 - 0.8 is less than 0.1.
+    first, last, each = (Decimal(str(number)) for number in (low, high, step if is_number and isfinite(step) else 0))
+    if not 0 < each <= last - first or (whole and each % 1) or (last - first) / each > MAX_STEPS_OF_RANGE:
         raise ConfigError(
-            f"{leaf.name}: step = {shown(step)}: expected a {kind}, {smallest:g} … {high - low:g}, the length of the range."
+            f"{leaf.name}: step = {shown(step)}: expected a {'whole ' * whole}number above 0, and at most {float(last - first):g}, the length of the range."
         )
-    first, last, each = (Decimal(str(number)) for number in (low, high, step))  # in binary, 3 steps of 0.1 are more than 0.3
     return type(high)(first + (last - first) // each * each)
 
 

@@ -144,7 +144,7 @@ def test_reaching_an_object_terminates_with_either_limit(ends):
         ({"vew": 3}, "view"),
         ({"image": 1}, "image = 1: expected true or false"),
         ({"limit_ends": "no"}, "limit_ends = 'no': expected true or false"),
-        ({"levels": 3}, "levels = 3: expected a text"),
+        ({"levels": 3}, "levels = 3: expected text"),
         ({"new_cell_bonus": True}, "new_cell_bonus = True: expected a finite number"),
         ({"new_cell_bonus": -0.1}, "0 or more"),
         ({"new_cell_bonus": float("nan")}, "new_cell_bonus = nan: expected a finite number"),
