@@ -83,7 +83,7 @@ def test_evaluation_with_nan_raises_with_the_episode():
     config = small_config()
     with pytest.raises(
         EnvError,
-        match=r"returned NaN or infinity as an observation or a reward in \d+ of 50 episodes, first in episode \d+: check",
+        match=r"\d+ of 50 episodes of .* have no finite return, first episode \d+: an observation or a reward is NaN or infinite",
     ):
         evaluate(Policy(drawn_policy(env, config), env, config, step=0), 50)
 

@@ -219,6 +219,23 @@ def test_action_mask_may_have_an_axis_for_components_or_be_an_array_of_tuples():
             policy.predict(np.ones(2), action_mask=wrong)
 
 
+def test_action_masks_may_be_a_sequence_with_one_for_each_environment():
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,)))))
+    policy, rows = made(MultiDiscrete((3, 3)), space), [np.array([[0, 1, 0], [0, 0, 1]]), np.array([[0, 0, 1], [1, 0, 0]])]
+    for count in (1, 3):
+        masks = (rows * 2)[:count]
+        for given in (masks, tuple(masks), [tuple(mask) for mask in masks], [mask.reshape(6) for mask in masks]):
+            expected = [mask.argmax(axis=1).tolist() for mask in masks]
+            assert policy.predict(np.ones((count, 2)), action_mask=given)[0].tolist() == expected
+    assert policy.predict(np.ones((2, 2)), action_mask=[mask.reshape(6) for mask in rows])[0].tolist() == [[1, 2], [2, 0]]
+    with pytest.raises(
+        ConfigError, match=r"may be the masks of 2 environments or of 2 components: give one array of shape \(2, 6\)"
+    ):
+        policy.predict(np.ones((2, 2)), action_mask=rows)
+    one = made(Discrete(3), MASKED)
+    assert one.predict(np.ones((1, 2)), action_mask=[np.array([0, 1, 0])])[0].tolist() == [1]
+
+
 def test_unexpected_duplicate_or_missing_action_mask_raises():
     policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
     with pytest.raises(ConfigError, match="action_mask allows no action"):

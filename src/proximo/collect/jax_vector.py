@@ -76,7 +76,7 @@ def as_template(tree: PyTree, template: PyTree) -> PyTree:
 
 
 def _is_key(dtype: Any) -> bool:
-    """Whether ``dtype`` is the type of random keys (``jax.random.key``), which NumPy does not know."""
+    """Whether ``dtype`` is the type of random keys (``jax.random.key``), which NumPy does not support."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 

@@ -174,8 +174,8 @@ def _check_returns(episodes: Episodes, env_id: str) -> None:
             f"{name} {row[key]}" for name, key in (("seed", "env_seed"), ("level", "level")) if row[key] is not None
         )
         raise EnvError(
-            f"{env_id} returned NaN or infinity as an observation or a reward in {len(wrong)} of {len(episodes.length)} episodes, "
-            f"first in episode {row['index']}{f' ({known})' if known else ''}: check the code of the environment that computes it."
+            f"{len(wrong)} of {len(episodes.length)} episodes of {env_id} have no finite return, first episode "
+            f"{row['index']}{f' ({known})' if known else ''}: an observation or a reward is NaN or infinite. Check the code of the environment."
         )
 
 

@@ -167,7 +167,7 @@ class _PlayedEpisodes:
         return bool(self._left.any())
 
     def check(self, observation: tuple[np.ndarray, ...], valid: np.ndarray) -> None:
-        """Set the return of each episode to NaN in which the policy is about to act on NaN or infinity."""
+        """Set the return of an episode to NaN if the policy is about to act on NaN or infinity in it."""
         for x in observation:
             if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
                 self._tally.episode_return[valid & ~finite.reshape(len(x), -1).all(axis=1)] = np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -47,25 +47,29 @@ def convert_observation(given: Any, space: Space, what: str = "The observation")
     return part(given, space, what)
 
 
-def flat_masks(given: Any, sizes: tuple[int, ...]) -> Any:
+def flat_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> Any:
     """Convert action masks as environments give them to flags ``[..., sum(sizes)]``.
 
     Args:
         given: One mask or N masks of numbers other than 0 for allowed choices: flat, with an axis for the components, or as a tuple or
-            list with an array for each component. N masks may also be an array of tuples.
+            list with an array for each component. N masks may also be a sequence or an array of N masks.
         sizes: Entries of the mask for each component of the action.
+        count: N; None for one mask.
 
     Returns:
         The flags, or ``given`` if it is none of these.
+
+    Raises:
+        ConfigError: ``given`` may be a sequence of masks or of components.
     """
     if isinstance(given, Tracer):
         return given
     try:
-        if isinstance(given, tuple | list) and [np.shape(part)[-1:] for part in given] == [(n,) for n in sizes]:
-            given = np.concatenate([np.asarray(part) for part in given], axis=-1)
+        if isinstance(given, tuple | list):
+            given = _of_sequence(given, sizes, count)
         mask = np.asarray(given)
         if mask.dtype == object and mask.ndim == 1:
-            mask = np.stack([flat_masks(one, sizes) for one in mask])
+            mask = np.stack([flat_masks(one, sizes, None) for one in mask])
     except (TypeError, ValueError):  # parts of different lengths
         return given
     if mask.dtype.kind not in "biuf":
@@ -74,6 +78,28 @@ def flat_masks(given: Any, sizes: tuple[int, ...]) -> Any:
         if math.prod(mask.shape[axis:]) == sum(sizes):
             return (mask != 0).reshape(*mask.shape[:axis], -1)
     return given
+
+
+def _of_sequence(given: Sequence[Any], sizes: tuple[int, ...], count: int | None) -> Any:
+    """One array of what ``given`` has for each component or for each environment; else ``given``."""
+    stacked = () if count is None else (count,)
+    components = len(given) == len(sizes) > 1 and all(_has_shape(x, (*stacked, n)) for x, n in zip(given, sizes, strict=True))
+    masks = [flat_masks(one, sizes, None) for one in given] if len(given) == count else []
+    if not masks or not all(_has_shape(mask, (sum(sizes),)) for mask in masks):
+        return np.concatenate([np.asarray(part) for part in given], axis=-1) if components else given
+    if components:
+        raise ConfigError(
+            f"action_mask is a sequence of {count} arrays, which may be the masks of {count} environments or of {len(sizes)} components: "
+            f"give one array of shape ({count}, {sum(sizes)})."
+        )
+    return np.stack(masks)
+
+
+def _has_shape(array: Any, shape: tuple[int, ...]) -> bool:
+    try:
+        return np.shape(array) == shape
+    except ValueError:  # parts of different lengths
+        return False
 
 
 def count_stacked(observation: Observation, space: Space) -> int | None:

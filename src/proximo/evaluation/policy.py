@@ -234,7 +234,10 @@ class Policy:
                 raise ConfigError("action_mask was given twice, in the observation and as an argument: remove one of them.")
             sizes = mask_sizes(from_any(self.env.action_space, "action"))
             if isinstance(space, Dict) and dict(space.spaces)[ACTION_MASK] == MultiBinary((sum(sizes),)):
-                action_mask = flat_masks(action_mask, sizes)
+                lacking = [name for name in self.actor_critic.privileged if name not in observation]
+                others = without(space, (ACTION_MASK, *lacking))
+                count = count_stacked(convert_observation(observation, others), others)
+                action_mask = flat_masks(action_mask, sizes, count)
             observation = {**observation, ACTION_MASK: action_mask}
         elif (
             self.actor_critic.mask_ndim is not None

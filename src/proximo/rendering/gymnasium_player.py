@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,8 +32,8 @@ class GymnasiumPlayer:
         self.env, self.config = env, config
         self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
-        draws = not env.render_modes or "rgb_array" in env.render_modes
-        mode = "human" if self._window else "rgb_array" if draws else None
+        self._declares_mode = not env.render_modes or "rgb_array" in env.render_modes
+        self._renders = True
         if not self._window:
             prepare_drawing(env.id)
         with custom_code_errors(f"Making {env.id} to watch"):
@@ -40,14 +41,27 @@ class GymnasiumPlayer:
                 assert env.make_vector is not None
                 self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
             else:
-                self._single = env.make(render_mode=mode)
-        self._lacks_mode = "rgb_array" in env.render_modes and getattr(self._single, "render_mode", None) is None
-        """Whether it could draw, but was made without ``render_mode``."""
+                self._single = self._make(env.make)
+        self._lacks_mode = (
+            not getattr(env.make, "takes_render_mode", True)
+            and "rgb_array" in env.render_modes
+            and getattr(self._single, "render_mode", None) is None
+        )
+        """Whether it could draw, but its function takes no ``render_mode``."""
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
-        self._renders = mode is not None
         self._observation: Observed = None
+
+    def _make(self, make: Callable[..., Any]) -> Any:
+        """One environment that draws. One that does not declare the mode ``rgb_array`` may still accept it."""
+        try:
+            return make(render_mode="human" if self._window else "rgb_array")
+        except Exception:
+            if self._window or self._declares_mode:
+                raise
+            self._renders = False
+            return make()
 
     def reset(self, episode: int) -> Observed:
         # If the memory is kept between episodes, one environment plays them all. Otherwise each is the first episode of another environment.
@@ -104,7 +118,7 @@ class GymnasiumPlayer:
             with construction_errors(self.env.id, "Drawing"):
                 frame = self._single.render()
         except EnvError as error:
-            if isinstance(error.__cause__, NotImplementedError):
+            if isinstance(error.__cause__, NotImplementedError) or not self._declares_mode:
                 return None
             if self._lacks_mode:
                 raise no_renderer(self.env.id, True) from error

@@ -84,8 +84,8 @@ def no_renderer(env_id: str, lacks_mode: bool = False) -> EnvError:
         )
     return EnvError(
         f"{env_id} cannot be watched: it has no renderer, and its observations are not images. A JAX environment needs a method "
-        'render(state, params), a Gymnasium environment "rgb_array" in metadata["render_modes"] and the argument render_mode; both return '
-        "uint8 [height, width, 3]."
+        'render(state, params). A Gymnasium environment needs "rgb_array" in metadata["render_modes"] and an argument render_mode. The picture '
+        "is uint8 [height, width, 3]."
     )
 
 

@@ -161,6 +161,18 @@ def test_success_may_be_an_array_of_flags_or_not_known(value, mode):
     assert set(buffer.success[done].tolist()) == {expected}
 
 
+@pytest.mark.parametrize("mode", ["in process", *MODES])
+def test_second_key_counts_if_the_first_reports_nothing(mode):
+    class Reports(gym_toys.Countdown):
+        def step(self, action):
+            return *super().step(action)[:4], {"success": None, "is_success": True}
+
+    make = functools.partial(Reports, 5)
+    vector_env = in_process(make, num_envs=2) if mode == "in process" else vectorized(make, mode, num_envs=2)
+    buffer = rollout(vector_env, np.zeros((40, 2), np.int64))
+    assert set(buffer.success[buffer.terminated | buffer.truncated].tolist()) == {SUCCESS}
+
+
 class Both(gym_toys.Countdown):
     """Terminates in the step of its limit."""
 

@@ -122,11 +122,24 @@ def test_instance_whose_copy_cannot_draw_is_drawn_by_its_specification_with_a_wa
     gym.register("MadeToDraw-v0", MadeToDraw)
     _, env = from_object(gym.make("MadeToDraw-v0", gray=3), {})
     with pytest.warns(
-        UserWarning, match=r"changes after gym.make are not shown. To show them, make it with render_mode='rgb_array'"
+        UserWarning, match=r"cannot draw, so a new one is shown, without the changes made after gym.make\. To show them, make the"
     ):
         one = env.make(render_mode="rgb_array")
     assert (one.unwrapped.gray, one.render_mode) == (3, "rgb_array")
     del gym.registry["MadeToDraw-v0"]
+
+
+def test_mode_is_set_on_the_environment_and_not_on_what_it_simulates_with():
+    class Simulator:
+        __slots__ = ()
+
+    class Adapter(gym_toys.DrawnWalk):
+        def __init__(self):
+            super().__init__()
+            self.env = Simulator()
+
+    _, env = from_object(Adapter(), {})
+    assert env.make(render_mode="rgb_array").unwrapped.render_mode == "rgb_array"
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)

@@ -62,8 +62,13 @@ class EnvironmentFactory:
     preprocessing: Preprocessing
     mask: MaskSource | None
 
+    @property
+    def takes_render_mode(self) -> bool:
+        """Whether the environment can be made in a ``render_mode``."""
+        return _takes(self.make, "render_mode")
+
     def __call__(self, render_mode: str | None = None) -> Any:
-        made = self.make() if render_mode is None or not _takes(self.make, "render_mode") else self.make(render_mode=render_mode)
+        made = self.make() if render_mode is None or not self.takes_render_mode else self.make(render_mode=render_mode)
         env = self.preprocessing.wrap(made, self.env_id)
         return env if self.mask is None else MaskInObservation(env, self.mask)
 

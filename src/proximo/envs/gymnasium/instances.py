@@ -46,16 +46,17 @@ class CopyOf:
         if render_mode is None or getattr(self.original, "render_mode", None) == render_mode:
             return copy.deepcopy(self.original)
         spec = getattr(self.original, "spec", None)
-        if spec is None or _draws(self._in_mode(render_mode)):
-            return self._in_mode(render_mode)
+        drawing = self._in_mode("rgb_array")  # to try it, because a window would be seen
+        if spec is None or _draws(drawing):
+            return drawing if render_mode == "rgb_array" else self._in_mode(render_mode)
         # Its constructor may make the renderer, which a copy then lacks.
         try:
             made = gym.make(spec, render_mode=render_mode)
         except Exception:  # a custom wrapper may have no specification
             return self._in_mode(render_mode)
         warnings.warn(
-            f"{spec.id} is drawn by a new environment, because a copy of the one that was given cannot draw: changes after gym.make are not "
-            f"shown. To show them, make it with render_mode={render_mode!r}.",
+            f"{spec.id}: a copy of the given environment cannot draw, so a new one is shown, without the changes made after gym.make. To show "
+            f"them, make the environment with render_mode={render_mode!r}.",
             stacklevel=2,
         )
         return made
@@ -63,22 +64,22 @@ class CopyOf:
     def _in_mode(self, render_mode: str) -> Any:
         """A copy with another ``render_mode``. Most environments read it only when they draw."""
         made = copy.deepcopy(self.original)
-        for layer in layers(made):
-            if "render_mode" in vars(layer) or layer is innermost(made):
+        every = list(layers(made))
+        environments = [layer for layer in every if isinstance(layer, gym.Env) and not isinstance(layer, gym.Wrapper)]
+        named = [layer for layer in every if "render_mode" in getattr(layer, "__dict__", {})]
+        for layer in (environments or every[-1:]) + named:
+            with contextlib.suppress(AttributeError):  # a property
                 layer.render_mode = render_mode
         return made
 
 
 def _draws(env: Any) -> bool:
-    """Whether ``env``, which is closed, can draw its first state."""
+    """Whether ``env`` can draw its first state."""
     try:
         env.reset()
-        return env.render() is not None or env.render_mode == "human"
+        return env.render() is not None
     except Exception:
         return False
-    finally:
-        with contextlib.suppress(Exception):
-            env.close()
 
 
 def copies(env: Any, env_id: str) -> Callable[..., Any]:

@@ -53,15 +53,15 @@ class EnvironmentSpec:
 def reported_success(info: dict[str, Any]) -> int:
     """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
     for key in SUCCESS_KEYS:
-        if key in info:
-            return success_of(info[key])
+        if key in info and (success := success_of(info[key])) != UNREPORTED:
+            return success
     return UNREPORTED
 
 
 def success_of(value: Any) -> int:
-    """SUCCESS if ``value``, a flag or an array of flags, has no zero, FAILURE if it has one, UNREPORTED if it is None, NaN or no number."""
+    """SUCCESS if all flags of ``value`` are nonzero, FAILURE if one is zero, UNREPORTED for None, NaN and values that are not numbers."""
     flags = np.asarray(value)
-    if flags.dtype.kind not in "biuf" or np.isnan(flags).any():
+    if flags.dtype.kind not in "biuf" or not flags.size or np.isnan(flags).any():
         return UNREPORTED
     return SUCCESS if flags.all() else FAILURE
 

@@ -186,6 +186,7 @@ class _GroupEnv:
         any_done = bool(done.any())
         if any_done:
             self._store_success(rows, t, done, info)
+            self.lives[done] = 0  # until the reset reports them
             self._close_episodes(rows, t, done, truncated, observation, info)
             if self.mode == "next_step":
                 rows.valid[t + 1] = ~done
@@ -230,12 +231,14 @@ class _GroupEnv:
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
-        for key in SUCCESS_KEYS:
-            if isinstance(info, dict) and key in info:
-                rows.success[t] = UNREPORTED
-                for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
-                    rows.success[t, i] = success_of(info[key][i])
-                return
+        keys = [key for key in SUCCESS_KEYS if key in info] if isinstance(info, dict) else []
+        if keys:
+            rows.success[t] = UNREPORTED
+        for key in reversed(keys):  # the first key that reports something counts
+            value = info[key]
+            for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
+                success = success_of(value if np.ndim(value) == 0 else value[i])
+                rows.success[t, i] = rows.success[t, i] if success == UNREPORTED else success
 
     def _fit(self, *values: Any) -> bool:
         """Whether reward, terminated and truncated can be stored without a further check."""
@@ -267,7 +270,8 @@ class _GroupEnv:
                 check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
-        """Raise ``EnvError`` if a mask allows no action in some component. Masks of final observations are not checked, because no action follows them."""
+        """Raise ``EnvError`` if a mask allows no action in some component. Masks of final observations are not checked, because no
+        action follows them."""
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             if self.mask_check and leaf.path == (ACTION_MASK,):
                 allows = self.mask_check.allows(array[row].reshape(self.num_envs, -1))
