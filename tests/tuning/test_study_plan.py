@@ -80,6 +80,7 @@ def test_fixed_minibatch_size_is_that_of_every_trial(tmp_path):
     p = make_plan(base, {"minibatch_size": 64}, tmp_path / "s.yaml")
     assert p.space.names == ("num_steps", "gamma")
     p.write(tmp_path)
+    assert yaml.safe_load((tmp_path / PLAN).read_text())["format"] == 2
     for each in (p, read_plan(tmp_path)):
         assert each == p
         for rank, steps in enumerate((16, 32, 64)):
@@ -132,7 +133,7 @@ def test_missing_studies_are_reported(tmp_path):
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        (lambda c: c | {"format": FORMAT + 1}, "is of format 2, and this version of proximo knows 1: update it."),
+        (lambda c: c | {"format": FORMAT + 1}, "is of format 3, and this version of proximo knows 2: update it."),
         (lambda c: c | {"space": {"gama": [1]}}, "is damaged, or was edited: Unknown setting 'gama'"),
         (lambda c: {"format": 1}, "is damaged, or was edited: 'base'"),
         (lambda c: [1], "is damaged, or was edited: "),

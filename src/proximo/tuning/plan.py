@@ -15,7 +15,7 @@ from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import FolderKind
 from proximo.tuning.space import Space, read_space, with_settings
 
-FORMAT = 1
+FORMAT = 2
 FIRST_SEED = 100
 """First seed of the trials. Lower seeds are left for the report."""
 PLAN, JOURNAL = "study.yaml", "journal.log"
@@ -91,7 +91,8 @@ class StudyPlan:
         """Write the plan into ``folder``, atomically."""
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
         space = {"space": self.space.as_mapping(), **self.space.constant}
-        content = {"format": FORMAT, "search": search, **space, "base": to_mapping(self.base)}
+        # A version that knows only format 1 would ignore the constant settings.
+        content = {"format": FORMAT if self.space.constant else 1, "search": search, **space, "base": to_mapping(self.base)}
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / PLAN, _HEADER + dump_yaml(content))
 
