@@ -225,7 +225,7 @@ def test_initial_noise_of_gsde_is_that_of_stable_baselines3(tmp_path, policy, ar
     assert (
         "log_std_init = -2 with use_sde: no layer gives the number of features n; set log_std_init to -2 + ½ ln n" in missing
     ) == unknown
-    assert ("log_std_init = 0 with use_sde: 2.7726 is its equal, and the highest value is 2" in missing) == capped
+    assert ("log_std_init = 0 with use_sde: the equivalent is 2.7726, but proximo allows at most 2" in missing) == capped
 
 
 def test_default_noise_of_gsde_is_converted_too(tmp_path):
@@ -240,7 +240,7 @@ def test_default_noise_of_gsde_is_converted_too(tmp_path):
         (
             "optimizer_class=th.optim.AdamW, optimizer_kwargs=dict(weight_decay=0.1, eps=1e-6, betas=(0.8, 0.99), amsgrad=True)",
             {"optimizer": "adamw", "weight_decay": 0.1, "adam_eps": 1e-6, "adam_b1": 0.8, "adam_b2": 0.99},
-            ["optimizer_kwargs amsgrad = true: this argument has no equal in proximo", "AdamW: it decays every parameter"],
+            ["optimizer_kwargs amsgrad = true: nothing in proximo corresponds to it", "AdamW: it decays every parameter"],
         ),
         ("optimizer_kwargs=dict(betas=(0.8, 0.99))", {"optimizer": "adam", "adam_eps": 1e-8, "adam_b1": 0.8}, []),
         ("optimizer_kwargs=dict(eps=1e-5, weight_decay=0.1)", {"adam_eps": 1e-5, "weight_decay": 0}, ["optimizer_kwargs weight_decay = 0.1"]),

@@ -226,7 +226,7 @@ def test_the_readme_explains_how_to_sample(tmp_path, actions, settings, sampling
     done = export(policy, tmp_path / "out", format="numpy")
     note = next(line for line in (done.folder / "README.md").read_text().splitlines() if "sampl" in line)
     assert sampling in note
-    known = "does not know the noise" not in note
+    known = "cannot sample from this distribution" not in note
     assert PolicyFunction(policy).can_sample == known
     if not known:
         with pytest.raises(ConfigError, match="--stochastic: the noise"):
