@@ -51,7 +51,9 @@ def test_backend_has_the_methods_of_the_interface_with_their_parameters(kind):
     backend.close()
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [("jax", [3]), ("jax", [3, 4]), ("gymnasium", [3])])
+@pytest.mark.parametrize(
+    ("kind", "seeds"), [pytest.param("jax", [3], marks=pytest.mark.slow), ("jax", [3, 4]), ("gymnasium", [3])]
+)
 def test_prepare_compiles_what_training_and_evaluation_call(kind, seeds):
     def trained(hidden_sizes):
         """What is compiled after ``prepare``."""

@@ -54,11 +54,10 @@ def weight_penalty(policy, minibatch):
 
 
 CASES = {
-    "mlp": {"desired_kl": 0.01},
-    "penalty": {"extra_loss": Custom(weight_penalty)},
+    "mlp": {"desired_kl": 0.01, "extra_loss": Custom(weight_penalty)},
     "gru": {"memory": "gru", "sequence_length": 4, "burn_in": 2, "refresh_memory": True, "target_kl": 4e-6},
 }
-UPDATES = (("mlp", 4), ("penalty", 4), ("gru", 2), ("gru", 4))
+UPDATES = (("mlp", 4), ("gru", 2), ("gru", 4))
 ID, TOTAL = "toys:RandomEnds", 4 * ENVS * STEPS
 SETTINGS = {**COMMON, "hidden_sizes": 8, "eval_episodes": 0, "updates_per_call": 2, "total_steps": TOTAL}
 
@@ -218,7 +217,7 @@ def local_loss():
         squared = jnp.square(minibatch.new_value)
         return jnp.mean(squared), {"here": jnp.mean(squared), "everywhere": minibatch.mean(jnp.square(minibatch.advantage))}
 
-    config = small_config(**COMMON, **CASES["mlp"], extra_loss=Custom(mean_here))
+    config = small_config(**COMMON, **{**CASES["mlp"], "extra_loss": Custom(mean_here)})
     learner = dataclasses.replace(state.learner, static=StaticSettings.of(config))
     state = dataclasses.replace(state, learner=learner)
     update = make_functions(config, toys.RandomEnds(), mesh=mesh_of(2)).update
