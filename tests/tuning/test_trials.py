@@ -87,7 +87,7 @@ def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together)
 
 
 def test_trials_of_two_programs_are_no_batch():
-    with pytest.raises(ValueError, match="The 3 trials of a batch need 2 programs: expected settings of one program"):
+    with pytest.raises(ValueError, match="The 3 trials of a batch need 2 compiled programs, expected 1"):
         Batch([config(), config(gamma=0.9), config(num_steps=8)], [100], 3, Watching())
 
 

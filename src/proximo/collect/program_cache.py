@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom, resolve
-from proximo.envs import GymnasiumEnvironment, JaxEnvironment
+from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.ppo.state import StaticSettings
 
 MAX_KEPT = 16
@@ -38,7 +38,7 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
         return made
 
 
-def program_key(config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None) -> Hashable:
+def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | None) -> Hashable:
     """A key that is equal for trainings with the same compiled functions on the same devices. Such trainings differ only in traced numbers
     and in settings of ``run`` other than ``updates_per_call``, ``matmul_precision`` and the memory diagnosis."""
     return "jax program", id(env), stacked, mesh, config.updates_per_call, _static(config)

@@ -49,7 +49,7 @@ class Batch:
         self.configs, self.seeds, self.width, self.watch = configs, seeds, width, watch
         env = environment(configs[0])
         self.backend = make_backend(configs[0], env, stacked=True)
-        keys = {program_key(config, env, True, None) for config in configs}  # pyright: ignore[reportArgumentType]
+        keys = {program_key(config, env, True, None) for config in configs}
         if len(keys) > 1:  # a trial would train with the settings of another one
             raise ValueError(f"The {len(configs)} trials of a batch need {len(keys)} compiled programs, expected 1.")
         self.timed = TimedCalls(self.backend, self._call)
