@@ -247,8 +247,8 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases, so neither library is
-    imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
+    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases,
+    so neither library is imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
     def translate(part: Any, where: str) -> Space:
         found = _parts(part)
@@ -284,7 +284,7 @@ def _flattening(parts: list[tuple[Any, Any]]) -> str:
 
 
 def _kind(space: Any) -> str:
-    """The name of the class of ``space``, or of its first base class, that names a kind of space; empty if there is none."""
+    """The kind of ``space``: the first name of its class and its base classes that is one of ``kinds``; empty for any other object."""
     kinds = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
     return next((base.__name__ for base in type(space).__mro__ if base.__name__ in kinds), "")
 

@@ -199,6 +199,19 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
     np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
 
 
+def test_part_without_a_reported_success_has_no_successes():
+    def part(success, *index):
+        played = np.array(index)
+        return Episodes(played * 1.0, played, success, 0, index=played)
+
+    assert Episodes.joined([part(np.array([True, True]), 0, 2), part(None, 1), part(None)]).success.tolist() == [
+        True,
+        False,
+        True,
+    ]
+    assert Episodes.joined([part(None, 0), part(None, 1)]).success is None
+
+
 def test_native_vector_environment_reports_no_seeds():
     env = from_vector(functools.partial(gym_toys.CustomVector, mode="SameStep"), "toy", NONE)
     assert played(env, 5).seed is None

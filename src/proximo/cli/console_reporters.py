@@ -23,13 +23,13 @@ from proximo.tracking.progress_displays import draws_in_place
 class LastingStream:
     """A text stream whose write errors do not end the work.
 
-    If the reader of a pipe has ended or a terminal is closed, everything that is written to ``stream`` later is discarded. After another error, such as
-    that of a full disk, only the failed text is lost. Standard error gets a warning once.
+    If the reader of a pipe has ended or a terminal is closed, everything that is written to ``stream`` later is discarded. After another
+    error, such as that of a full disk, only the failed text is lost. Standard error gets one warning of each.
     """
 
     def __init__(self, stream: TextIO):
         self._stream = stream
-        self._has_warned = False
+        self._has_lost = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -51,9 +51,9 @@ class LastingStream:
         is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
         if is_gone:
             _discard_output(self._stream)
-        if self._has_warned and not is_gone:
+        elif self._has_lost:
             return
-        self._has_warned = True
+        self._has_lost = True
         lost = "nothing more is shown" if is_gone else "a part of it is lost"
         try:
             reason = f"the output cannot be written ({error.strerror})"

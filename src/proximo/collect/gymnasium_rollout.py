@@ -149,7 +149,7 @@ class GymnasiumRollout(eqx.Module):
             burn_in_steps=burn_in and burn_in._replace(valid=np.zeros_like(burn_in.valid)),
         )
 
-    def bad_environment(self, first_env: int = 0) -> str:
+    def bad_environment(self, first_env: int) -> str:
         """Which environment returned NaN or infinity, and in which step, in words; empty if none did. ``first_env`` is the number of the
         first environment of this rollout."""
         checked = [("observation", array, self.valid) for array in self.observation]

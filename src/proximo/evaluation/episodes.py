@@ -65,13 +65,10 @@ class Episodes:
         order, some = np.argsort(index, kind="stable"), parts[0]
 
         def column(name: str) -> Any:
-            values = [getattr(part, name) for part in parts if len(part.length)]  # a part may be empty
+            played = [part for part in parts if len(part.length)]  # a part may be empty
+            values = [getattr(part, name) for part in played]
             if name == "success" and any(value is not None for value in values):  # what is not reported is no success
-                values = [
-                    np.zeros(len(part.length), bool) if part.success is None else part.success
-                    for part in parts
-                    if len(part.length)
-                ]
+                values = [np.zeros(len(part.length), bool) if part.success is None else part.success for part in played]
             if any(value is None for value in values):
                 return None
             whole = [one for value in values for one in value]

@@ -57,7 +57,7 @@ def flat_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> Any:
         count: N; None for one mask.
 
     Returns:
-        The flags, or ``given`` if it is none of these.
+        The flags; ``given`` itself if it has another form.
 
     Raises:
         ConfigError: ``given`` may be a sequence of masks or of components.

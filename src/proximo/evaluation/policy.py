@@ -131,9 +131,9 @@ class Policy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. Default: no episode begins, if ``memory`` is given.
-            action_mask: Which actions are allowed: a number for each choice, other than 0 if it is allowed, or N rows of them. Required if the policy was trained with
-                masks, unless the observation has them as its entry ``action_mask``. Give what the environment gives:
-                ``info["action_mask"]`` or ``env.action_masks()``.
+            action_mask: Which actions are allowed: a number for each choice, other than 0 if it is allowed, or N rows of them. Required if
+                the policy was trained with masks, unless the observation has them as its entry ``action_mask``. Give what the environment
+                gives: ``info["action_mask"]`` or ``env.action_masks()``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled.
             key: A key such as ``jax.random.key(0)``, required to sample. Use another key for each call.
             reward: The reward of the last action, or N of them. Required from the second step on by policies that observe rewards

@@ -121,7 +121,7 @@ def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: 
 
 
 def _random_masks(sizes: tuple[int, ...], rng: np.random.Generator, n: int) -> np.ndarray:
-    """``n`` action masks, each of which allows a choice of every component. ``sizes`` are the numbers of choices."""
+    """``n`` random action masks. Each allows at least one choice of every component. The components have ``sizes`` choices."""
     masks = [rng.random((n, size)) < 0.6 for size in sizes]
     for mask in masks:
         mask[np.arange(n), rng.integers(mask.shape[1], size=n)] = True

@@ -100,7 +100,7 @@ class Training:
                 self.saver.rescue(now)
             self._leave()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            # Whatever has failed (an environment, memory for an evaluation, a reporter, a callback), save what was learned.
+            # Save what was learned, even if an environment, the memory for an evaluation, a reporter or a callback has failed.
             # Several processes have parts of the state, and cannot join them when one has failed.
             last = self.snapshot if self.peers.count == 1 else None
             if last is not None and last.update and self.saver.rescue(last, error):

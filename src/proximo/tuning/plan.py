@@ -90,9 +90,10 @@ class StudyPlan:
     def write(self, folder: Path) -> None:
         """Write the plan into ``folder``, atomically."""
         search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
-        space = {"space": self.space.as_mapping(), **self.space.constant}
+        space, constant = self.space.as_mapping(), self.space.constant
         # A version that knows only format 1 would ignore the constant settings.
-        content = {"format": FORMAT if self.space.constant else 1, "search": search, **space, "base": to_mapping(self.base)}
+        content = {"format": FORMAT, "constant": constant} if constant else {"format": 1}
+        content |= {"search": search, "space": space, "base": to_mapping(self.base)}
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / PLAN, _HEADER + dump_yaml(content))
 
@@ -113,7 +114,7 @@ def read_plan(folder: Path) -> StudyPlan:
             )
         base = from_mapping(content["base"], Config(), str(path))
         space = read_space(content["space"], base, str(path), in_jax=False)
-        space = dataclasses.replace(space, minibatch_size=content.get("minibatch_size", 0))
+        space = dataclasses.replace(space, constant=dict(content.get("constant", {})))
         return StudyPlan(base, space, **content["search"])
     except (TypeError, KeyError, AttributeError, ConfigError) as error:
         raise CheckpointError(f"{path} is damaged, or was edited: {' '.join(str(error).split())}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,8 @@ class Space:
     """The dimensions of a search, in the order of their declaration."""
 
     dimensions: tuple[Dimension, ...]
-    minibatch_size: int = 0
-    """Steps of a minibatch in every trial; 0: ``num_minibatches`` determines them."""
+    constant: dict[str, Any] = field(default_factory=dict)
+    """Settings that every trial but the base gets in addition to the searched ones: a ``minibatch_size`` that is fixed."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,11 +51,6 @@ class Space:
     def settings(self, parameters: Parameters) -> dict[str, Any]:
         """Settings by name, for drawn parameters."""
         return {d.name: d.value(parameters) for d in self.dimensions} | self.constant
-
-    @property
-    def constant(self) -> dict[str, Any]:
-        """The settings that every trial but the base gets in addition to the searched ones."""
-        return {"minibatch_size": self.minibatch_size} if self.minibatch_size else {}
 
     def parameters(self, config: Config) -> Parameters | None:
         """The parameters that give the settings of ``config``; None if one of them is outside of the space."""
@@ -97,7 +92,7 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
         _check_name(str(name), base, source, in_jax)
     gone = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
     dimensions = tuple(_dimension(str(name), given, base, source) for name, given in mapping.items() if name not in gone)
-    return Space(dimensions, base.batch_size // base.ppo.num_minibatches if "minibatch_size" in fixed else 0)
+    return Space(dimensions, {"minibatch_size": base.batch_size // base.ppo.num_minibatches} if "minibatch_size" in fixed else {})
 
 
 def _check_name(name: str, base: Config, source: str, in_jax: bool) -> None:
@@ -180,7 +175,8 @@ def _last_step(leaf: Leaf, low: Any, high: Any, step: Any) -> Any:
     first, last, each = (Decimal(str(number)) for number in (low, high, step if is_number and isfinite(step) else 0))
     if not 0 < each <= last - first or (whole and each % 1) or (last - first) / each > MAX_STEPS_OF_RANGE:
         raise ConfigError(
-            f"{leaf.name}: step = {shown(step)}: expected a {'whole ' * whole}number above 0, and at most {float(last - first):g}, the length of the range."
+            f"{leaf.name}: step = {shown(step)}: expected a {'whole ' * whole}number above 0, and at most {float(last - first):g}, the "
+            "length of the range."
         )
     return type(high)(first + (last - first) // each * each)
 

@@ -67,7 +67,7 @@ def success_of(value: Any) -> int:
 
 
 def mask_check(expected: list[Leaf], spec: EnvironmentSpec) -> MaskCheck | None:
-    """The check of the action masks among the leaves; None if there are none."""
+    """The check of action masks; None if the observation has none."""
     size = next((math.prod(leaf.shape) for leaf in expected if leaf.path == (ACTION_MASK,)), None)
     return None if size is None else MaskCheck(size, spec.mask_sizes)
 
