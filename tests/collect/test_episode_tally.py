@@ -55,6 +55,15 @@ def test_random_rollouts_agree_with_a_count_by_hand():
             assert merged[f"rollout/{name}_{statistic}"] == pytest.approx(getattr(x, statistic)())
 
 
+def test_a_reward_that_is_not_finite_reaches_the_return_of_its_own_episode_alone():
+    tally = EpisodeTally(1)
+    tally.begin(False)
+    reward = np.array([1.0, np.nan, 1, 1, np.inf, 1, 1])[:, None]
+    finished = tally.add(buffer_of(reward, terminated=[(1, 0), (3, 0), (4, 0)]))
+    np.testing.assert_array_equal([episode.episode_return for episode in finished], [np.nan, 2, np.inf])
+    assert tally.add(buffer_of(np.ones((3, 1)), terminated=[(2, 0)]))[0].episode_return == 5
+
+
 def test_a_lost_life_neither_ends_an_episode_nor_its_return():
     tally = EpisodeTally(1)
     tally.begin(False)

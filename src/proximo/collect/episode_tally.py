@@ -43,21 +43,20 @@ class EpisodeTally:
         """Count the steps of a rollout. Returns the episodes that ``finished`` in it, environment by environment."""
         valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
-        rewards = np.cumsum(np.where(valid, buffer.reward, 0.0), axis=0, dtype=np.float64)
-        lengths = np.cumsum(valid, axis=0)
+        rewards = np.where(valid, buffer.reward, 0.0)
+        start = np.zeros(len(self.length), int)  # of the running episode in this rollout, N
         finished: list[Episode] = []
-        for i in np.flatnonzero(ends.any(axis=0) | buffer.lost.any(axis=0)):
-            past_return, past_length = 0.0, 0  # of this rollout, before the running episode
-            for t in np.flatnonzero(ends[:, i] | buffer.lost[:, i]):
-                if ends[t, i] and not self._is_partial[i]:
-                    episode_return = self.episode_return[i] + rewards[t, i] - past_return
-                    length = self.length[i] + lengths[t, i] - past_length
-                    finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
-                self.episode_return[i], self.length[i], self._is_partial[i] = 0.0, 0, False
-                past_return, past_length = rewards[t, i], lengths[t, i]
-            self.episode_return[i], self.length[i] = -past_return, -past_length
-        self.episode_return += rewards[-1]
-        self.length += lengths[-1]
+        for i, t in np.argwhere((ends | buffer.lost).T):
+            if ends[t, i] and not self._is_partial[i]:
+                # Each episode has a sum of its own: a NaN or an infinity in one does not reach the next.
+                episode_return = self.episode_return[i] + rewards[start[i] : t + 1, i].sum()
+                length = self.length[i] + valid[start[i] : t + 1, i].sum()
+                finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
+            self.episode_return[i], self.length[i], self._is_partial[i] = 0.0, 0, False
+            start[i] = t + 1
+        is_running = np.arange(len(valid))[:, None] >= start
+        self.episode_return += np.where(is_running, rewards, 0.0).sum(axis=0)
+        self.length += (valid & is_running).sum(axis=0)
         self.finished = finished
         return finished
 
