@@ -164,3 +164,6 @@ def test_relative_cache_folder_does_not_follow_the_working_folder(tmp_path, monk
     monkeypatch.setenv("PROXIMO_CACHE_DIR", "cache")
     folder = jax_setup.cache_folder()
     assert folder == tmp_path / "cache"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PROXIMO_CACHE_DIR", "~/mine")  # from a file that no shell reads
+    assert jax_setup.cache_folder() == tmp_path / "mine"

@@ -83,6 +83,16 @@ def test_unsupported_action_space_raises_with_its_name(space):
     assert str(error.value).count(". ") == 0
 
 
+@pytest.mark.parametrize("space", [gym.Discrete(3, start=2**31 - 2), gym.MultiDiscrete([3, 2], start=[0, -(2**31) - 1])], ids=str)
+@pytest.mark.parametrize("role", ["observation", "action"])
+def test_integers_that_are_not_stored_are_refused(space, role):
+    with pytest.raises(
+        EnvError, match=rf"^The {role} space .*Discrete.* has values that int32 cannot represent: let them start at 0\.$"
+    ):
+        from_any(space, role)
+    from_any(gym.Discrete(3, start=2**31 - 3), role)
+
+
 @pytest.mark.parametrize(
     ("space", "where"),
     [

@@ -16,12 +16,17 @@ from typing import Any
 
 from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError
 
-_LIBRARIES = (str(Path(__file__).parent), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], "<frozen")
+_LIBRARIES = (Path(__file__).parent, *(Path(sysconfig.get_paths()[name]) for name in ("purelib", "platlib", "stdlib")))
+_PACKAGES = {"site-packages", "dist-packages"}
+"""Names of the folders of installed packages: of the user (``pip install --user``), and of Debian, too."""
 
 
 def is_of_library(file: str | None) -> bool:
     """Whether ``file`` belongs to Python, to an installed package or to proximo. True if ``file`` is None."""
-    return file is None or file.startswith(_LIBRARIES)
+    if file is None or file.startswith("<frozen"):
+        return True
+    path = Path(file)
+    return not _PACKAGES.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def is_users_function(found: Any) -> bool:

@@ -22,6 +22,7 @@ PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
 """``str(space)`` lists at most this many components."""
+_INT32 = np.iinfo(np.int32)
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 
 
@@ -68,6 +69,13 @@ class Box:
         """
         low, high = (np.broadcast_to(np.asarray(b, np.float64), (self.size,)) for b in (self.low, self.high))
         return low.reshape(self.shape), high.reshape(self.shape)
+
+    def is_bounded(self) -> np.ndarray:
+        """Return which entries have bounds on both sides, an array of shape ``shape``. If a range is not finite in float32, as that between
+        the lowest and the highest number, its bounds do not count."""
+        low, high = self.bounds()
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.isfinite((high - low).astype(np.float32))
 
     def bounds_inside(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of each entry as floating-point numbers of ``dtype``, rounded inwards: no number between them is outside the space."""
@@ -262,6 +270,10 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
                 f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
                 + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
             )
+        if isinstance(leaf, Discrete | MultiDiscrete):
+            nvec, start = components(leaf)
+            if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
+                raise EnvError(f"The {role} space {leaf} has values that int32 cannot represent: let them start at 0.")
         return leaf
 
     return translate(space, "")

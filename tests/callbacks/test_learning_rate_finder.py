@@ -122,6 +122,7 @@ def test_training_stops_after_five_mostly_clipped_updates():
         ((1e-3, 1e-3), r"low = 0\.001, high = 0\.001: expected 0 < low < high\."),
         ((0, 1e-3), r"expected 0 < low < high"),
         ((1e-3, float("inf")), r"expected 0 < low < high"),
+        (("a",), r"low = 'a': expected a number\."),
     ],
 )
 def test_invalid_range_raises(given, sentence):

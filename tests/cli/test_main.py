@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, one sentence for a mistake."""
 
+import io
 import json
 import re
 import subprocess
@@ -238,6 +239,35 @@ def test_a_crash_in_native_code_of_an_environment_shows_its_line(tmp_path):
 def test_closed_output_pipe_is_no_error():
     ended = subprocess.run(f"{SCRIPT} envs | head -1", shell=True, capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr) == ("gymnasium\n", "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "error"),
+    [
+        ("> /dev/full", 2, "proximo: Cannot write the output (No space left on device).\n"),
+        (">&-", 0, ""),
+        (">&- 2>&-", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_no_traceback(redirection, code, error):
+    command = f"{SCRIPT} envs --json {redirection}"
+    ended = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, error)
+
+
+def test_characters_that_an_encoding_lacks_are_replaced(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    cli._prepare_streams()
+    print("1 → ±2", flush=True)
+    assert sys.stdout.buffer.getvalue() == "1 ? ±2\n".encode("latin-1")
+
+
+def test_a_deleted_working_folder_is_one_sentence(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["envs"]) == 2
+    assert capsys.readouterr().err == "proximo: The working folder does not exist any more: change to another one.\n"
 
 
 def test_ctrl_c_during_the_jax_import_exits_silently_at_once(tmp_path):

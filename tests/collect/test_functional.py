@@ -93,6 +93,19 @@ def test_training_can_be_vmapped_over_seeds_and_hyperparameters():
     assert float(jnp.abs(moved - first).max()) > 1e-3
 
 
+def test_a_value_for_a_hyperparameter_that_is_off_raises():
+    init, hyperparameters = make_functions(small_config(), toys.RandomEnds()).init, make_hyperparameters(small_config().ppo)
+    key, message = jax.random.key(0), r"^The hyperparameters give target_kl a value, but target_kl = 0 in the config"
+
+    def start(limit):
+        return init(key, dataclasses.replace(hyperparameters, target_kl=limit))
+
+    for call in (lambda: start(jnp.float32(0.01)), lambda: jax.eval_shape(jax.vmap(start), jnp.array([0.0, 0.01]))):
+        with pytest.raises(ConfigError, match=message):
+            call()
+    jax.eval_shape(init, key, hyperparameters)
+
+
 def test_initial_policy_equals_that_of_the_trainer():
     functions = make_functions(small_config(), toys.RandomEnds())
     assert bits(functions.init(jax.random.key(4)).learner.policy) == bits(

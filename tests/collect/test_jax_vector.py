@@ -77,6 +77,24 @@ MISTAKES = {
         r"observation of shape \(2,\): its observation space is Discrete\(4\)",
     ),
 }
+
+
+class Succeeds(toys.RandomEnds):
+    """Reports its action as the success: 0, 1 or NaN."""
+
+    def step(self, key, state, action, params):
+        return *super().step(key, state, action, params)[:5], {"success": action}
+
+
+def test_nan_is_no_success():
+    env, params = Succeeds(), toys.RandomEnds.default_params
+    states, observations = jax_vector.reset(env, jax.random.split(jax.random.key(0), 3), params)
+    reported = jnp.array([0.0, 1.0, jnp.nan])
+    for actions in (reported, jnp.nan_to_num(reported).astype(int), jnp.nan_to_num(reported).astype(bool)):
+        *_, success = jax_vector.step(env, jax.random.split(jax.random.key(1), 3), states, actions, observations, params)
+        assert success.tolist() == [False, True, False]
+
+
 PARTS = toys.masked(toys.PARTS, 3)
 
 

@@ -25,6 +25,10 @@ def test_defaults_satisfy_their_own_ranges():
         assert coerce(leaf, leaf.default) == leaf.default
 
 
+def test_a_path_may_be_given_for_text():
+    assert override(Config(), {"runs_dir": pathlib.Path("some") / "runs"}).run.runs_dir == str(pathlib.Path("some", "runs"))
+
+
 def test_override_replaces_what_is_named_and_nothing_else():
     changed = override(Config(), {"gamma": 0.9, "hidden_sizes": "32,16", "id": "a:B"})
     assert (changed.ppo.gamma, changed.network.hidden_sizes, changed.env.id) == (0.9, (32, 16), "a:B")

@@ -1,13 +1,16 @@
 """Networks and losses of the user's in runs: kept by name, found again, given again, never imported for a stranger."""
 
+import dataclasses
 import functools
+import inspect
+from pathlib import Path
 
 import pytest
 
 import proximo
 from commands import BATCH, SMALL, copied, final_state, trained
 from proximo.cli import main
-from proximo.custom_code import is_users_function
+from proximo.custom_code import is_of_library, is_users_function
 from proximo.errors import CheckpointError, ConfigError
 from proximo.publish import pull, push
 from proximo.storage import run_directory
@@ -152,3 +155,21 @@ def test_object_that_wraps_itself_is_not_a_custom_function():
 
     assert not is_users_function(Loop())
     assert is_users_function(functools.lru_cache(networks.no_loss))
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/home/me/.local/lib/python3.11/site-packages/theirs/env.py", True),
+        ("/usr/lib/python3/dist-packages/theirs.py", True),
+        (inspect.getsourcefile(dataclasses), True),
+        (inspect.getsourcefile(proximo), True),
+        ("<frozen importlib._bootstrap>", True),
+        (None, True),
+        (str(Path(inspect.getsourcefile(proximo)).parent) + "_envs/maze.py", False),
+        ("/home/me/site-packages.py", False),
+        ("<ipython-input-1>", False),
+    ],
+)
+def test_code_of_installed_packages_is_told_from_the_users(file, expected):
+    assert is_of_library(file) is expected

@@ -100,3 +100,9 @@ def test_float32_densities_are_exact_for_shapes_up_to_10000():
         x = np.float32(0.4) + np.float32(0.3 / scale**0.5)
         expected = stats.beta(scale, 1.5 * scale).logpdf(x)
         assert float(beta([[scale]], [[1.5 * scale]]).log_prob(jnp.full((1, 1), x))[0]) == pytest.approx(expected, abs=5e-3)
+
+
+@pytest.mark.parametrize("shapes", [(1e3, 1e3), (1e5, 1e5), (1e6, 3e6), (31.0, 33.0)])
+def test_float32_entropies_are_exact_for_large_shapes(shapes):
+    expected = stats.beta(*shapes).entropy()
+    assert float(beta([shapes[:1]], [shapes[1:]]).entropy()[0]) == pytest.approx(expected, abs=2e-3)

@@ -45,3 +45,12 @@ def test_equal_features_give_equal_noise_while_the_matrix_is_kept():
     noise = StateDependentGaussian.matrices(jax.random.key(0), (2, 1), 2, 3, 2)[:, 0]
     samples = np.asarray(distribution(2).sample(noise))
     assert (samples[0] == samples[1]).all()
+
+
+def test_a_matrix_that_is_kept_longer_than_the_rollout_takes_no_more_memory():
+    def noise(every):
+        return StateDependentGaussian.matrices(jax.random.key(0), (7, 2), every, 3, 2)
+
+    jaxpr = jax.make_jaxpr(lambda: noise(1_000_000))()
+    assert max(variable.aval.size for equation in jaxpr.eqns for variable in equation.outvars) <= noise(7).size
+    np.testing.assert_array_equal(noise(1_000_000), noise(7))

@@ -1,6 +1,7 @@
 """``Policy.predict``: acting step by step equals unrolling the network, and wrong arguments raise."""
 
 import equinox as eqx
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,6 +92,17 @@ def test_a_key_samples_actions_within_the_space():
     assert (best != sampled).any()
     assert (sampled >= [-1, 0]).all()
     assert (sampled <= [1, 3]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_actions_have_the_type_of_their_space(dtype):
+    space = gym.spaces.Box(-0.1, 0.3, (2,), np.dtype(dtype).type)
+    policy = made(actions=from_any(space, "action"), space=Box((2,)))
+    for deterministic in (True, False):
+        action, _ = policy.predict(
+            np.ones(2), None, True, deterministic=deterministic, key=None if deterministic else jax.random.key(3)
+        )
+        assert space.contains(action)
 
 
 def test_sampling_needs_a_key_and_a_key_needs_sampling():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from proximo.collect.policy_check import check_policy
-from proximo.config import LEAVES
+from proximo.config import LEAVES, NetworkConfig
 from proximo.config.custom import choices
 from proximo.distributions import LOG_STD_RANGE
 from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy
-from proximo.networks.heads import CategoricalHead, GaussianHead
+from proximo.networks.heads import CategoricalHead, GaussianHead, make_actor
 from proximo.networks.recurrent import CELLS
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
@@ -107,6 +107,36 @@ def test_a_beta_needs_bounds():
         EnvError, match=r"^distribution = beta needs bounds on both sides of every component, and Box.* use a Gaussian\.$"
     ):
         head_for(Box((2,), (0.0, -np.inf), 1.0), distribution="beta")
+
+
+def test_tanh_needs_a_bounded_component():
+    with pytest.raises(EnvError, match=r"^action_mapping = tanh maps to the bounds .* no component of Box.* set it to clip\.$"):
+        head_for(Box((2,), (0.0, -np.inf), np.inf), action_mapping="tanh")
+
+
+def test_a_range_that_is_not_finite_in_float32_counts_as_unbounded():
+    largest = float(np.finfo(np.float32).max)
+    head = gaussian_head(Box((2,), (-largest, -2.0), (largest, 4.0)))
+    np.testing.assert_allclose(head.to_space(jnp.array([[3.0, 1.0]])), [[3.0, 4.0]])
+    with pytest.raises(EnvError, match=r"^distribution = beta needs bounds"):
+        head_for(Box((2,), -largest, largest), distribution="beta")
+
+
+@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 1)), MultiBinary((3,))], ids=str)
+@pytest.mark.parametrize("forbids", [-np.inf, -2e9])
+def test_custom_logits_may_forbid_actions_by_infinity(space, forbids):
+    head = make_actor(lambda features: features, space, NetworkConfig())
+
+    def surprise(logits):
+        distribution = head(logits, None)
+        action = distribution.mode()
+        return jnp.sum(distribution.entropy() - distribution.log_prob(action)), (distribution, action)
+
+    (value, (distribution, action)), gradient = jax.value_and_grad(surprise, has_aux=True)(jnp.array([[0.3, forbids, 0.5]]))
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+    masked = head(jnp.array([[0.3, -1e8, 0.5]]), None)
+    np.testing.assert_allclose(distribution.log_prob(action), masked.log_prob(action))
 
 
 def test_policy_starts_almost_uniform_and_value_nonzero():

@@ -367,6 +367,8 @@ def test_custom_parts_are_found_in_the_policy():
     )
     with pytest.raises(ConfigError, match=r"^'encoder' is not a custom part of this policy; its custom parts are: critic\."):
         policy_for(VECTOR, {"critic": custom.Critic}).custom_part("encoder")
+    with pytest.raises(ConfigError, match=r"^tower = 1, but this policy has one tower, 0\.$"):
+        policy_for(VECTOR, {"critic": custom.Critic}).custom_part("critic", tower=1)
 
 
 def test_conformance_checks_run_where_they_apply_and_pass(monkeypatch):

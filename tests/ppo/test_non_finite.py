@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -16,7 +17,7 @@ FINE = {"loss": jnp.array(0.0), "grad_norm": jnp.array(0.0)}
 
 def test_source_is_reported_and_padding_is_ignored():
     learner, rollout = collected()
-    assert not any(find_non_finite(spoiled(rollout), FINE, learner).values())
+    assert not any(find_non_finite(spoiled(rollout), FINE, learner, learner).values())
     nan = jnp.nan
     cases = {
         "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), {}, learner),
@@ -26,19 +27,19 @@ def test_source_is_reported_and_padding_is_ignored():
         "parameters": (rollout, {}, dataclasses.replace(learner, policy=jax.tree.map(lambda x: x * nan, learner.policy))),
     }
     for source, (rows, metrics, state) in cases.items():
-        flags = find_non_finite(rows, FINE | metrics, state)
+        flags = find_non_finite(rows, FINE | metrics, learner, state)
         assert {name for name, bad in flags.items() if bad} == {source}
 
 
 def test_every_part_of_an_observation_is_checked():
     learner, rollout = collected_parts()
-    assert not any(find_non_finite(rollout, FINE, learner).values())
+    assert not any(find_non_finite(rollout, FINE, learner, learner).values())
     body = rollout.observation["body"]
     broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(jnp.nan), *body[1:])}
-    flags = find_non_finite(dataclasses.replace(rollout, observation=broken), FINE, learner)
+    flags = find_non_finite(dataclasses.replace(rollout, observation=broken), FINE, learner, learner)
     assert {name for name, bad in flags.items() if bad} == {"observation"}
     padding = dataclasses.replace(rollout, observation=broken, valid=rollout.valid.at[1, 0].set(False))
-    assert not any(find_non_finite(padding, FINE, learner).values())
+    assert not any(find_non_finite(padding, FINE, learner, learner).values())
 
 
 def test_overflowing_normalizer_statistics_are_reported():
@@ -46,14 +47,14 @@ def test_overflowing_normalizer_statistics_are_reported():
     huge = rollout.observation.at[0, 0, 0].set(1e25)
     policy = jax.jit(update_normalizer)(learner.policy, dataclasses.replace(rollout, observation=huge))
     assert not jnp.all(jnp.isfinite(policy.normalizer.variance))
-    assert any(find_non_finite(rollout, FINE, dataclasses.replace(learner, policy=policy)).values())
+    assert any(find_non_finite(rollout, FINE, learner, dataclasses.replace(learner, policy=policy)).values())
 
 
 def test_non_finite_bootstrap_value_is_reported_as_observation():
     learner, rollout = collected()
     bad = dataclasses.replace(rollout, bootstrap_value=rollout.bootstrap_value.at[2, 1].set(jnp.nan))
     after, metrics = jax.jit(ppo.update)(learner, bad)
-    flags = find_non_finite(bad, metrics, after)
+    flags = find_non_finite(bad, metrics, learner, after)
     assert flags["observation"]
     assert not flags["reward"]
 
@@ -63,6 +64,23 @@ def test_overflowing_reward_statistics_are_reported_as_reward():
     huge = dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(1e25))
     update = jax.jit(ppo.update)
     after, metrics = update(learner, huge)
-    assert find_non_finite(huge, metrics, after)["reward"]
+    assert find_non_finite(huge, metrics, learner, after)["reward"]
     fine, metrics = update(learner, rollout)
-    assert not any(find_non_finite(rollout, metrics, fine).values())
+    assert not any(find_non_finite(rollout, metrics, learner, fine).values())
+
+
+def test_an_infinity_that_stays_is_a_constant_of_a_custom_network():
+    learner, rollout = collected()
+
+    def with_bias(*bias):
+        changed = eqx.tree_at(lambda policy: policy.actor.readout.output.bias, learner.policy, jnp.array(bias))
+        return dataclasses.replace(learner, policy=changed)
+
+    def is_bad(before, after):
+        return bool(find_non_finite(rollout, FINE, before, after)["parameters"])
+
+    before = with_bias(-jnp.inf, 1.0)
+    assert not is_bad(before, with_bias(-jnp.inf, 2.0))
+    for bias in ((jnp.inf, 1.0), (-jnp.inf, jnp.inf), (-jnp.inf, jnp.nan)):
+        assert is_bad(before, with_bias(*bias))
+    assert is_bad(with_bias(jnp.nan, 1.0), with_bias(jnp.nan, 1.0))

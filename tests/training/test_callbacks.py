@@ -412,6 +412,12 @@ def test_each_seed_saves_to_a_separate_folder(tmp_path):
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["seed-0", "seed-1"]
 
 
+@pytest.mark.parametrize("callback", [Checkpoints, BestModel, Video])
+def test_a_folder_that_is_no_path_raises(callback):
+    with pytest.raises(ConfigError, match=r"^folder = 3: expected a path, for example 'models'\.$"):
+        callback(3)
+
+
 def test_best_model_does_not_overwrite_another_run(tmp_path):
     [result] = trained(tmp_path)
     with pytest.raises(ConfigError, match="is the run of a training"):

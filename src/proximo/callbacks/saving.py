@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, shown
 from proximo.rendering.watching import film
 from proximo.training.callbacks import Evaluation, Info
 
@@ -79,7 +80,10 @@ class Video:
 
 
 def _absolute(folder: str | Path) -> Path:
-    """``folder`` as an absolute path, because an environment may change the working folder. Raises a ``ConfigError`` for the working folder."""
+    """``folder`` as an absolute path, because an environment may change the working folder. Raises a ``ConfigError`` for the working folder,
+    and for what is no path."""
+    if not isinstance(folder, str | os.PathLike):
+        raise ConfigError(f"folder = {shown(folder)}: expected a path, for example 'models'.")
     if Path(folder).absolute() == Path.cwd():
         raise ConfigError(f"folder = {str(folder)!r}: expected another folder than the working folder, for example 'models'.")
     return Path(folder).absolute()

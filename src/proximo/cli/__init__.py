@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import errno
 import faulthandler
 import gc
 import importlib
@@ -156,15 +157,23 @@ def main(arguments: list[str] | None = None) -> int:
     Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
     """
     if arguments is None:  # the process is this command's own
+        _prepare_streams()
         gc.set_threshold(GARBAGE_THRESHOLD)
         faulthandler.enable()  # a crash in an environment's native code shows where
         atexit.register(gc.freeze)  # the end of the process need not look for garbage
         arguments = sys.argv[1:]
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a user's `module:Class` is often in the current folder
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        _print_error(arguments, "The working folder does not exist any more: change to another one.")
+        return 2
+    if folder not in sys.path:
+        sys.path.append(folder)  # a user's `module:Class` is often in the current folder
     try:
         with _exit_on_interrupt("--json" in arguments), _short_warnings():
-            return _dispatch(arguments)
+            code = _dispatch(arguments)
+            sys.stdout.flush()
+            return code
     except ProximoError as error:
         _print_error(arguments, str(error))
         return 2
@@ -174,19 +183,47 @@ def main(arguments: list[str] | None = None) -> int:
             os._exit(1)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
     except KeyboardInterrupt:
         _print_error(arguments, "interrupted.")
         return 130
     except Exception as error:
-        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+        sentence = _of_machine(error)
+        if sentence is None:
             if "--json" in arguments:
                 print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             raise
-        detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
-        _print_error(arguments, f"Out of memory ({detail}): lower num_envs, num_steps or the sizes of the network.")
+        _print_error(arguments, sentence)
         return 2
+
+
+def _discard_output() -> None:
+    """Discard what is left to write to standard output. Python would try again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_machine(error: Exception) -> str | None:
+    """What to tell the user if the disk or the memory was full; None for any other error."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        if error.filename is None:
+            _discard_output()
+        return f"Cannot write {error.filename or 'the output'} ({error.strerror})."
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
+        return f"Out of memory ({detail}): lower num_envs, num_steps or the sizes of the network."
+    return None
+
+
+def _prepare_streams() -> None:
+    """Let every command write: what a closed stream (``>&-``) gets is discarded, and characters that an encoding lacks become ``?``."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 @contextlib.contextmanager

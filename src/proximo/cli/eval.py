@@ -9,7 +9,7 @@ from typing import Any
 
 from proximo.cli import POLICY_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
-from proximo.tracking.progress import number
+from proximo.tracking.progress import amount, number
 
 
 def make_parser() -> Parser:
@@ -172,7 +172,7 @@ def _table(name: str, evaluation: Any) -> str:
     parts += [f"levels {played['levels']}"] if played["levels"] else []
     parts += [
         f"environment seed {played['seed']}",
-        f"{next(iter(rows.values()))['episodes']} episodes" + (" each" if len(rows) > 1 else ""),
+        amount(next(iter(rows.values()))["episodes"], "episode") + (" each" if len(rows) > 1 else ""),
     ]
     return "\n".join([f"{name} at step {played['step']:,}: {', '.join(parts)}", *_summary_table(rows, "95 % of the mean")])
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_reporter
 from proximo.errors import command
+from proximo.tracking.progress import amount
 from proximo.tracking.progress_displays import LINE_SECONDS
 from proximo.tuning.api import TuneResult
 from proximo.tuning.pictures import HISTORY, IMPORTANCE
@@ -112,9 +113,11 @@ def print_result(result: TuneResult) -> None:
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
     for name, trial in (("base", base), (best.name, best)):
         if trial is best or best.number:
-            others = f", {number(trial.final_score)} on {len(trial.final)} seeds of the final round" if trial.final else ""
-            tested = f", {number(trial.test_score)} on {len(trial.test)} test seeds" if trial.test else ""
-            print(f"{name:>12}  {number(trial.score)} on {len(trial.seed_scores)} seeds{others}{tested}")
+            others = (
+                f", {number(trial.final_score)} on {amount(len(trial.final), 'seed')} of the final round" if trial.final else ""
+            )
+            tested = f", {number(trial.test_score)} on {amount(len(trial.test), 'test seed')}" if trial.test else ""
+            print(f"{name:>12}  {number(trial.score)} on {amount(len(trial.seed_scores), 'seed')}{others}{tested}")
     if best.test:
         print("Report the score on the test seeds: no choice depends on them.")
     elif best.test == []:

@@ -97,7 +97,9 @@ def step(
     """Step ``N`` environments. Returns states, observations, rewards (float32), terminated, truncated and success (bool; None if
     the environment does not report it)."""
     new, seen, reward, terminated, truncated, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
-    success = jnp.asarray(info["success"]).astype(bool) if "success" in info else None
+    success = info.get("success")
+    if success is not None:
+        success = success.astype(bool) & ~jnp.isnan(success)
     truncated = truncated.astype(bool) & ~terminated.astype(bool)
     return (
         as_template(new, states),
@@ -111,7 +113,7 @@ def step(
 
 def reports_success(env: JaxEnvironment) -> bool:
     """Whether the environment reports ``info["success"]``."""
-    return "success" in info_shapes(env)
+    return info_shapes(env).get("success") is not None
 
 
 def info_shapes(env: JaxEnvironment) -> dict[str, Any]:

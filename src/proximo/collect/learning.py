@@ -61,7 +61,7 @@ def learn(
         source of NaN or infinity.
     """
     learned, metrics = ppo.update(state, rollout)
-    bad = find_non_finite(rollout, metrics, learned)
+    bad = find_non_finite(rollout, metrics, state, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     diagnosed = {}

@@ -162,6 +162,8 @@ def _nested(text: str) -> Any:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
     if not isinstance(value, str):
         raise ValueError
     return value

@@ -26,15 +26,26 @@ ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
 ATARI = {"preprocessing": "atari", "frame_stack": 4}
 """Defaults of these ids, unless ``preprocessing`` is switched off: their raw pictures of 210×160×3 would need a network of 23 million
 parameters, and one picture does not show velocities."""
+HAS_END, END = "# The last line marks the end of the file.", "# end of config.yaml"
+"""First and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
+WITHOUT_END = f"is damaged: its end is missing, expected {END!r} as its last line. Restore the file from a copy, or add this line if nothing else is missing."
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000
+
+
+def lacks_end(content: bytes) -> bool:
+    """Whether a ``config.yaml`` is truncated. It would be read with defaults for the missing settings."""
+    return HAS_END.encode() in content and END.encode() not in content
 
 
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
     """The mapping in a YAML file, without its ``provenance``. For messages, ``flag`` is the flag that named it, and ``expected`` what
     it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
-        mapping = read_yaml(path.read_bytes())
+        content = path.read_bytes()
+        if lacks_end(content):
+            raise ConfigError(f"{path} {WITHOUT_END}")
+        mapping = read_yaml(content)
     except OSError as error:
         raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error
     except ValueError as error:
@@ -152,6 +163,6 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
         if name not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
             raise ConfigError(
                 f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
-                "start a new run with --config RUN/config.yaml and the new value."
+                "start a new run with --config RUN/config.yaml, another --name and the new value."
             )
     return validate(with_given(config, settings))

@@ -131,8 +131,10 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
         if not isinstance(content, Mapping):
             raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
         for name, value in content.items():
-            if name not in LEAVES or LEAVES[name].group != group:
+            if name not in LEAVES:
                 raise unknown(str(name), f" under {group!r} in {source}")
+            if LEAVES[name].group != group:
+                raise ConfigError(f"{source}: {name} is under `{group}:`; it belongs under `{LEAVES[name].group}:`.")
             if (
                 choices(LEAVES[name].type) and takes_custom(LEAVES[name].type) and not isinstance(value, str)
             ):  # for example a date in YAML

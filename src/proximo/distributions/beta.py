@@ -68,7 +68,10 @@ class Beta(Distribution):
         alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
 
         def weighted(x: Array, less: float) -> Array:
-            return (x - less) * (digamma(x) - jnp.log(x))
+            # For a large x, the difference of both logarithmic functions would lose its digits in float32: its asymptotic series instead.
+            large, small = jnp.maximum(x, 32.0), jnp.minimum(x, 32.0)
+            series = -0.5 / large - 1.0 / (12.0 * large**2) + 1.0 / (120.0 * large**4)
+            return (x - less) * jnp.where(x > 32.0, series, digamma(small) - jnp.log(small))
 
         return jnp.sum(self._normalizer() - weighted(alpha, 1.0) - weighted(beta, 1.0) + weighted(both, 2.0), axis=-1)
 

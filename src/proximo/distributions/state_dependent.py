@@ -38,6 +38,7 @@ class StateDependentGaussian(Gaussian):
         If the shape has two or more axes, the first is time.
         """
         time, rest = (shape[0], shape[1:]) if len(shape) > 1 else (1, shape)
+        every = max(1, min(every, time))
         drawn = jax.random.normal(key, (math.ceil(time / every), *rest, features, n))
         return jnp.repeat(drawn, every, axis=0)[:time].reshape((*shape, features, n))
 

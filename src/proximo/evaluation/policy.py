@@ -30,6 +30,7 @@ from proximo.spaces import (
     ACTION_MASK,
     OBSERVATION,
     PREVIOUS_REWARD,
+    Box,
     Dict,
     MultiBinary,
     Space,
@@ -148,7 +149,8 @@ class Policy:
         key = _check_key(key, deterministic)
         act = functools.partial(_act, key=key)
         (after, action), is_one = self._call(act, observation, memory, episode_start, action_mask, reward)
-        action = np.asarray(action)
+        space = from_any(self.env.action_space, "action")
+        action = np.asarray(action, space.dtype if isinstance(space, Box) else None)
         return (action[0] if is_one else action), after
 
     @answered
@@ -174,7 +176,7 @@ class Policy:
 
         Returns:
             The distribution of actions before they are mapped to the action space (``actor_critic.to_space``), and the value, both with
-            a leading axis ``N``, which is 1 for a single observation. If rewards are normalized, the value is in units of normalized
+            a leading axis ``N``, which is 1 for a single observation. A standard deviation that does not depend on the observation lacks this axis. If rewards are normalized, the value is in units of normalized
             rewards.
 
         Raises:

@@ -247,8 +247,11 @@ class ActorCritic(eqx.Module):
             The user's object.
 
         Raises:
-            ConfigError: The part is built in.
+            ConfigError: The part is built in, or the policy has no such tower.
         """
+        if not 0 <= tower < len(self.torsos):
+            towers = "one tower, 0" if len(self.torsos) == 1 else "two towers, 0 and 1"
+            raise ConfigError(f"tower = {tower}, but this policy has {towers}.")
         nodes = jax.tree.leaves((self.torsos[tower], self.actor, self.critic), is_leaf=lambda x: isinstance(x, CustomModule))
         found = {node.setting: node for node in nodes if isinstance(node, CustomModule)}
         if part not in found:

@@ -97,7 +97,7 @@ class CategoricalHead(ActorHead[Discrete]):
     mask_entries = 1
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch n"] | None) -> Categorical:
-        logits = self.readout(features)
+        logits = finite_logits(self.readout(features))
         return Categorical(logits if mask is None else mask_choices(logits, mask))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
@@ -119,7 +119,7 @@ class ProductHead(ActorHead[MultiDiscrete]):
     mask_entries = 1
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
-        logits = self._components(self.readout(features), FORBIDDEN)
+        logits = self._components(finite_logits(self.readout(features)), FORBIDDEN)
         return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
 
     def _components(self, x: Shaped[Array, "*batch total"], padding: bool | float) -> Shaped[Array, "*batch components n"]:
@@ -143,6 +143,11 @@ class ProductHead(ActorHead[MultiDiscrete]):
         return one_hot(action, self.space.nvec)
 
 
+def finite_logits(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """``logits``, those of a custom network that are infinite or huge limited to numbers between those of forbidden and of certain choices."""
+    return jnp.clip(logits, FORBIDDEN / 2, -FORBIDDEN / 2)
+
+
 def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
     """The one-hot vectors of all components, one after the other. Component ``i`` lies in ``0 … nvec_i - 1``."""
     return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
@@ -154,7 +159,7 @@ class BernoulliHead(ActorHead[MultiBinary]):
     mask_entries = 2
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> Bernoulli:
-        logits = self.readout(features)
+        logits = finite_logits(self.readout(features))
         return Bernoulli(logits if mask is None else mask_bits(logits, mask.reshape((*logits.shape, 2))))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
@@ -178,11 +183,7 @@ class GaussianHead(ActorHead[Box]):
         """The distribution of the samples, or with ``mapping = "tanh"`` of the squashed samples."""
         if self.mapping == "clip":
             return Gaussian(mean, log_std)
-        return TanhGaussian(mean, log_std, tuple(self._bounded().reshape(-1).tolist()))
-
-    def _bounded(self) -> np.ndarray:
-        low, high = self.space.bounds()
-        return np.isfinite(low) & np.isfinite(high)
+        return TanhGaussian(mean, log_std, tuple(self.space.is_bounded().reshape(-1).tolist()))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
         return jax.random.normal(key, (*shape, self.space.size))
@@ -192,7 +193,7 @@ class GaussianHead(ActorHead[Box]):
         (low, high), (middle, half_range) = self.space.bounds(), self._scale()
         unit = jnp.tanh(action) if self.mapping == "tanh" else jnp.clip(action, -1.0, 1.0)
         scaled = middle + half_range * unit
-        return jnp.where(self._bounded(), scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
+        return jnp.where(self.space.is_bounded(), scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
     def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
         """With ``mapping = "tanh"``, the sample of an action at a bound would be infinite: it is that of an action close to the bound."""
@@ -200,11 +201,11 @@ class GaussianHead(ActorHead[Box]):
         unit = (action - middle) / np.where(half_range > 0, half_range, 1.0)  # both bounds may be the same
         if self.mapping == "tanh":
             unit = jnp.arctanh(jnp.clip(unit, -MAX_TANH, MAX_TANH))
-        return super().from_space(jnp.where(self._bounded(), unit, action))
+        return super().from_space(jnp.where(self.space.is_bounded(), unit, action))
 
     def _scale(self) -> tuple[np.ndarray, np.ndarray]:
         """Middle and half of the range of each component that is bounded on both sides; 0 and 1 for the others."""
-        (low, high), bounded = self.space.bounds(), self._bounded()
+        (low, high), bounded = self.space.bounds(), self.space.is_bounded()
         least = np.where(bounded, low, -1.0)
         half_range = (np.where(bounded, high, 1.0) - least) / 2
         return (least + half_range).astype(np.float32), half_range.astype(np.float32)
@@ -288,7 +289,8 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
     """The head for actions of ``space``, which reads the ``num_parameters(space, config)`` outputs of ``readout``.
 
     Raises:
-        EnvError: ``distribution = beta`` for an unbounded space, or gSDE with a custom actor.
+        EnvError: ``distribution = beta`` for a space that is not bounded, ``action_mapping = tanh`` for one without any bounded component, or
+            gSDE with a custom actor.
     """
     if isinstance(space, Discrete):
         return CategoricalHead(readout, space)
@@ -297,11 +299,15 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
     if isinstance(space, MultiBinary):
         return BernoulliHead(readout, space)
     if config.distribution == "beta":
-        if not np.isfinite(space.bounds()).all():
+        if not space.is_bounded().all():
             raise EnvError(
                 f"distribution = beta needs bounds on both sides of every component, and {space} lacks some: use a Gaussian."
             )
         return BetaHead(readout, space)
+    if config.action_mapping == "tanh" and not space.is_bounded().any():
+        raise EnvError(
+            f"action_mapping = tanh maps to the bounds of a component, and no component of {space} has bounds on both sides: set it to clip."
+        )
     log_std = jnp.full(space.size, config.log_std_init)
     if not config.sde_every:
         head = VaryingHead if config.state_dependent_std else GaussianHead

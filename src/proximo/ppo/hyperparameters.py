@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from proximo.config import LEAVES, PPOConfig
@@ -64,6 +65,25 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
 
     values: dict[str, Any] = {name: traced(name, getattr(ppo, name)) for name in TRACED}
     return Hyperparameters(**values)
+
+
+def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
+    """Raise ``ConfigError`` if one of the ``OPTIONAL`` hyperparameters that the config switches ``off`` has another value than 0: the update
+    has no code that reads it. Among numbers that are all traced, its value is not known."""
+
+    def is_traced(x: Array) -> bool:
+        return isinstance(x, Tracer)
+
+    some_known = not all(map(is_traced, jax.tree.leaves(hyperparameters)))
+    for name in sorted(off):
+        value = getattr(hyperparameters, name)
+        values = (value.initial, value.final) if isinstance(value, Schedule) else jax.tree.leaves(value)
+        varied = some_known and any(map(is_traced, values))
+        if varied or any(np.any(np.asarray(x) != 0) for x in values if not is_traced(x)):
+            raise ConfigError(
+                f"The hyperparameters give {name} a value, but {name} = 0 in the config leaves out the code that reads it: "
+                f"give {name} another value in the config, too."
+            )
 
 
 def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:

@@ -12,7 +12,7 @@ from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.ppo.hyperparameters import Hyperparameters, check_enabled
 from proximo.ppo.optimizer import Optimizer, split_policy, weight_mask
 from proximo.ppo.state import AdaptiveState, LearnerState, RewardScale, StaticSettings
 
@@ -27,7 +27,8 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
 
     Raises:
-        ConfigError: if ``weight_decay`` is set and the policy has no weight matrix.
+        ConfigError: if ``weight_decay`` is set and the policy has no weight matrix, or if a hyperparameter has a value that the config
+            switches off.
     """
     trainable, _ = split_policy(policy)
     if config.ppo.weight_decay and not any(jax.tree.leaves(weight_mask(trainable))):
@@ -36,6 +37,7 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
             "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
         )
     static = StaticSettings.of(config)
+    check_enabled(hyperparameters, static.off)
     scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalizes_reward else None
     state = LearnerState(
         policy=policy,

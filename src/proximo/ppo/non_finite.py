@@ -13,12 +13,13 @@ from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout
 
 
-def find_non_finite(rollout: Rollout, metrics: Metrics, state: LearnerState) -> dict[str, Bool[Array, ""]]:
+def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, state: LearnerState) -> dict[str, Bool[Array, ""]]:
     """Check an update for NaN and infinity.
 
     Args:
         rollout: what was learned from.
         metrics: the metrics of the update.
+        before: the learner before the update. An infinity that stays may be a constant of a custom network, such as a mask.
         state: the learner after the update.
 
     Returns:
@@ -41,5 +42,11 @@ def find_non_finite(rollout: Rollout, metrics: Metrics, state: LearnerState) -> 
         # Clipping divides by the norm: a gradient with an infinite norm would become zero without notice, even if the loss is finite.
         "gradient": bad(metrics["grad_norm"]),
         # Those of the normalizer too: finite observations may overflow in its statistics.
-        "parameters": bad(state.policy),
+        "parameters": bad(_without_constant_infinities(before.policy, state.policy)),
     }
+
+
+def _without_constant_infinities(before: PyTree, after: PyTree) -> PyTree:
+    """The arrays of ``after``, with 0 for each infinity that ``before`` has at the same place."""
+    arrays = (eqx.filter(tree, eqx.is_inexact_array) for tree in (after, before))
+    return jax.tree.map(lambda new, old: jnp.where(jnp.isinf(new) & (new == old), 0, new), *arrays)

@@ -28,6 +28,7 @@ from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS
 from proximo.storage.system_info import EXACT_VARIABLES
 from proximo.tracking.json_lines import truncate_after
+from proximo.tracking.progress import amount
 
 EPISODES = 100
 CLIP_STEPS = 1000
@@ -110,7 +111,7 @@ def push(
     # Read now, because a running training may delete the checkpoint during the evaluation.
     checkpoint_files = _checkpoint(path, policy, policy_only)
     with _workplace(None if repository is not None else Path(to)) as made:
-        on_progress(f"evaluating {path} at step {policy.step:,} on {episodes} episodes")
+        on_progress(f"evaluating {path} at step {policy.step:,} on {amount(episodes, 'episode')}")
         evaluated = evaluate_policy(policy, episodes, seed=seed, levels=levels, env_settings=env_settings)
         evaluation = {**evaluated.played, **{mode: played.summary() for mode, played in evaluated.episodes.items()}}
         warnings = [*policy.warnings, *evaluated.unfinished_warnings(), *evaluated.episodes["greedy"].warnings]

@@ -14,6 +14,7 @@ from typing import Any
 
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
+from proximo.config.loading import END, HAS_END, WITHOUT_END, lacks_end
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, nearest
 from proximo.serialization import dump_yaml, jsonable, read_yaml
 from proximo.storage import zoo
@@ -32,8 +33,6 @@ which code the settings would import."""
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 )
-_CONFIG_HAS_END = "# The last line marks the end of the file.\n"
-_CONFIG_END = "# end of config.yaml\n"
 
 
 def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None], flag: str = "--runs-dir") -> Path:
@@ -92,7 +91,7 @@ def _claim(hidden: Path, run_dir: Path) -> bool:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return _CONFIG_HEADER + _CONFIG_HAS_END + dump_yaml(to_mapping(config)) + _CONFIG_END
+    return f"{_CONFIG_HEADER}{HAS_END}\n{dump_yaml(to_mapping(config))}{END}\n"
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -146,11 +145,8 @@ def _read_config(run_dir: Path) -> Config:
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
     try:
         content = path.read_bytes()
-        # A truncated file would be read with defaults for the missing settings. Older files and files of users have no end mark.
-        if _CONFIG_HAS_END.encode() in content and _CONFIG_END.encode() not in content:
-            raise CheckpointError(
-                f"{path} is damaged: its end is missing, expected {_CONFIG_END.strip()!r} as its last line. Restore the file from a copy, or add this line if nothing else is missing."
-            )
+        if lacks_end(content):
+            raise CheckpointError(f"{path} {WITHOUT_END}")
         return from_mapping(read_yaml(content), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error

@@ -65,7 +65,7 @@ def check_hyperparameters(start: SeedStart) -> None:
                 first += " → {} (power {}, fraction {})".format(*others)
             raise ConfigError(
                 f"{name} = {LEAVES[name].value_in(start.config)} in {file}, but its checkpoint was trained with {first}, "
-                f"and {name} cannot change when a run is resumed: restore the value, or start a new run with --config {file}."
+                f"and {name} cannot change when a run is resumed: restore the value, or start a new run with --config {file} and another --name."
             )
 
 

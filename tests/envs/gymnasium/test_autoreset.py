@@ -343,7 +343,7 @@ def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode,
 
 
 class Forgetful(gym.vector.SyncVectorEnv):
-    """A partial reset returns zeros for the environments that it does not reset."""
+    """A partial reset returns NaN for the environments that it does not reset."""
 
     def __init__(self, num_envs):
         super().__init__([still_walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
@@ -351,7 +351,7 @@ class Forgetful(gym.vector.SyncVectorEnv):
     def reset(self, *, seed=None, options=None):
         which = (options or {}).get("reset_mask")
         observation, info = super().reset(seed=seed, options=options)
-        return observation if which is None else np.where(which[:, None], observation, 0), info
+        return observation if which is None else np.where(which[:, None], observation, np.nan), info
 
 
 def test_partial_reset_leaves_other_environments_unchanged(reference):

@@ -157,6 +157,12 @@ def test_vector_environments_are_made_from_an_object(vectorize, mode):
     instance.close()
 
 
+def test_options_of_a_vector_environment_are_kept():
+    instance = SyncVectorEnv([lambda: gym_toys.Countdown(5)] * 2, copy=False, observation_mode="different")
+    made = from_object(instance, {})[1].make_vector(3)
+    assert (made.copy, made.observation_mode, made.num_envs) == (False, "different", 3)
+
+
 def test_registered_vector_environment_is_made_again_in_any_number():
     for mode in ("vector_entry_point", "sync"):
         _, env = from_object(gym.make_vec("CartPole-v1", 3, vectorization_mode=mode), {})

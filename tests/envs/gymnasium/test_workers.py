@@ -163,11 +163,22 @@ def test_failed_restarts_count_and_raise_after_max_restarts(vector_env_of, tmp_p
     vector_env.close()
 
 
-def test_a_constructor_that_keeps_failing_raises_soon(vector_env_of, tmp_path):
+class ExitsAgain(OnceOnly):
+    """``OnceOnly``, whose constructor ends the program."""
+
+    def __init__(self, folder):
+        try:
+            super().__init__(folder)
+        except FileExistsError:
+            sys.exit(0)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(OnceOnly, "FileExistsError"), (ExitsAgain, "SystemExit: 0")])
+def test_a_constructor_that_keeps_failing_raises_soon(vector_env_of, tmp_path, kind, reason):
     messages = []
     options = {"max_restarts": 50, "warn": messages.append}
-    vector_env = vector_env_of(functools.partial(OnceOnly, tmp_path), 1, num_envs=1, env=gym_toys.Countdown(), options=options)
-    with pytest.raises(EnvironmentFault, match=r"ended with exit code 4.*failed 3 times: FileExistsError"):
+    vector_env = vector_env_of(functools.partial(kind, tmp_path), 1, num_envs=1, env=gym_toys.Countdown(), options=options)
+    with pytest.raises(EnvironmentFault, match=rf"ended with exit code 4.*failed 3 times: {reason}"):
         rollout(vector_env, np.zeros((40, 1), np.int64))
     assert len(messages) == 3
 

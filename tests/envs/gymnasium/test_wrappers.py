@@ -1,5 +1,6 @@
 """Wrappers of Gymnasium environments."""
 
+import contextlib
 import functools
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.registered_ids import from_id
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.envs.gymnasium.wrappers import ActionRepeat
+from proximo.errors import EnvError
 from proximo.spaces import Box
 
 import gym_toys
@@ -44,6 +46,50 @@ def test_stacked_frames_differ_if_the_environment_reuses_its_array():
     for _ in range(3):
         observation, *_ = env.step(0)
     np.testing.assert_allclose(observation[:, 0], [0.1, 0.2, 0.3], atol=1e-6)
+
+
+class Whole(gym_toys.Countdown):
+    """Its observation is the step number as int64, whatever the type of its space."""
+
+    def __init__(self, dtype):
+        super().__init__(10)
+        self.observation_space = gym.spaces.Box(0, 127, (2,), dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.int64), {}
+
+    def step(self, action):
+        return np.array([self.now + 100, self.now * 40]), *super().step(action)[1:]
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+@pytest.mark.parametrize(("dtype", "last"), [(np.uint8, 200), (np.int8, None), (np.float32, 200)])
+def test_stacked_observations_are_checked_as_others_are(dtype, last, frames):
+    make = functools.partial(Preprocessing(frame_stack=frames).wrap, Whole(dtype), "toy")
+    vector_env = in_process(make, num_envs=1, num_steps=6)
+    with (
+        contextlib.nullcontext()
+        if last
+        else pytest.raises(EnvError, match=r"observation = \[104 160\]: it does not fit into int8")
+    ):
+        assert rollout(vector_env, np.zeros((6, 1), np.int64)).observation[0][6].max() == last
+
+
+class WithoutOptions(gym_toys.InfoMask):
+    """Its ``reset`` does not accept ``options``."""
+
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed)
+
+
+def test_a_reset_without_options_is_enough_unless_a_wrapper_passes_them():
+    buffer = rollout_of_allowed(Preprocessing(levels="0:3"), WithoutOptions, 20)
+    assert (buffer.terminated | buffer.truncated).any()
+    with pytest.raises(
+        EnvError, match=r"^toy.reset does not accept options \(.*define reset\(self, \*, seed=None, options=None\)"
+    ):
+        from_factory(WithoutOptions, "toy", Preprocessing(frame_stack=2))
 
 
 def test_an_action_is_repeated_until_the_end_summing_rewards():

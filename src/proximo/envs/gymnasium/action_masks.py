@@ -163,9 +163,9 @@ class MaskInObservation(gym.Wrapper):
         parts = observation if self.is_dict else {OBSERVATION: observation}
         return {**parts, ACTION_MASK: flat_mask(mask)}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Return the first observation with its mask."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self.env.reset(**arguments)
         return self._joined(observation, info, "reset"), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

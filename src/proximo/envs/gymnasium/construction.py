@@ -182,15 +182,16 @@ def from_factory(
 
 
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
-    """Reset with a seed. Raises ``EnvError`` if ``reset`` does not accept one, as in old Gym."""
+    """Reset with a seed. Raises ``EnvError`` if ``reset`` does not accept one, as in old Gym, or no ``options``, which wrappers pass."""
     try:
         with reports_waiting(warnings.warn, 1, env_id):
             pair = env.reset(seed=0)
     except TypeError as error:
-        if "'seed'" not in str(error):
+        lacking = next((name for name in ("seed", "options") if f"'{name}'" in str(error)), None)
+        if lacking is None:
             raise
         raise EnvError(
-            f"{env_id}.reset does not accept a seed ({error}): define reset(self, *, seed=None, options=None), and call "
+            f"{env_id}.reset does not accept {lacking} ({error}): define reset(self, *, seed=None, options=None), and call "
             "super().reset(seed=seed) in it."
         ) from error
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):

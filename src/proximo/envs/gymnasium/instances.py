@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,7 @@ def vector_copies(env: Any, env_id: str) -> Callable[[int], Any]:
     if type(env) in (SyncVectorEnv, AsyncVectorEnv) and isinstance(env.env_fns, Sequence):
         if isinstance(env, SyncVectorEnv):
             check_distinct(env.envs, env_id)
-        functions, mode = env.env_fns, env.autoreset_mode
-        return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
+        functions, options = env.env_fns, {n: getattr(env, n) for n in inspect.signature(type(env)).parameters if hasattr(env, n)}
+        del options["env_fns"]
+        return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], **options)
     raise EnvError(f"{env_id} is a vector environment of {env.num_envs} environments that cannot be made again, and {USE_VECTOR}")

@@ -129,9 +129,7 @@ def _check_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
     if value.shape != leaf.shape:
         raise EnvError(f"{what} of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}.")
     floating = isinstance(leaf.space, Box) and np.issubdtype(leaf.dtype, np.floating)
-    if not (np.issubdtype(value.dtype, np.number) or value.dtype == bool) or (
-        not floating and np.issubdtype(value.dtype, np.floating)
-    ):
+    if value.dtype.kind not in ("fiub" if floating else "iub"):
         raise EnvError(f"{what} of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}.")
     if floating and not _finite(value):
         raise EnvError(f"{what} with NaN or infinity: {_shortened(value)}.")
@@ -146,7 +144,9 @@ def _check_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
     ):
         return
     elif not (value.astype(leaf.dtype) == value).all():
-        raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type of its space {leaf.space}.")
+        type_of_space = getattr(leaf.space, "dtype", leaf.dtype)
+        stored = "the type of" if type_of_space == leaf.dtype else f"as which proximo stores {type_of_space} of"
+        raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, {stored} its space {leaf.space}.")
 
 
 def _finite(value: np.ndarray) -> bool:
@@ -161,7 +161,7 @@ def _shortened(value: np.ndarray) -> str:
 
 def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
     """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
-    if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0:
+    if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0 or np.iscomplexobj(reward):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.")
     if not _finite(np.asarray(reward)):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")

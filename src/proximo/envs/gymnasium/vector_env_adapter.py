@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -218,7 +218,7 @@ class _GroupEnv:
         if self.mode == "disabled":
             fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
             if self.steps <= STRICT_STEPS or not self.fits(fresh):
-                self._check(fresh, "reset")
+                self._check(fresh, "reset", np.flatnonzero(done).tolist())
             # Environments that were not reset keep the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
@@ -253,8 +253,8 @@ class _GroupEnv:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
-    def _check(self, observation: Any, call: str) -> None:
-        """Check the observations of all environments completely."""
+    def _check(self, observation: Any, call: str, numbers: Iterable[int] | None = None) -> None:
+        """Check the observations of the environments with these ``numbers`` completely; None: all."""
         for leaf in self.leaves:
             whole = dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape))
             try:
@@ -266,7 +266,7 @@ class _GroupEnv:
                 check_observation(observation, [whole], f"{self.spec.env_id}.{call}")
             if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
                 continue  # valid, so the slow check of each environment is not needed
-            for i in range(self.num_envs):
+            for i in range(self.num_envs) if numbers is None else numbers:
                 check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:

@@ -132,14 +132,14 @@ class WorkerVectorEnvironment:
         while True:
             process = self._replace(group, w, why)
             seeds = environment_seeds(self._numbers.stop, self._seed, self.restarts)
-            error = None
+            error: BaseException | None = None
             try:
                 if process.reply() != worker_messages.LOST:
                     process.command(worker_messages.RESET, buffer, row, seeds[self._numbered(columns)], None)
                     if process.reply() != worker_messages.LOST:
                         return
                 why = process.why_lost()
-            except Exception as raised:
+            except (Exception, SystemExit) as raised:
                 error, why = raised, f"failed to make its environments again ({type(raised).__name__}: {raised})"
             failures += bool(error or process.why_killed)
             if failures == MAX_FAILURES:

@@ -9,6 +9,8 @@ import numpy as np
 
 from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.errors import ConfigError, EnvError
@@ -38,8 +40,16 @@ def stack_frames(env: Any, env_id: str, frames: int) -> Any:
     """Stack the last ``frames`` observations along a new first axis; the first one of an episode is repeated."""
     if not isinstance(env.observation_space, gym.spaces.Box):
         raise ConfigError(f"frame_stack: the observations of {env_id} are {env.observation_space}: expected a Box.")
-    # Copied, because an environment may write its next observation into the same array.
-    copied = gym.wrappers.TransformObservation(env, np.copy, env.observation_space)
+    space, expected = env.observation_space, leaves(from_any(env.observation_space, "observation"))
+    fits = make_quick_check(expected)
+
+    def stored(observation: Any) -> np.ndarray:
+        """A copy, because an environment may write its next observation into the same array. Checked before Gymnasium's buffer converts it."""
+        if not fits(observation):
+            check_observation(observation, expected, env_id)
+        return np.array(observation, space.dtype)
+
+    copied = gym.wrappers.TransformObservation(env, stored, space)
     return gym.wrappers.FrameStackObservation(copied, frames, padding_type="reset")
 
 
@@ -50,11 +60,11 @@ class Levels(gym.Wrapper):
         super().__init__(env)
         self.levels, self.draw = levels, LevelDraws(levels)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Start an episode of a newly drawn level."""
         if seed is not None:
             self.draw = LevelDraws(self.levels, seed)
-        return self.env.reset(seed=self.draw(), options=options)
+        return self.env.reset(seed=self.draw(), **arguments)
 
 
 class ActionRepeat(gym.Wrapper):
