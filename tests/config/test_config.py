@@ -171,7 +171,7 @@ def test_unknown_setting_raises_with_the_nearest_name(name, message):
         ({"gamma": 0.9}, r"gamma is at the top level; it belongs under `ppo:`"),
         ({"ppo": 3}, r"under 'ppo' expected settings as name: value, found 3"),
         ({"ppo": {"gama": 0.9}}, r"Unknown setting 'gama' under 'ppo' in file.yaml \(did you mean 'gamma'\?\)"),
-        ({"env": {"gamma": 0.9}}, r"Unknown setting 'gamma' under 'env'"),
+        ({"env": {"gamma": 0.9}}, r"gamma is under `env:`; it belongs under `ppo:`"),
         ({"ppo": {"gamma": "x"}}, r"gamma = 'x': expected a number"),
     ],
 )

@@ -22,7 +22,7 @@ def action_of(env: JaxEnvironment, key: Key[Array, ""], observation: PyTree) -> 
     mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None
     if isinstance(space, Box):
         low, high = (jnp.asarray(bound, jnp.float32) for bound in space.bounds())
-        bounded = jnp.isfinite(low) & jnp.isfinite(high)
+        bounded = space.is_bounded()
         even = jax.random.uniform(key, space.shape, jnp.float32, jnp.where(bounded, low, 0.0), jnp.where(bounded, high, 1.0))
         return jnp.where(bounded, even, jnp.clip(jax.random.normal(key, space.shape), low, high))
     if isinstance(space, MultiBinary):

@@ -49,7 +49,7 @@ def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.
         return rng.integers(0, 2, (num_envs, *shape)).astype(dtype)
     assert isinstance(space, Box)
     low, high = space.bounds()
-    bounded = np.isfinite(low) & np.isfinite(high)
+    bounded = space.is_bounded()
     even = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), (num_envs, *shape))
     return np.where(bounded, even, np.clip(rng.standard_normal((num_envs, *shape)), low, high)).astype(dtype)
 
