@@ -16,9 +16,9 @@ from typing import Any
 
 from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError
 
-_LIBRARIES = (Path(__file__).parent, *(Path(sysconfig.get_paths()[name]) for name in ("purelib", "platlib", "stdlib")))
+_LIBRARIES = (Path(__file__).parent, Path(sysconfig.get_paths()["stdlib"]))
 _PACKAGES = {"site-packages", "dist-packages"}
-"""Names of the folders of installed packages: of the user (``pip install --user``), and of Debian, too."""
+"""Names of the folders of installed packages; ``dist-packages`` is Debian's."""
 
 
 def is_of_library(file: str | None) -> bool:

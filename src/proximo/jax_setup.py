@@ -98,7 +98,7 @@ def threads() -> int:
 def cache_folder() -> Path:
     """The folder for compiled programs: ``$PROXIMO_CACHE_DIR``, else ``$XDG_CACHE_HOME/proximo``, else ``~/.cache/proximo``."""
     if base := os.environ.get(CACHE_VARIABLE):
-        return Path(base).expanduser().absolute()  # an environment may change the working folder
+        return Path(os.path.expanduser(base)).absolute()  # an environment may change the working folder
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute() / "proximo"
 
 

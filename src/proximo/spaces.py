@@ -264,8 +264,8 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
             parts = tuple((key, translate(inner, f"{where}[{key!r}]")) for key, inner in found)
             return Dict(parts) if _kind(part) == "Dict" else Tuple(tuple(inner for _, inner in parts))
         leaf = None if found else _leaf(part)
+        place = f" at {where}" if where else ""
         if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
-            place = f" at {where}" if where else ""
             raise EnvError(
                 f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
                 + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
@@ -273,7 +273,9 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         if isinstance(leaf, Discrete | MultiDiscrete):
             nvec, start = components(leaf)
             if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
-                raise EnvError(f"The {role} space {leaf} has values that int32 cannot represent: let them start at 0.")
+                raise EnvError(
+                    f"The {role} space{place} {leaf} has values that int32 cannot represent: expected {_INT32.min} … {_INT32.max}."
+                )
         return leaf
 
     return translate(space, "")

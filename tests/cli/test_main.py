@@ -244,9 +244,10 @@ def test_closed_output_pipe_is_no_error():
 @pytest.mark.parametrize(
     ("redirection", "code", "error"),
     [
-        ("> /dev/full", 2, "proximo: Cannot write the output (No space left on device).\n"),
+        ("> /dev/full", 2, "proximo: Cannot write the output or a file (No space left on device).\n"),
         (">&-", 0, ""),
         (">&- 2>&-", 0, ""),
+        ("2>&-", 0, ""),
     ],
 )
 def test_output_that_cannot_be_written_is_no_traceback(redirection, code, error):

@@ -64,6 +64,15 @@ def test_a_reward_that_is_not_finite_reaches_the_return_of_its_own_episode_alone
     assert tally.add(buffer_of(np.ones((3, 1)), terminated=[(2, 0)]))[0].episode_return == 5
 
 
+def test_returns_of_float32_rewards_are_exact():
+    rewards = np.ones((4096, 1), np.float32)
+    rewards[0] = 1e8
+    tally = EpisodeTally(1)
+    tally.begin(False)
+    [episode] = tally.add(buffer_of(rewards, terminated=[(4095, 0)]))
+    assert episode.episode_return == 1e8 + 4095
+
+
 def test_a_lost_life_neither_ends_an_episode_nor_its_return():
     tally = EpisodeTally(1)
     tally.begin(False)

@@ -14,6 +14,7 @@ from proximo.collect.functional import Functions
 from proximo.errors import ConfigError, EnvError
 from proximo.ppo import make_hyperparameters
 from proximo.spaces import Box, Discrete
+from proximo.types import ScheduleFunction
 
 import toys
 from helpers import bits, difference, small_config, trainer
@@ -95,14 +96,19 @@ def test_training_can_be_vmapped_over_seeds_and_hyperparameters():
 
 def test_a_value_for_a_hyperparameter_that_is_off_raises():
     init, hyperparameters = make_functions(small_config(), toys.RandomEnds()).init, make_hyperparameters(small_config().ppo)
-    key, message = jax.random.key(0), r"^The hyperparameters give target_kl a value, but target_kl = 0 in the config"
+    key = jax.random.key(0)
 
     def start(limit):
         return init(key, dataclasses.replace(hyperparameters, target_kl=limit))
 
-    for call in (lambda: start(jnp.float32(0.01)), lambda: jax.eval_shape(jax.vmap(start), jnp.array([0.0, 0.01]))):
-        with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl, but target_kl = 0 in the config"):
+        start(jnp.float32(0.01))
+    for call in (lambda: jax.eval_shape(jax.vmap(start), jnp.array([0.0, 0.01])), lambda: start(ScheduleFunction(lambda x: x))):
+        with pytest.raises(ConfigError, match=r"^The hyperparameters vary target_kl"):
             call()
+    schedule = dataclasses.replace(hyperparameters.clip_value_eps, final=jnp.float32(0.1))
+    with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):
+        init(key, dataclasses.replace(hyperparameters, clip_value_eps=schedule))
     jax.eval_shape(init, key, hyperparameters)
 
 

@@ -77,24 +77,6 @@ MISTAKES = {
         r"observation of shape \(2,\): its observation space is Discrete\(4\)",
     ),
 }
-
-
-class Succeeds(toys.RandomEnds):
-    """Reports its action as the success: 0, 1 or NaN."""
-
-    def step(self, key, state, action, params):
-        return *super().step(key, state, action, params)[:5], {"success": action}
-
-
-def test_nan_is_no_success():
-    env, params = Succeeds(), toys.RandomEnds.default_params
-    states, observations = jax_vector.reset(env, jax.random.split(jax.random.key(0), 3), params)
-    reported = jnp.array([0.0, 1.0, jnp.nan])
-    for actions in (reported, jnp.nan_to_num(reported).astype(int), jnp.nan_to_num(reported).astype(bool)):
-        *_, success = jax_vector.step(env, jax.random.split(jax.random.key(1), 3), states, actions, observations, params)
-        assert success.tolist() == [False, True, False]
-
-
 PARTS = toys.masked(toys.PARTS, 3)
 
 
@@ -298,3 +280,32 @@ def test_rollouts_are_the_same_without_branches(monkeypatch):
     assert rollout.terminated.any()
     assert (rollout.bootstrap_value[rollout.truncated] != 0).any()
     assert difference(with_branches, without) < 1e-5
+
+
+class Succeeds(toys.RandomEnds):
+    """Reports its action as the success: 0, 1 or NaN."""
+
+    def step(self, key, state, action, params):
+        return *super().step(key, state, action, params)[:5], {"success": action}
+
+
+def test_nan_is_no_success():
+    env, params = Succeeds(), toys.RandomEnds.default_params
+    states, observations = jax_vector.reset(env, jax.random.split(jax.random.key(0), 3), params)
+    reported = jnp.array([0.0, 1.0, jnp.nan])
+    for actions in (reported, jnp.nan_to_num(reported).astype(int), jnp.nan_to_num(reported).astype(bool)):
+        *_, success = jax_vector.step(env, jax.random.split(jax.random.key(1), 3), states, actions, observations, params)
+        assert success.tolist() == [False, True, False]
+
+
+def test_none_is_a_success_that_is_not_reported():
+    class Silent(toys.RandomEnds):
+        def step(self, key, state, action, params):
+            return *super().step(key, state, action, params)[:5], {"success": None}
+
+    assert jax_vector.reports_success(Succeeds())
+    assert not jax_vector.reports_success(Silent())
+    _, metrics = JaxTrainer(small_collector(env=Silent())).advance(
+        small_collector(env=Silent()).init(jax.random.key(0)), jnp.int32(1), 1
+    )
+    assert "rollout/success_rate" not in metrics

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
-from proximo.config.loading import HAS_END, RESUMABLE, changed_for_resume, read_file, shortened
+from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened
 from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
 
@@ -184,7 +184,7 @@ def test_envpool_has_gymnasiums_presets_except_those_for_single_environments():
         ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
         ("gamma: 1", "gamma is at the top level; it belongs under `ppo:`"),
         ("env: {gamma: 1}", "gamma is under `env:`; it belongs under `ppo:`"),
-        (f"{HAS_END}\nppo: {{gamma: 0.9}}\n", "settings.yaml is damaged: its end is missing, expected '# end of config.yaml'"),
+        (f"{END_NOTE}\nppo: {{gamma: 0.9}}\n", "settings.yaml is damaged: its end is missing, expected '# end of config.yaml'"),
         ("ppo: {gamma: high}", "gamma = 'high': expected a number"),
         ("ppo: {num_epochs: 1.5}", "num_epochs = 1.5: expected a whole number"),
         (

@@ -102,6 +102,7 @@ def test_actions_have_the_type_of_their_space(dtype):
         action, _ = policy.predict(
             np.ones(2), None, True, deterministic=deterministic, key=None if deterministic else jax.random.key(3)
         )
+        assert action.dtype == dtype
         assert space.contains(action)
 
 

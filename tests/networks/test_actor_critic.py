@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.checks import random_action
 from proximo.collect.policy_check import check_policy
 from proximo.config import LEAVES, NetworkConfig
 from proximo.config.custom import choices
 from proximo.distributions import LOG_STD_RANGE
+from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy
 from proximo.networks.heads import CategoricalHead, GaussianHead, make_actor
@@ -110,14 +112,17 @@ def test_a_beta_needs_bounds():
 
 
 def test_tanh_needs_a_bounded_component():
-    with pytest.raises(EnvError, match=r"^action_mapping = tanh maps to the bounds .* no component of Box.* set it to clip\.$"):
-        head_for(Box((2,), (0.0, -np.inf), np.inf), action_mapping="tanh")
+    with pytest.raises(EnvError, match=r"^action_mapping = tanh needs a component with bounds on both sides, and Box.* has none"):
+        check_policy(toys.AnySpaces(Box((3,)), Box((2,), (0.0, -np.inf), np.inf)), small_config(action_mapping="tanh"))
 
 
 def test_a_range_that_is_not_finite_in_float32_counts_as_unbounded():
     largest = float(np.finfo(np.float32).max)
     head = gaussian_head(Box((2,), (-largest, -2.0), (largest, 4.0)))
     np.testing.assert_allclose(head.to_space(jnp.array([[3.0, 1.0]])), [[3.0, 4.0]])
+    assert abs(random_actions(head.space, np.random.default_rng(0), 50)).max() < 10
+    env = toys.AnySpaces(Box((3,)), head.space)
+    assert abs(random_action.action_of(env, jax.random.key(0), np.zeros(3))).max() < 10
     with pytest.raises(EnvError, match=r"^distribution = beta needs bounds"):
         head_for(Box((2,), -largest, largest), distribution="beta")
 

@@ -5,12 +5,14 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import pytest
 
 from proximo import ppo
+from proximo.collect.learning import learn
 from proximo.ppo.non_finite import find_non_finite
 from proximo.ppo.rollout_processing import update_normalizer
 
-from helpers import collected, collected_parts, spoiled
+from helpers import collected, collected_parts, small_collector, spoiled
 
 FINE = {"loss": jnp.array(0.0), "grad_norm": jnp.array(0.0)}
 
@@ -84,3 +86,15 @@ def test_an_infinity_that_stays_is_a_constant_of_a_custom_network():
     for bias in ((jnp.inf, 1.0), (-jnp.inf, jnp.inf), (-jnp.inf, jnp.nan)):
         assert is_bad(before, with_bias(*bias))
     assert is_bad(with_bias(jnp.nan, 1.0), with_bias(jnp.nan, 1.0))
+
+
+@pytest.mark.parametrize("optimizer", [{"optimizer": "adam"}, {"optimizer": "adamw", "weight_decay": 0.1}], ids=str)
+def test_an_update_keeps_a_constant_infinity(optimizer):
+    collector = small_collector(**optimizer)
+    state = collector.init(jax.random.key(0))
+    forbids = eqx.tree_at(lambda policy: policy.actor.readout.output.bias, state.learner.policy, jnp.array([-jnp.inf, 0.0]))
+    _, rollout, _ = jax.jit(collector.collect)(forbids, state.collector)
+    learned, healthy, _ = jax.jit(learn)(dataclasses.replace(state.learner, policy=forbids), jnp.array(True), rollout)
+    assert healthy
+    assert learned.policy.actor.readout.output.bias[0] == -jnp.inf
+    assert not jnp.array_equal(learned.policy.critic.output.weight, forbids.critic.output.weight)

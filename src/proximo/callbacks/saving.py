@@ -22,7 +22,7 @@ class Checkpoints:
         every: updates between two saves, 1 or more.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path, every: int = 1):
@@ -42,7 +42,7 @@ class BestModel:
         folder: where to save; not the working folder.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -68,7 +68,7 @@ class Video:
         max_steps: maximum number of steps of a video.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
@@ -80,8 +80,8 @@ class Video:
 
 
 def _absolute(folder: str | Path) -> Path:
-    """``folder`` as an absolute path, because an environment may change the working folder. Raises a ``ConfigError`` for the working folder,
-    and for what is no path."""
+    """``folder`` as an absolute path, because an environment may change the working folder. Raises ``ConfigError`` if
+    it is not a path, or is the working folder."""
     if not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"folder = {shown(folder)}: expected a path, for example 'models'.")
     if Path(folder).absolute() == Path.cwd():

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from proximo import __version__
 from proximo.cli.color import paint
@@ -169,6 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if folder not in sys.path:
         sys.path.append(folder)  # a user's `module:Class` is often in the current folder
+    code = 0
     try:
         with _exit_on_interrupt("--json" in arguments), _short_warnings():
             code = _dispatch(arguments)
@@ -183,8 +184,8 @@ def main(arguments: list[str] | None = None) -> int:
             os._exit(1)
         return 1
     except BrokenPipeError:
-        _discard_output()
-        return 0
+        discard_output(sys.stdout)
+        return code
     except KeyboardInterrupt:
         _print_error(arguments, "interrupted.")
         return 130
@@ -198,17 +199,20 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _discard_output() -> None:
-    """Discard what is left to write to standard output. Python would try again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_output(stream: TextIO) -> None:
+    """Discard what is written to ``stream`` from now on. Python writes at its exit what the stream still has, and must not fail then."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _of_machine(error: Exception) -> str | None:
     """What to tell the user if the disk or the memory was full; None for any other error."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        if error.filename is None:
-            _discard_output()
-        return f"Cannot write {error.filename or 'the output'} ({error.strerror})."
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard_output(sys.stdout)
+        return f"Cannot write {error.filename or 'the output or a file'} ({error.strerror})."
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
         return f"Out of memory ({detail}): lower num_envs, num_steps or the sizes of the network."
@@ -216,13 +220,18 @@ def _of_machine(error: Exception) -> str | None:
 
 
 def _prepare_streams() -> None:
-    """Let every command write: what a closed stream (``>&-``) gets is discarded, and characters that an encoding lacks become ``?``."""
+    """Make standard output and error writable: discard the output of a closed one (``>&-``), and print ``?`` for characters that its encoding
+    lacks."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            os.set_inheritable(number, True)  # dup2 does this only if the two differ
+            if nowhere != number:
+                os.close(nowhere)
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
-        elif hasattr(stream, "reconfigure"):
+        elif getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="replace")
 
 
@@ -292,7 +301,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def _print_error(arguments: list[str], message: str) -> None:
     """Print the message to standard error; with ``--json`` also as an object to standard output, which is never left empty."""
     if "--json" in arguments:
-        print(json.dumps({"error": message}), flush=True)
+        try:
+            print(json.dumps({"error": message}), flush=True)
+        except OSError:
+            discard_output(sys.stdout)
     print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from proximo.cli import print_warnings
+from proximo.cli import discard_output, print_warnings
 from proximo.errors import printable
 from proximo.tracking.progress_displays import draws_in_place
 
@@ -50,7 +50,7 @@ class LastingStream:
     def _fail(self, error: OSError) -> None:
         is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
         if is_gone:
-            _discard_output(self._stream)
+            discard_output(self._stream)
         elif self._has_lost:
             return
         self._has_lost = True
@@ -59,13 +59,7 @@ class LastingStream:
             reason = f"the output cannot be written ({error.strerror})"
             print_warnings([f"{reason}, so {lost}. The work continues; Ctrl-C stops it."])
         except OSError:
-            _discard_output(sys.stderr)
-
-
-def _discard_output(stream: TextIO) -> None:
-    """Discard what is written to ``stream`` from now on. Python writes at its exit what the stream still has, and must not fail then."""
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), stream.fileno())
+            discard_output(sys.stderr)
 
 
 @contextlib.contextmanager

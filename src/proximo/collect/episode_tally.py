@@ -43,7 +43,7 @@ class EpisodeTally:
         """Count the steps of a rollout. Returns the episodes that ``finished`` in it, environment by environment."""
         valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
-        rewards = np.where(valid, buffer.reward, 0.0)
+        rewards = np.where(valid, buffer.reward, 0.0).astype(np.float64)
         start = np.zeros(len(self.length), int)  # of the running episode in this rollout, N
         finished: list[Episode] = []
         for i, t in np.argwhere((ends | buffer.lost).T):

@@ -117,8 +117,9 @@ def make_train(
         mesh: as in ``make_functions``.
 
     Returns:
-        ``train(key, hyperparameters=None) -> (TrainState, metrics)``, with hyperparameters as in ``make_functions``. Metrics have one entry for each update. The result equals that
-        of ``proximo train`` up to rounding, because XLA may compile a larger program differently.
+        ``train(key, hyperparameters=None) -> (TrainState, metrics)``, with hyperparameters as in ``make_functions``. Metrics have one
+        entry for each update. The result equals that of ``proximo train`` up to rounding, because XLA may compile a larger program
+        differently.
 
     Raises:
         ConfigError: as in ``make_functions``.

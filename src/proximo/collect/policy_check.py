@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 
 from proximo.collect.learning import fresh_learner, fresh_policy, policy_shapes
 from proximo.config import LEAVES, Config, custom_settings
+from proximo.errors import EnvError
 from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic
 from proximo.networks.assembly import check_sizes
@@ -17,7 +18,7 @@ from proximo.networks.custom.conformance import check_custom_networks
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.optimizer import Learned, Optimizer
-from proximo.spaces import from_any, zeros
+from proximo.spaces import Box, from_any, zeros
 from proximo.types import Metrics
 
 
@@ -37,6 +38,10 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     else:
         policy = policy_shapes(env, config)
         check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
+    if config.network.action_mapping == "tanh" and isinstance(spaces[1], Box) and not spaces[1].is_bounded().any():
+        raise EnvError(
+            f"action_mapping = tanh needs a component with bounds on both sides, and {spaces[1]} has none: set it to clip."
+        )
     if custom - networks:
         jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
     return policy

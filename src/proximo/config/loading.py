@@ -13,7 +13,7 @@ from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings,
 from proximo.config.custom import is_custom
 from proximo.config.schema import ALTERNATIVES, GIVEN, WORKER_SETTINGS
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, ProximoError
 from proximo.serialization import read_yaml
 
 RESUMABLE = {
@@ -26,16 +26,18 @@ ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
 ATARI = {"preprocessing": "atari", "frame_stack": 4}
 """Defaults of these ids, unless ``preprocessing`` is switched off: their raw pictures of 210×160×3 would need a network of 23 million
 parameters, and one picture does not show velocities."""
-HAS_END, END = "# The last line marks the end of the file.", "# end of config.yaml"
-"""First and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
-WITHOUT_END = f"is damaged: its end is missing, expected {END!r} as its last line. Restore the file from a copy, or add this line if nothing else is missing."
+END_NOTE, END = "# The last line marks the end of the file.", "# end of config.yaml"
+"""Second and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
 SMOKE_UPDATES = 3
 SMOKE_EPISODE = 1000
 
 
-def lacks_end(content: bytes) -> bool:
-    """Whether a ``config.yaml`` is truncated. It would be read with defaults for the missing settings."""
-    return HAS_END.encode() in content and END.encode() not in content
+def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None:
+    """Raise an error of ``kind`` if the ``config.yaml`` is truncated. It would be read with defaults for the missing settings."""
+    if END_NOTE.encode() in content and END.encode() not in content:
+        raise kind(
+            f"{path} is damaged: its end is missing, expected {END!r} as its last line. Restore the file from a copy, or add this line if nothing else is missing."
+        )
 
 
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
@@ -43,8 +45,7 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
         content = path.read_bytes()
-        if lacks_end(content):
-            raise ConfigError(f"{path} {WITHOUT_END}")
+        check_complete(content, path, ConfigError)
         mapping = read_yaml(content)
     except OSError as error:
         raise ConfigError(f"Cannot read {flag} {path} ({error.strerror}).") from error

@@ -176,8 +176,8 @@ class Policy:
 
         Returns:
             The distribution of actions before they are mapped to the action space (``actor_critic.to_space``), and the value, both with
-            a leading axis ``N``, which is 1 for a single observation. A standard deviation that does not depend on the observation lacks this axis. If rewards are normalized, the value is in units of normalized
-            rewards.
+            a leading axis ``N``, which is 1 for a single observation. A standard deviation that does not depend on the observation
+            lacks this axis. If rewards are normalized, the value is in units of normalized rewards.
 
         Raises:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.

@@ -97,7 +97,7 @@ class CategoricalHead(ActorHead[Discrete]):
     mask_entries = 1
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch n"] | None) -> Categorical:
-        logits = finite_logits(self.readout(features))
+        logits = not_forbidden(self.readout(features))
         return Categorical(logits if mask is None else mask_choices(logits, mask))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
@@ -119,7 +119,7 @@ class ProductHead(ActorHead[MultiDiscrete]):
     mask_entries = 1
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
-        logits = self._components(finite_logits(self.readout(features)), FORBIDDEN)
+        logits = self._components(not_forbidden(self.readout(features)), FORBIDDEN)
         return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
 
     def _components(self, x: Shaped[Array, "*batch total"], padding: bool | float) -> Shaped[Array, "*batch components n"]:
@@ -143,9 +143,9 @@ class ProductHead(ActorHead[MultiDiscrete]):
         return one_hot(action, self.space.nvec)
 
 
-def finite_logits(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """``logits``, those of a custom network that are infinite or huge limited to numbers between those of forbidden and of certain choices."""
-    return jnp.clip(logits, FORBIDDEN / 2, -FORBIDDEN / 2)
+def not_forbidden(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """``logits`` of at least ``FORBIDDEN / 2``: those of a custom network may be -∞, and a masked choice must stay less probable."""
+    return jnp.maximum(logits, FORBIDDEN / 2)
 
 
 def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
@@ -159,7 +159,7 @@ class BernoulliHead(ActorHead[MultiBinary]):
     mask_entries = 2
 
     def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> Bernoulli:
-        logits = finite_logits(self.readout(features))
+        logits = jnp.minimum(not_forbidden(self.readout(features)), -FORBIDDEN / 2)
         return Bernoulli(logits if mask is None else mask_bits(logits, mask.reshape((*logits.shape, 2))))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
@@ -289,8 +289,7 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
     """The head for actions of ``space``, which reads the ``num_parameters(space, config)`` outputs of ``readout``.
 
     Raises:
-        EnvError: ``distribution = beta`` for a space that is not bounded, ``action_mapping = tanh`` for one without any bounded component, or
-            gSDE with a custom actor.
+        EnvError: ``distribution = beta`` for a space that is not bounded, or gSDE with a custom actor.
     """
     if isinstance(space, Discrete):
         return CategoricalHead(readout, space)
@@ -304,10 +303,6 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
                 f"distribution = beta needs bounds on both sides of every component, and {space} lacks some: use a Gaussian."
             )
         return BetaHead(readout, space)
-    if config.action_mapping == "tanh" and not space.is_bounded().any():
-        raise EnvError(
-            f"action_mapping = tanh maps to the bounds of a component, and no component of {space} has bounds on both sides: set it to clip."
-        )
     log_std = jnp.full(space.size, config.log_std_init)
     if not config.sde_every:
         head = VaryingHead if config.state_dependent_std else GaussianHead

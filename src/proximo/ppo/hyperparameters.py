@@ -69,7 +69,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
 
 def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
     """Raise ``ConfigError`` if one of the ``OPTIONAL`` hyperparameters that the config switches ``off`` has another value than 0: the update
-    has no code that reads it. Among numbers that are all traced, its value is not known."""
+    has no code that reads it. If all hyperparameters are traced, their values are unknown and not checked."""
 
     def is_traced(x: Array) -> bool:
         return isinstance(x, Tracer)
@@ -78,10 +78,10 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
     for name in sorted(off):
         value = getattr(hyperparameters, name)
         values = (value.initial, value.final) if isinstance(value, Schedule) else jax.tree.leaves(value)
-        varied = some_known and any(map(is_traced, values))
+        varied = isinstance(value, ScheduleFunction) or (some_known and any(map(is_traced, values)))
         if varied or any(np.any(np.asarray(x) != 0) for x in values if not is_traced(x)):
             raise ConfigError(
-                f"The hyperparameters give {name} a value, but {name} = 0 in the config leaves out the code that reads it: "
+                f"The hyperparameters {'vary' if varied else 'set'} {name}, but {name} = 0 in the config leaves out the code that reads it: "
                 f"give {name} another value in the config, too."
             )
 

@@ -99,7 +99,12 @@ def adam(state: LearnerState) -> optax.GradientTransformation:
         decayed = _as_vector(weight_mask, state.policy)
         if words[0] != words[1]:
             decayed = decayed & (_as_vector(critic_mask, state.policy) == (words[1] == "adamw"))
-        decay = optax.add_decayed_weights(h.weight_decay * decayed)
+
+        def decayed_weights(updates: Any, parameters: Any) -> Any:
+            # Not a factor of 0 for the others: a constant of a custom network may be infinite.
+            return updates + jnp.where(decayed, h.weight_decay * parameters, 0.0)
+
+        decay = optax.stateless(decayed_weights)
     return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
 
 

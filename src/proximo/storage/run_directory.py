@@ -14,7 +14,7 @@ from typing import Any
 
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
-from proximo.config.loading import END, HAS_END, WITHOUT_END, lacks_end
+from proximo.config.loading import END, END_NOTE, check_complete
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, nearest
 from proximo.serialization import dump_yaml, jsonable, read_yaml
 from proximo.storage import zoo
@@ -91,7 +91,7 @@ def _claim(hidden: Path, run_dir: Path) -> bool:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return f"{_CONFIG_HEADER}{HAS_END}\n{dump_yaml(to_mapping(config))}{END}\n"
+    return f"{_CONFIG_HEADER}{END_NOTE}\n{dump_yaml(to_mapping(config))}{END}\n"
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -145,8 +145,7 @@ def _read_config(run_dir: Path) -> Config:
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
     try:
         content = path.read_bytes()
-        if lacks_end(content):
-            raise CheckpointError(f"{path} {WITHOUT_END}")
+        check_complete(content, path, CheckpointError)
         return from_mapping(read_yaml(content), Config(), str(path))
     except OSError as error:
         raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error

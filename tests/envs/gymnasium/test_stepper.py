@@ -161,7 +161,7 @@ WRONG = {
     "one for three": (FLOATS, np.zeros(3, np.float32), np.zeros(1, np.float32), r"of shape \(1,\): .* expected \(3,\)"),
     "number for three": (FLOATS, np.zeros(3), 0.5, r"of shape \(\): .* expected \(3,\)"),
     "complex": (FLOATS, np.zeros(3), np.zeros(3, complex), r"observation of complex128: .* expected float32"),
-    "large in uint32": (Box(0, 2**32 - 1, (1,), np.uint32), [0], np.array([2**31], np.uint32), r"into int32, as which proximo stores uint32 of"),
+    "large in uint32": (Box(0, 2**32 - 1, (1,), np.uint32), [0], np.array([2**31], np.uint32), r"into int32, the type in which proximo stores"),
     "text": (FLOATS, np.zeros(3), np.array(["1", "2", "3"]), r"observation of <U1"),
     "no key": (DictSpace({"a": FLOATS, "b": FLOATS}), {"a": np.zeros(3), "b": np.zeros(3)}, {"a": np.zeros(3)}, r"without \['b'\]"),
     "dict": (DictSpace({"a": FLOATS, "b": Discrete(2)}), {"a": np.zeros(3), "b": 1}, {"a": np.zeros(3), "b": 2}, r"\['b'\] = 2"),

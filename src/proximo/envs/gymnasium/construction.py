@@ -182,7 +182,7 @@ def from_factory(
 
 
 def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
-    """Reset with a seed. Raises ``EnvError`` if ``reset`` does not accept one, as in old Gym, or no ``options``, which wrappers pass."""
+    """Reset with a seed. Raises ``EnvError`` if ``reset`` does not accept ``seed``, as in old Gym, or ``options``, which some wrappers pass."""
     try:
         with reports_waiting(warnings.warn, 1, env_id):
             pair = env.reset(seed=0)

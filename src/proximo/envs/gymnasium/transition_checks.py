@@ -144,9 +144,9 @@ def _check_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
     ):
         return
     elif not (value.astype(leaf.dtype) == value).all():
-        type_of_space = getattr(leaf.space, "dtype", leaf.dtype)
-        stored = "the type of" if type_of_space == leaf.dtype else f"as which proximo stores {type_of_space} of"
-        raise EnvError(f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, {stored} its space {leaf.space}.")
+        raise EnvError(
+            f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type in which proximo stores values of its space {leaf.space}."
+        )
 
 
 def _finite(value: np.ndarray) -> bool:

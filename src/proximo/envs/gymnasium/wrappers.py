@@ -44,7 +44,8 @@ def stack_frames(env: Any, env_id: str, frames: int) -> Any:
     fits = make_quick_check(expected)
 
     def stored(observation: Any) -> np.ndarray:
-        """A copy, because an environment may write its next observation into the same array. Checked before Gymnasium's buffer converts it."""
+        """Check an observation, because Gymnasium's buffer would convert it silently. Returns a copy in the type of the space, because an
+        environment may write its next observation into the same array."""
         if not fits(observation):
             check_observation(observation, expected, env_id)
         return np.array(observation, space.dtype)
