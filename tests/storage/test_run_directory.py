@@ -127,7 +127,7 @@ def test_unreadable_config_raises(tmp_path, content, words):
 def test_truncated_config_raises_instead_of_using_defaults(tmp_path):
     run_directory.write_start_files(tmp_path, CONFIG, "proximo train x", {})
     whole = (tmp_path / "config.yaml").read_bytes()
-    ends = {*range(0, len(whole), 11), *(match.end() for match in re.finditer(b"\n", whole[:-1]))}
+    ends = {*range(0, len(whole) - 1, 11), *(match.end() for match in re.finditer(b"\n", whole[:-1]))}
     for end in ends:
         (tmp_path / "config.yaml").write_bytes(whole[:end])
         with pytest.raises(CheckpointError, match=r"is damaged: its end is missing|expected groups of settings"):

@@ -183,7 +183,11 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
             "linear(3e-4, 0)",
             r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003,",
         ),
-        ("gamma", 0.9, r"gamma = 0.9 in .*: restore the value, or start a new run with --config .*config.yaml\.$"),
+        (
+            "gamma",
+            0.9,
+            r"gamma = 0.9 in .*: restore the value, or start a new run with --config .*config.yaml and another --name\.$",
+        ),
     ],
 )
 def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, message):

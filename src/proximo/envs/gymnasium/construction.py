@@ -187,7 +187,7 @@ def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
         with reports_waiting(warnings.warn, 1, env_id):
             pair = env.reset(seed=0)
     except TypeError as error:
-        lacking = next((name for name in ("seed", "options") if f"'{name}'" in str(error)), None)
+        lacking = next((words for name, words in (("seed", "a seed"), ("options", "options")) if f"'{name}'" in str(error)), None)
         if lacking is None:
             raise
         raise EnvError(
