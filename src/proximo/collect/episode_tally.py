@@ -48,7 +48,7 @@ class EpisodeTally:
         finished: list[Episode] = []
         for i, t in np.argwhere((ends | buffer.lost).T):
             if ends[t, i] and not self._is_partial[i]:
-                # Each episode has a sum of its own: a NaN or an infinity in one does not reach the next.
+                # Summed for each episode, so that NaN or infinity changes the return of one episode only.
                 episode_return = self.episode_return[i] + rewards[start[i] : t + 1, i].sum()
                 length = self.length[i] + valid[start[i] : t + 1, i].sum()
                 finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))

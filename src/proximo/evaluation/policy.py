@@ -149,7 +149,7 @@ class Policy:
         key = _check_key(key, deterministic)
         act = functools.partial(_act, key=key)
         (after, action), is_one = self._call(act, observation, memory, episode_start, action_mask, reward)
-        space = from_any(self.env.action_space, "action")
+        space = self.actor_critic.actor.space
         action = np.asarray(action, space.dtype if isinstance(space, Box) else None)
         return (action[0] if is_one else action), after
 

@@ -49,7 +49,7 @@ def test_stacked_frames_differ_if_the_environment_reuses_its_array():
 
 
 class Whole(gym_toys.Countdown):
-    """Its observation is the step number as int64, whatever the type of its space."""
+    """Returns observations of int64; ``dtype`` is the type of its space."""
 
     def __init__(self, dtype):
         super().__init__(10)
