@@ -118,6 +118,24 @@ def test_unknown_xla_compile_option_is_omitted(monkeypatch):
     assert jax_setup.compile_lowered(lowered)(2.0) == 3.0
 
 
+def test_xla_options_that_the_user_has_set_stay(monkeypatch):
+    given = []
+
+    class Lowered:
+        def compile(self, compiler_options=None):
+            given.append(compiler_options)
+
+    for flags in (
+        "",
+        "--xla_cpu_prefer_vector_width=256 --xla_backend_optimization_level_2=3",
+        "--xla_backend_optimization_level=0",
+    ):
+        monkeypatch.setenv("XLA_FLAGS", flags)
+        jax_setup.compile_lowered(Lowered())
+    assert given[0] == jax_setup.CPU_OPTIONS
+    assert [options.keys() for options in given[1:]] == [{"xla_backend_optimization_level"}, {"xla_cpu_prefer_vector_width"}]
+
+
 def test_an_error_of_the_compiler_itself_is_not_hidden(monkeypatch):
     class Broken:
         def compile(self, compiler_options=None):

@@ -191,13 +191,15 @@ def _replace_damaged_entries() -> None:
 
 def compile_lowered(lowered: Any, brief: bool = False) -> Any:
     """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS``, or with ``BRIEF_CPU_OPTIONS`` if it is to run only briefly, if
-    this XLA supports them."""
+    this XLA supports them. Options that the user has set in ``XLA_FLAGS`` stay as they are."""
     import jax
 
     if jax.default_backend() != "cpu":
         return lowered.compile()
+    set_by_user = {flag.partition("=")[0].lstrip("-") for flag in os.environ.get("XLA_FLAGS", "").split()}
+    options = BRIEF_CPU_OPTIONS if brief else CPU_OPTIONS
     try:
-        return lowered.compile(compiler_options=BRIEF_CPU_OPTIONS if brief else CPU_OPTIONS)
+        return lowered.compile(compiler_options={name: value for name, value in options.items() if name not in set_by_user})
     except jax.errors.JaxRuntimeError as error:
         if "No such compile option" not in str(error):
             raise
