@@ -143,6 +143,11 @@ def drawn_policy(env: Any, config: Config) -> ActorCritic:
     return drawn(lambda key: fresh_policy(key, env, config))
 
 
+def on_device(array: np.ndarray) -> jax.Array:
+    """What ``jnp.asarray`` returns, but without a program for each shape."""
+    return jax.device_put(array)
+
+
 def drawn(make: Callable[[jax.Array], Any]) -> Any:
     """What ``make(key)`` returns, with random numbers of NumPy in its floating-point leaves and zeros in the others. Initializers
     compile for seconds."""
@@ -151,9 +156,9 @@ def drawn(make: Callable[[jax.Array], Any]) -> Any:
     def draw(path: Any, leaf: Any) -> Any:
         name, x = str(path[-1]), rng.normal(size=leaf.shape)
         if name == ".count" or not jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.asarray(np.zeros(leaf.shape, leaf.dtype))
+            return on_device(np.zeros(leaf.shape, leaf.dtype))
         width = int(np.prod(leaf.shape[:-1])) if len(leaf.shape) > 1 else 4
-        return jnp.asarray(0.5 + np.abs(x) if name == ".variance" else x / np.sqrt(width), leaf.dtype)
+        return on_device((0.5 + np.abs(x) if name == ".variance" else x / np.sqrt(width)).astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(make, jax.random.key(0)))
 
@@ -168,14 +173,14 @@ def shaken(tree: Any, scale: float = 0.3) -> Any:
             return x
         width = int(np.prod(x.shape[:-1])) or 1
         noise = scale * np.abs(rng.normal(size=x.shape)) ** 0.5 * rng.choice([-1, 1], x.shape) / max(1, width / 8) ** 0.5
-        return x if jax.tree_util.keystr(path).endswith(".count") else jnp.asarray(np.asarray(x) + noise.astype(x.dtype))
+        return x if jax.tree_util.keystr(path).endswith(".count") else on_device(np.asarray(x) + noise.astype(x.dtype))
 
     return jax.tree_util.tree_map_with_path(shake, tree)
 
 
 def cast(tree: Any, dtype: str) -> Any:
     """All floating-point leaves in ``dtype``."""
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype)) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+    return jax.tree.map(lambda x: on_device(np.asarray(x, dtype)) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager:
