@@ -18,6 +18,7 @@ from proximo.cli import training_reporters as module
 from proximo.cli.training_reporters import LineReporter, LiveReporter, make_reporter
 from proximo.config import Config, override
 from proximo.tracking import progress
+from proximo.tracking.lasting_stream import lasting
 from proximo.tracking.progress_displays import NO_SCREEN
 from proximo.training.seed_run import Result
 
@@ -447,7 +448,7 @@ def test_output_is_shown_again_when_the_disk_has_space(capsys):
                 raise OSError(errno.ENOSPC, "No space left on device")
             return super().write(text)
 
-    stream = console_reporters.LastingStream(Full())
+    stream = lasting(Full(), console_reporters._warn_of_stream)
     for text in ("before, ", "lost", "lost", "after"):
         stream.write(text)
     assert stream.getvalue() == "before, after"

@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import os
+import pty
 import re
 import sys
 
@@ -105,6 +107,22 @@ def test_progress_of_false_shows_nothing(monkeypatch, capsys, terminal):
 def test_progress_of_true_prints_lines_without_a_terminal(capsys):
     assert isinstance(trained(True), ProgressLines)
     assert capsys.readouterr().out.startswith("compiling…\ncompiled in 0.0 s\n")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_output_that_is_gone_is_one_warning_and_ends_nothing(monkeypatch, terminal):
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    warned = Warned()
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with showing_progress(None, True, warned) as shown:
+            assert isinstance(shown, ProgressBar if terminal else ProgressLines)
+            os.close(reading)
+            shown.started(CONFIG, [], {})
+            shown.compiling()
+            shown.compiled("")
+            shown.advanced(3200, 800.0, 0.75)
+    assert [message.partition(" (")[0] for message in warned.messages] == ["the output cannot be written"]
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from proximo import __version__
 from proximo.cli.color import paint
 from proximo.errors import ProximoError, TrainingError, nearest, printable
+from proximo.tracking.lasting_stream import discard_output
 
 VERBS = {
     "train": "train a policy and save it in a run directory",
@@ -197,12 +198,6 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         _print_error(arguments, sentence)
         return 2
-
-
-def discard_output(stream: TextIO) -> None:
-    """Discard what is written to ``stream`` from now on. Python writes at its exit what the stream still has, and must not fail then."""
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _of_machine(error: Exception) -> str | None:

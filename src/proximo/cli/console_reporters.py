@@ -4,62 +4,27 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import errno
 import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from proximo.cli import discard_output, print_warnings
+from proximo.cli import print_warnings
 from proximo.errors import printable
+from proximo.tracking.lasting_stream import discard_output, lasting
 from proximo.tracking.progress_displays import draws_in_place
 
 
-class LastingStream:
-    """A text stream whose write errors do not end the work.
-
-    If the reader of a pipe has ended or a terminal is closed, everything that is written to ``stream`` later is discarded. After another
-    error, such as that of a full disk, only the failed text is lost. Standard error gets one warning of each.
-    """
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-        self._has_lost = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            self._fail(error)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._fail(error)
-
-    def _fail(self, error: OSError) -> None:
-        is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
-        if is_gone:
-            discard_output(self._stream)
-        elif self._has_lost:
-            return
-        self._has_lost = True
-        lost = "nothing more is shown" if is_gone else "a part of it is lost"
-        try:
-            reason = f"the output cannot be written ({error.strerror})"
-            print_warnings([f"{reason}, so {lost}. The work continues; Ctrl-C stops it."])
-        except OSError:
-            discard_output(sys.stderr)
+def _warn_of_stream(message: str) -> None:
+    try:
+        print_warnings([message])
+    except OSError:
+        discard_output(sys.stderr)
 
 
 @contextlib.contextmanager
@@ -75,7 +40,7 @@ def open_reporter(
     live = not quiet and draws_in_place(stream)
     file = sys.stderr if quiet else stream
     console = Console(
-        file=cast(TextIO, LastingStream(file)) if file else None,
+        file=lasting(file, _warn_of_stream) if file else None,
         highlight=False,
         emoji=False,  # `my_envs:Mask:` is a name
         soft_wrap=True,

@@ -19,6 +19,7 @@ from rich.text import Text
 from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.notebook import display, in_notebook
+from proximo.tracking.lasting_stream import lasting
 from proximo.tracking.progress import Progress
 from proximo.tracking.reporter import Reporter
 
@@ -78,9 +79,9 @@ class _Words(rich_progress.ProgressColumn):
 
 
 class TerminalBar:
-    """A bar of ``progress`` on a terminal, by default on standard output. ``transient`` removes it at the end."""
+    """A bar of ``progress`` on a terminal. ``transient`` removes it at the end."""
 
-    def __init__(self, progress: Progress, console: Console | None = None, transient: bool = False):
+    def __init__(self, progress: Progress, console: Console, transient: bool = False):
         self._progress = progress
         columns = (_Words(lambda: progress.activity), rich_progress.BarColumn(None), _Words(lambda: progress.figures))
         stdout, stderr = (stream.isatty() for stream in (sys.stdout, sys.stderr))
@@ -195,10 +196,15 @@ def showing_progress(reporter: Reporter | None, progress: bool | None, default: 
     if reporter is not None:
         yield reporter
         return
-    if progress is not False and (in_notebook() or draws_in_place(sys.stdout)):
-        with ProgressBar(NotebookBar if in_notebook() else TerminalBar, default.warned) as shown:
+    if progress is not False and in_notebook():
+        with ProgressBar(NotebookBar, default.warned) as shown:
+            yield shown
+    elif progress is not False and draws_in_place(sys.stdout):
+        console = Console(file=lasting(sys.stdout, default.warned))
+        with ProgressBar(lambda shown: TerminalBar(shown, console), default.warned) as shown:
             yield shown
     elif progress:
-        yield ProgressLines(lambda line: print(line, flush=True), default.warned)
+        file = sys.stdout and lasting(sys.stdout, default.warned)
+        yield ProgressLines(lambda line: print(line, file=file, flush=True), default.warned)
     else:
         yield default
