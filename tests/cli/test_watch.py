@@ -12,6 +12,7 @@ import pytest
 import proximo
 from commands import train_words
 from proximo.cli import main
+from proximo.envs.tasks import PocMemory
 from proximo.rendering import window
 
 
@@ -59,6 +60,19 @@ def test_json_is_one_object_of_what_was_played_and_written(runs, capsys):
     assert result["files"] == [f"{runs}/proximo-PocMemory/r/videos/watch-{result['step']}.mp4"]
     lengths = [episode["length"] for episode in result["episodes"]]
     assert result["frames"] == sum(lengths) + 2 == frames(result["files"][0])
+
+
+class Other(PocMemory):
+    """Another environment with the same spaces."""
+
+
+def test_a_video_of_another_environment_replaces_none_of_the_trainings(runs, capsys):
+    words = ["r", "--gif", "--episodes", "1"]
+    usual, same, other = (
+        watched(capsys, runs, *words, *more) for more in ([], ["--env", "proximo:PocMemory"], ["--env", "test_watch:Other"])
+    )
+    assert usual["files"] == same["files"]
+    assert other["files"] == [usual["files"][0].replace(".gif", "-test_watch-Other.gif")]
 
 
 def test_watch_plays_the_episodes_of_eval(runs, capsys):

@@ -42,6 +42,8 @@ class Subject:
     step: int | None = None
     seeds: tuple[str, ...] = ()
     """If a group of seeds was named: all of them. ``run_dir`` is the first."""
+    other: str | None = None
+    """The id of the environment if it is not that of the training."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -52,10 +54,11 @@ class Subject:
     @property
     def path(self) -> Path:
         """Where a video of it is written, without its ending."""
-        name = "random" if self.step is None else f"{self.step}"
         if self.run_dir is None:
-            return Path(f"{self.config.env.id.replace(':', '-').replace('/', '-')}-random")
-        return videos(zoo.output_folder(self.run_dir)) / f"watch-{name}"
+            return Path(f"{run_directory.file_name(self.config.env.id)}-random")
+        name = "random" if self.step is None else f"{self.step}"
+        where = "" if self.other is None else f"-{run_directory.file_name(self.other)}"
+        return videos(zoo.output_folder(self.run_dir)) / f"watch-{name}{where}"
 
     def __str__(self) -> str:
         where = self.config.env.id if self.run_dir is None else f"{zoo.label(self.run_dir)} on {self.config.env.id}"
@@ -136,7 +139,8 @@ def trained(
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
     env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
     acts = "greedy" if deterministic else "sampled"
-    return Subject(env, config, policy_agent(policy, deterministic), acts, run_dir, policy.step, seeds, policy.warnings)
+    other = config.env.id if config.env.id != policy.config.env.id else None
+    return Subject(env, config, policy_agent(policy, deterministic), acts, run_dir, policy.step, seeds, other, policy.warnings)
 
 
 def untrained(

@@ -72,8 +72,13 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
 
 
 def parent_of(runs_dir: Path, env_id: str) -> Path:
-    """The folder of all runs of an environment. Characters of its id that a folder name cannot have are replaced."""
-    return runs_dir / (re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env")
+    """The folder of all runs of an environment."""
+    return runs_dir / file_name(env_id)
+
+
+def file_name(env_id: str) -> str:
+    """The id of an environment as a name of a file or folder, which cannot have all of its characters."""
+    return re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env"
 
 
 def _claim(hidden: Path, run_dir: Path) -> bool:
