@@ -189,3 +189,9 @@ def test_repr_is_one_readable_line(learned):
         proximo.evaluate_policy(3)
     with pytest.raises(ConfigError, match="modes = 'greedy': expected a list"):
         proximo.evaluate_policy(learned, modes="greedy")
+    with pytest.raises(ConfigError, match="modes = 5: expected a list"):
+        proximo.evaluate_policy(learned, 2, 5)
+    with pytest.raises(ConfigError, match="max_steps = '3': expected a whole number, 1 or more"):
+        learned.render(max_steps="3")
+    with pytest.raises(ConfigError, match="fps = 'x': expected a number"):
+        learned.render(fps="x")

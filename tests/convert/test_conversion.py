@@ -179,6 +179,7 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
             "python ppo_atari_lstm.py --env-id PongNoFrameskip-v4 --norm-adv False",
             {"memory": "lstm", "memory_size": 128, "preprocessing": "atari", "frame_stack": 1, "normalize_advantage": "none", "towers": "shared"},
         ),
+        ("python ppo.py \\\n  --env-id Acrobot-v1 \\\r\n  --num-envs 8", {"id": "Acrobot-v1", "num_envs": 8}),
         ("python ppo_atari_envpool.py --env-id Pong-v5", {"id": "envpool:Pong-v5", "clip_eps": "0.1", "clip_reward": "sign"}),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import proximo
 from buffers import buffer_of
 from proximo.config import Config, override
 from proximo.envs.gymnasium import stepper, vector_env_adapter
@@ -243,6 +244,15 @@ def test_endless_episode_counts_once_with_its_partial_return():
     result = played(env, 7, num_workers=0, eval_max_steps=20)
     np.testing.assert_array_equal(result.length, [20, 20, 20])
     assert result.unfinished == 3
+
+
+def test_episodes_that_cannot_be_played_are_a_warning():
+    agent = proximo.PPO(functools.partial(gym_toys.Countdown, 10**9), preset=False, num_workers=0, eval_max_steps=20, verbose=0)
+    result = agent.evaluate(7, num_envs=3)
+    assert (len(result.length), result.unfinished) == (3, 3)
+    assert result.warnings == (
+        "4 of 7 greedy episodes were not played: an environment whose episode does not end plays no other one. Set max_episode_steps.",
+    )
 
 
 class Spoiled(gymnasium.Env):

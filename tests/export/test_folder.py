@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -180,6 +181,18 @@ def test_a_wrong_export_leaves_the_earlier_one_unchanged(tmp_path, monkeypatch):
             export(policy, out, format="both")
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
+@pytest.mark.parametrize("name", [".", "link"])
+def test_a_folder_that_exists_stays(tmp_path, monkeypatch, name):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    monkeypatch.chdir(tmp_path / "here" if name == "." else tmp_path)
+    for format, expected in (("both", ALL), ("numpy", ALL - {"policy.onnx"})):
+        export(made(), Path(name), format=format)
+        assert {path.name for path in Path(name).iterdir()} == {path.name for path in (tmp_path / "here").iterdir()} == expected
+    assert (tmp_path / "link").is_symlink()
+    assert Path.cwd().exists()
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):

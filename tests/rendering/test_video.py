@@ -2,6 +2,7 @@
 
 import io
 import stat
+from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
@@ -41,6 +42,13 @@ def test_mp4_has_every_frame_in_order(tmp_path):
     assert len(back) == COUNT
     grays = [frame.mean() for frame in back]
     np.testing.assert_allclose(grays, [20 * k for k in range(COUNT)], atol=6)
+
+
+def test_a_name_may_have_a_colon(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = written(Path("run:1.mp4"), [shade(k) for k in range(COUNT)])
+    assert len(read(path.absolute())) == COUNT
+    assert video.reduced(path, 10**6)
 
 
 def test_a_second_of_video_has_fps_frames(tmp_path):

@@ -109,6 +109,13 @@ def test_drawn_numbers_have_four_digits_and_stay_in_their_range():
     assert drawn(d, 0.33333333) == 0.33333333
 
 
+def test_a_narrow_range_and_one_with_a_step_have_more_digits():
+    narrow = dimension("gamma", {"low": 0.999, "high": 0.99999})
+    assert drawn(narrow, 0.99912345678) == 0.9991235
+    stepped = dimension("gamma", {"low": 0.99, "high": 0.999, "step": 0.00025})
+    assert drawn(stepped, 0.99 + 3 * 0.00025) == 0.99075
+
+
 @pytest.mark.parametrize(
     ("name", "given", "value"),
     [

@@ -11,7 +11,7 @@ from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning.progress import Reporter
 
-from studies import ENV, SETTINGS
+from studies import ENV, SETTINGS, config
 
 SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\ngamma: [0.9, 0.99]\n"
 SEARCH = {"trials": 3, "seeds": 1, "together": 3, "evaluations": 2, "finalists": 0, "pruner": "none"}
@@ -34,6 +34,13 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys)
     assert (config.env.id, config.ppo.gamma, config.ppo.total_steps) == (ENV, 0.9, SETTINGS["total_steps"])
 
 
+def test_trials_of_the_first_batch_share_the_program_of_a_base_with_many_digits(tmp_path):
+    (tmp_path / "space.yaml").write_text("adam_b1: {low: 0.8, high: 0.99}\nlearning_rate: {low: 1e-4, high: 1e-1, log: true}\n")
+    base = config(learning_rate=1e-2, adam_b1=0.9123456)
+    result = proximo.tune(config=base, space=tmp_path / "space.yaml", tune_dir=tmp_path, name="s", **SEARCH)
+    assert {trial.settings["adam_b1"] for trial in result.trials} == {0.9123456}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -43,6 +50,8 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys)
         ({"n_trials": 3}, "Unknown setting 'n_trials'"),
         ({"eval_every": 100}, "eval_every: no effect on a search"),
         ({"track": "wandb"}, "track: no effect on a search"),
+        ({"name": "../other"}, r"name = '\.\./other': expected a plain name"),
+        ({"name": "last"}, "name = 'last': expected a plain name"),
         ({"seconds": 0}, "seconds = 0: expected a number above 0"),
         ({"seconds": "10m"}, "seconds = '10m': expected a number above 0"),
         ({"progress": True, "reporter": Reporter()}, "progress = True, but reporter is given"),

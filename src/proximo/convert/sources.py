@@ -111,7 +111,7 @@ def _from_truncated_bptt(content: dict[str, Any], source: str) -> Source:
 def _from_command(text: str) -> Source:
     """Settings of a command line such as ``python cleanrl/ppo.py --env-id CartPole-v1 --no-anneal-lr``."""
     try:
-        words = shlex.split(text, comments=True)
+        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines, shlex does not
     except ValueError as error:
         raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]

@@ -148,7 +148,7 @@ def evaluate_policy(
     """
     prepare_jax()
     _check_numbers(episodes, seed, num_envs)
-    if not modes or isinstance(modes, str) or not set(modes) <= set(get_args(Mode)):
+    if not modes or not isinstance(modes, list | tuple) or any(mode not in get_args(Mode) for mode in modes):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
     policy = _policy_of(policy, runs_dir)
     made, config = evaluation_environment(policy.config, policy.env, env, env_settings, levels)
@@ -158,7 +158,9 @@ def evaluate_policy(
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             _check_returns(result, config.env.id)
-            played[mode] = dataclasses.replace(result, warnings=warnings)
+            missing = episodes - len(result.episode_return)
+            lost = f"{missing} of {episodes} {mode} episodes were not played: an environment whose episode does not end plays no other one. Set max_episode_steps."
+            played[mode] = dataclasses.replace(result, warnings=(*warnings, lost) if missing else warnings)
     trained = policy.config.env.env_settings
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib.util
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
 from proximo.serialization import json_object, jsonable
 from proximo.spaces import from_any
-from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
+from proximo.storage.atomic_files import sync_folder, write_synced
 from proximo.storage.system_info import version
 
 Format = Literal["onnx", "numpy", "both"]
@@ -33,6 +34,8 @@ ONNX, NUMPY, RUNTIME, METADATA, README = "policy.onnx", "policy.npz", "proximo_p
 FORMAT, VERSION = "proximo-export", 2
 """Of the folder. Version 1 had other names of inputs and of functions."""
 FILES = (ONNX, NUMPY, RUNTIME, METADATA, README)
+TEMPORARY = ".proximo-export-"
+"""Beginning of the name of a folder that is not complete."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +67,7 @@ def export(
 
     Args:
         policy: The policy.
-        folder: The folder to write. An earlier export in it is replaced.
+        folder: The folder to write. If it exists, it stays, and files of an earlier export in it are replaced one by one.
         run: Name of the run, for the metadata.
         format: Which files to write: ``onnx``, ``numpy`` or ``both``. None: both, or a warning and ``numpy`` if ONNX is not installed.
         deterministic: Whether the exported policy chooses the most probable action only. If false, it has the input ``noise``, and can
@@ -79,6 +82,7 @@ def export(
     """
     folder = folder if folder.name not in ("", "..") else folder.resolve()
     _check_folder(folder)
+    exists = folder.is_dir()  # perhaps the working folder of a shell, a link, or a mounted file system
     if batch is not None and batch < 1:
         raise ConfigError(f"batch = {batch}: expected at least 1, or None for any number of environments.")
     warnings = [*policy.warnings]
@@ -100,11 +104,15 @@ def export(
 
         properties = {"run": run, "step": str(policy.step), "environment": policy.config.env.id, "proximo": __version__}
         contents[ONNX] = onnx_model.build(program, properties).SerializeToString()
-    temporary = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    temporary = (folder if exists else folder.parent) / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
         metadata = _write_and_check(temporary, contents, policy_function, program, run, batch)
         sync_folder(temporary)
-        replace_folder(temporary, folder)
+        if exists:
+            _install(temporary, folder)
+        else:
+            os.rename(temporary, folder)
+            sync_folder(folder.parent)
     except OSError as error:
         raise CheckpointError(f"Cannot write {folder} ({error.strerror or error}): choose another --out.") from error
     finally:
@@ -114,6 +122,16 @@ def export(
             f"the policy was trained in {policy.config.network.compute_dtype}; the export computes in float32, and was checked in float32."
         )
     return ExportResult(folder, metadata, tuple(warnings))
+
+
+def _install(made: Path, folder: Path) -> None:
+    """Move the files of a new export to ``folder``, and remove those of an earlier one."""
+    new = sorted((path.name for path in made.iterdir()), key=lambda name: name == METADATA)  # it has the hashes of the others
+    for name in new:
+        os.replace(made / name, folder / name)
+    for name in set(FILES) - set(new):
+        (folder / name).unlink(missing_ok=True)
+    sync_folder(folder)
 
 
 def _program(policy_function: PolicyFunction, batch: int | None) -> Program:
@@ -230,7 +248,8 @@ def _check_folder(folder: Path) -> None:
     """Raise ``ConfigError`` if ``folder`` contains anything but an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out.")
-    content = {path.name for path in folder.iterdir()} - {"__pycache__"} if folder.is_dir() else set()
+    found = {path.name for path in folder.iterdir()} - {"__pycache__"} if folder.is_dir() else set()
+    content = {name for name in found if not name.startswith(TEMPORARY)}  # of an export that was killed
     if unknown := content - {*FILES}:
         raise ConfigError(
             f"{folder} contains {min(unknown)!r}, which is not part of an export: choose another --out, or empty it."

@@ -41,7 +41,15 @@ class Mp4(Recorder):
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
         target = ["-an", "-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p"]
         target += ["-threads", str(self._threads), "-movflags", "+faststart"]
-        command = [self._executable, "-y", "-loglevel", "error", *source, *target, str(self._temporary)]
+        command = [
+            self._executable,
+            "-y",
+            "-loglevel",
+            "error",
+            *source,
+            *target,
+            f"file:{self._temporary}",
+        ]  # a name may have a colon
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read after the process has ended)
         # A new session, so that Ctrl-C does not reach ffmpeg. No Python runs between fork and exec: threads of JAX could make it hang.
         return subprocess.Popen(
@@ -128,7 +136,7 @@ def reduced(path: Path, max_bytes: int) -> bytes | None:
             ]
             try:
                 subprocess.run(
-                    [ffmpeg(), "-y", "-i", str(path), *encoder, str(target)],
+                    [ffmpeg(), "-y", "-i", f"file:{path}", *encoder, str(target)],
                     check=True,
                     capture_output=True,
                     stdin=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from typing import Any
 from proximo.backends import make_backend
 from proximo.checks import quick_check
 from proximo.collect.environment import environment
+from proximo.config.validation import check_name
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
@@ -84,7 +85,7 @@ def run_study(
         The result.
 
     Raises:
-        ConfigError: the plan does not fit the environment, or ``seconds`` is not positive.
+        ConfigError: the plan does not fit the environment, a study cannot have this ``name``, or ``seconds`` is not positive.
         EnvError: the environment cannot be made, or breaks its protocol.
         RunDirectoryError: the folder of the study exists already, or cannot be written.
         TrainingError: every trial failed.
@@ -92,6 +93,7 @@ def run_study(
     reporter = reporter or Reporter()
     tune_dir = Path(tune_dir).absolute()  # now: an environment may change the working folder
     check_seconds(seconds)
+    check_name(name)
     prepare(plan, reporter)
 
     def fill(folder: Path) -> None:

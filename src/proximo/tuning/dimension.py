@@ -121,11 +121,17 @@ class Range:
         return found | ({self._shape_key: CategoricalDistribution(self.shapes)} if len(self.shapes) > 1 else {})
 
     def value(self, parameters: Parameters) -> Any:
-        """The value of the setting for drawn parameters, with four digits: a number, or the text of a schedule."""
+        """The value of the setting for drawn parameters: a number, or the text of a schedule. Without ``step`` it has four digits, or more
+        if the range is narrow."""
         drawn = parameters[self._key]
         if LEAVES[self.name].type is int:
             return int(drawn)
-        number = round(1 - _rounded(drawn), 12) if self.one_minus else _rounded(drawn)
+        if self.step:
+            number = round(drawn, 12)
+        elif self.one_minus:
+            number = round(1 - _rounded(drawn), 12)
+        else:
+            number = _rounded(drawn, 1.0 if self.log else self.high - self.low)
         number = 0.0 if self.zero and drawn < self.low else min(max(number, self.low), self.high)
         if LEAVES[self.name].type != SCHEDULE:
             return number
@@ -197,8 +203,10 @@ def plain(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
 
 
-def _rounded(x: float) -> float:
-    return float(f"{x:.{DIGITS}g}")
+def _rounded(x: float, span: float = math.inf) -> float:
+    """``x`` with four digits; with more if it varies by ``span`` only, which then has four."""
+    more = max(0, math.floor(math.log10(abs(x) / span))) if x and 0 < span < math.inf else 0
+    return float(f"{x:.{DIGITS + more}g}")
 
 
 def _scaled(schedule: ScheduleText, initial: float) -> Any:

@@ -157,7 +157,10 @@ class Study:
         trial = Trial(self.study, trials[number]._trial_id) if number < len(trials) else self.study.ask()
         trial.set_user_attr(BATCH, begun)
         drawn = draw(trial, plan.space) if number or self.base_parameters is not None else {}
-        trial.set_user_attr("settings", plan.space.settings(drawn) if number else setting_values(plan.base, plan.space.names))
+        settings = plan.space.settings(drawn) if number else setting_values(plan.base, plan.space.names)
+        if begun == 0 and self.base_parameters is not None:
+            settings |= setting_values(plan.base, self.shaping)  # drawn ones are rounded, and would need another program
+        trial.set_user_attr("settings", settings)
         return trial
 
     def _train(self, batch: dict[int, Trial]) -> None:
