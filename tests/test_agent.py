@@ -24,7 +24,9 @@ from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from proximo.spaces import Box, Discrete
 from proximo.storage import checkpoint, checkpoint_format, run_lookup
 from proximo.tracking.reporter import Reporter
+from proximo.training import loop
 from proximo.training.interrupts import Interrupts
+from proximo.training.timed_calls import TimedCalls
 
 import toys
 from gym_toys import Countdown, LateNaN
@@ -341,6 +343,56 @@ def test_several_threads_may_predict():
     expected = [learner.predict(x)[0] for x in observations]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         assert [action for action, _ in threads.map(learner.predict, observations)] == expected
+
+
+def test_the_agent_acts_and_is_saved_while_it_learns(tmp_path):
+    """A JAX environment's call uses up the state that it begins with. Other threads, callbacks and policies that were kept have their own."""
+    learner, observation = agent(updates_per_call=1, eval_episodes=0), np.zeros(3, np.float32)
+    kept, steps, ended = [learner.policy], [], threading.Event()
+
+    def act():
+        count = 0
+        while not ended.is_set():
+            learner.predict(observation)
+            count += 1
+        return count
+
+    class Uses:
+        def on_update(self, info):
+            kept.append(learner.policy)
+            steps.append((info.step, learner.step, proximo.load(learner.save(tmp_path / "saved")).step))
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        acting = threads.submit(act)
+        try:
+            learner.learn(6 * BATCH, callbacks=[Uses()])
+        finally:
+            ended.set()
+    assert acting.result() > 0
+    assert steps == [(n * BATCH,) * 3 for n in range(1, 7)]
+    assert len({tuple(bits(policy.actor_critic)) for policy in kept}) == len(kept) == 7
+
+
+def test_a_call_that_fails_costs_only_its_own_updates(monkeypatch):
+    learner, calls, advance = agent(updates_per_call=1, eval_episodes=0), [], TimedCalls.advance
+
+    def failing(self, now, num_updates):
+        after = advance(self, now, num_updates)
+        calls.append(after)
+        if len(calls) == 3:
+            raise RuntimeError("out of memory")
+        return after
+
+    monkeypatch.setattr(TimedCalls, "advance", failing)
+    monkeypatch.setattr(loop, "SNAPSHOT_SECONDS", math.inf)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        learner.learn(6 * BATCH)
+    assert learner.step == 2 * BATCH
+    learner.learn(2 * BATCH)
+    assert learner.step == 4 * BATCH
+    logged = [row["step"] for row in learner.history]
+    assert logged == sorted(logged)
+    assert logged[-1] == learner.step
 
 
 def newest(run_dir):

@@ -6,6 +6,7 @@ Like the command line, this module is above all others: ``export``, ``report`` a
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -148,6 +149,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
+        self._taken = 0
+        """Number of the update after which ``_state`` was taken from the training that runs now."""
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
 
@@ -214,18 +217,17 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)
         seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
         seed_run.evaluation_steps = int(SHARE * self.step)  # the steps of earlier calls allow no evaluations in this one
-        before = self._state, self.step, self.config
         try:
             reporter.started(config, [], run_summary(backend))
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
+            training.after_call = functools.partial(self._take, training, config)
             calls = training.calls(lambda: self._first_state(backend), self.step)
             continues = True
             while continues:
                 try:
                     continues = next(calls, False) is None
                 finally:
-                    # A call that was cut short may have used up the state.
-                    self._take(training, config, before)
+                    self._take(training, config)
                 if continues:
                     yield
         finally:
@@ -254,14 +256,16 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         state = self._state if self._state.healthy else backend.with_new_episodes(self._state)
         return backend.join([copy_of(state)])
 
-    def _take(self, training: Training, config: Config, before: tuple[TrainState | None, int, Config]) -> None:
-        """Take what a training has learned so far or, if that is lost, what was there ``before``."""
-        if training.snapshot is None:
-            self._state, self.step, self.config = before
-            return
-        self._state, self.config = training.snapshot.state, config
-        self.step = training.snapshot.step if self._state.healthy else int_of_steps(self._state.learner.steps)
+    def _take(self, training: Training, config: Config) -> None:
+        """Take what a training has learned so far; if a call that was cut short has used that up, what was learned before this call."""
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
+        now = training.snapshot
+        if now is None or (self._state is not None and self.config is config and now.update == self._taken):
+            return
+        # A copy, because the next call may use the state up, while other threads and callbacks read that of the agent.
+        state = copy_of(now.state) if training.backend.donates else now.state
+        self._state, self.config, self._taken = state, config, now.update
+        self.step = now.step if state.healthy else int_of_steps(state.learner.steps)
 
     def _backend(self) -> Backend:
         return make_backend(self.config, self._env, evaluation=self._evaluated_on)

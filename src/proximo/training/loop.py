@@ -69,6 +69,8 @@ class Training:
         self.clips = Clips(backend, reporter.warned) if clips else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
+        self.after_call: Callable[[], None] = lambda: None
+        """Is called after each call of the backend, when ``snapshot`` has what was learned, and before callbacks."""
         self._agreed: int | None = None
         """Number of the signal for which all processes have agreed to stop; None: they go on."""
         backend.send_warnings_to(reporter.warned)
@@ -90,6 +92,7 @@ class Training:
                 self.snapshot = now
                 yield
                 now = self.snapshot = self._advance(now, count)
+                self.after_call()
                 self._at_boundary(now)
             self.snapshot = now
             self._finish(now)
