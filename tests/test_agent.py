@@ -21,11 +21,13 @@ from commands import BATCH, GRU, SMALL, final_state, trained
 from disks import full_disk
 from proximo.agent import learn_in_calls
 from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from proximo.evaluation.episodes import Episodes
 from proximo.spaces import Box, Discrete
 from proximo.storage import checkpoint, checkpoint_format, run_lookup
 from proximo.tracking.reporter import Reporter
 from proximo.training import loop
 from proximo.training.interrupts import Interrupts
+from proximo.training.periodic_evaluation import PeriodicEvaluation
 from proximo.training.timed_calls import TimedCalls
 
 import toys
@@ -371,6 +373,26 @@ def test_the_agent_acts_and_is_saved_while_it_learns(tmp_path):
     assert acting.result() > 0
     assert steps == [(n * BATCH,) * 3 for n in range(1, 7)]
     assert len({tuple(bits(policy.actor_critic)) for policy in kept}) == len(kept) == 7
+
+
+def test_only_an_evaluation_better_than_all_earlier_ones_is_the_best(tmp_path):
+    """Also in a further call of ``learn``, and of an agent that was loaded."""
+    returns, best = iter([5.0, 9.0, 7.0, 9.5, 8.0, 9.75]), []
+
+    class Seen:
+        def on_evaluation(self, result):
+            best.append(result.is_best)
+
+    def played(*_):
+        return Episodes(np.array([next(returns)]), np.array([1]), None, 0)
+
+    learner = agent(eval_every=BATCH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PeriodicEvaluation, "_play", played)
+        learner.learn(2 * BATCH, callbacks=[Seen()]).learn(2 * BATCH, callbacks=[Seen()])
+        again = proximo.load(learner.save(tmp_path / "saved"))
+        again.learn(2 * BATCH, callbacks=[Seen()])
+    assert best == [True, True, False, True, False, True]
 
 
 def test_a_call_that_fails_costs_only_its_own_updates(monkeypatch):

@@ -153,6 +153,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         """Number of the update after which ``_state`` was taken from the training that runs now."""
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
+        self._best: dict[str, Any] | None = None
+        """The best evaluation of all calls of ``learn``."""
 
     @property
     def env(self) -> Environment:
@@ -216,6 +218,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)
         seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
+        seed_run.best = self._best
         seed_run.evaluation_steps = int(SHARE * self.step)  # the steps of earlier calls allow no evaluations in this one
         try:
             reporter.started(config, [], run_summary(backend))
@@ -259,6 +262,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     def _take(self, training: Training, config: Config) -> None:
         """Take what a training has learned so far; if a call that was cut short has used that up, what was learned before this call."""
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
+        self._best = training.seed_runs[0].best
         now = training.snapshot
         if now is None or (self._state is not None and self.config is config and now.update == self._taken):
             return
@@ -525,7 +529,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
                 with contextlib.closing(make_backend(config, made, evaluation=evaluated_on)) as backend:
                     self._state = backend.with_new_episodes(self._state)
             self._env, self._given, self.config, self._evaluated_on = made, _object(env), config, evaluated_on
-            self._evaluation = None  # the last evaluation was on the other environment
+            self._evaluation = self._best = None  # the evaluations were on the other environment
             self.warnings = check_before_training(self._env, self.config, self._shapes, self._evaluated_on)
         return self
 
@@ -555,6 +559,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             state = backend.restore(saved)
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
+        best = saved.best or saved.evaluation
+        self._best = best if best and best["return_mean"] is not None else None
         self.history = [row for row in read_rows(run_dir / METRICS) if row["step"] <= self.step]
 
 
@@ -591,6 +597,9 @@ def load(
         takes_settings = isinstance(env, str) or makes_environments(env)
         made, config = replace_environment(config, env, config.env.env_settings if takes_settings else {})
     agent = PPO.__new__(PPO)
+    if eval_env is not None:
+        keeps_settings = eval_env == config.run.eval_env if isinstance(eval_env, str) else makes_environments(eval_env)
+        config = config if keeps_settings else override(config, {"eval_env_settings": {}})
     if isinstance(eval_env, str):
         config, eval_env = override(config, {"eval_env": eval_env}), None
     here = with_available_devices(config)

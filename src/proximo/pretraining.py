@@ -86,7 +86,7 @@ def pretrain(
             )
         learner = dataclasses.replace(state.learner, policy=policy, key=key)
         agent._state = dataclasses.replace(state, learner=learner)
-        agent._evaluation = None  # the last evaluation was of another policy
+        agent._evaluation = agent._best = None  # the evaluations were of another policy
     return np.asarray(losses).tolist()
 
 

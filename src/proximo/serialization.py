@@ -22,7 +22,7 @@ _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, Overflow
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also rejects aliases (a few can expand exponentially), deep nesting and repeated names."""
+    """The safe loader, which also rejects aliases (a few can expand exponentially), deep nesting and repeated names. ``10:50`` is text."""
 
     depth = 0
 
@@ -37,7 +37,9 @@ class _Loader(yaml.SafeLoader):
         finally:
             self.depth -= 1
 
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
+        if ":" in node.value:  # YAML 1.1 counts to the base 60, so that the levels 10:50 would be 650
+            return node.value
         number = super().construct_yaml_int(node)
         if number.bit_length() > MAX_YAML_BITS:  # Python refuses to print integers of thousands of digits
             raise yaml.YAMLError(f"{shown(node.value, 'text')} is too large, expected at most {MAX_YAML_BITS} bits")

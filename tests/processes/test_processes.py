@@ -177,7 +177,9 @@ def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster):
         ((None, None, None), "no cluster was detected .*proximo launch"),
         (("a:1", None, None), "belong together"),
         (("a", 2, 0), "coordinator = 'a': expected HOST:PORT"),
+        (("a:99999", 2, 0), "coordinator = 'a:99999': expected HOST:PORT"),
         (("a:1", 2, 2), "process_id = 2 of num_processes = 2"),
+        (("a:1", "2", "0"), r"num_processes = '2': expected a whole number, for example int\(os.environ"),
     ],
 )
 def test_a_cluster_that_cannot_be_found_is_one_sentence(no_cluster, given, message):

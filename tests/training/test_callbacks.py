@@ -13,7 +13,7 @@ import pytest
 import proximo
 from commands import BATCH, SMALL, copied, final_state, rows
 from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
-from proximo.errors import ConfigError, RunDirectoryError
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.evaluation.jax_evaluator import JaxEvaluator
 from proximo.report.read import read_run
 from proximo.storage import checkpoint, retention
@@ -178,8 +178,24 @@ def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
     assert [r.steps for r in results] == [SMALL["total_steps"], 6 * BATCH]
     assert [[i.step for i in r.callbacks[0].of("end")] for r in results] == [[SMALL["total_steps"]], [6 * BATCH]]
     assert {info.seed for info in results[1].callbacks[0].of("update")} == {1}
-    last = [checkpoint.steps(r.run_dir / "checkpoints")[-1] for r in results]
-    assert last == [SMALL["total_steps"], 6 * BATCH]
+    assert [last_step(r) for r in results] == [SMALL["total_steps"], 6 * BATCH]
+    # A resume of the group continues the others. By its own name, the stopped one continues, too.
+    group = results[0].run_dir.parent
+    with pytest.warns(
+        UserWarning, match=r"seed-1 was stopped by a callback and is not resumed \(its stopped.txt gives the step\)"
+    ):
+        proximo.resume(group, total_steps=SMALL["total_steps"] + BATCH)
+    assert [last_step(r) for r in results] == [SMALL["total_steps"] + BATCH, 6 * BATCH]
+    proximo.resume(results[1].run_dir)
+    assert last_step(results[1]) == SMALL["total_steps"]
+    for result in results:
+        (result.run_dir / "stopped.txt").write_text("stopped")
+    with pytest.raises(CheckpointError, match="has failed or was stopped: resume one of them by its own name"):
+        proximo.resume(group)
+
+
+def last_step(result):
+    return checkpoint.steps(result.run_dir / "checkpoints")[-1]
 
 
 class Counter:
@@ -416,6 +432,12 @@ def test_each_seed_saves_to_a_separate_folder(tmp_path):
 def test_a_folder_that_is_no_path_raises(callback):
     with pytest.raises(ConfigError, match=r"^folder = 3: expected a path, for example 'models'\.$"):
         callback(3)
+
+
+@pytest.mark.parametrize("max_steps", ["100", 0])
+def test_steps_of_a_video_out_of_range_raise(max_steps):
+    with pytest.raises(ConfigError, match=rf"^max_steps = {max_steps!r}: expected a whole number, 1 or more\.$"):
+        Video("videos", max_steps=max_steps)
 
 
 def test_best_model_does_not_overwrite_another_run(tmp_path):

@@ -99,6 +99,19 @@ def test_evaluation_on_another_kind_ignores_settings_of_workers():
     assert (config.env.overlap, config.env.num_workers) == (False, -1)
 
 
+def test_another_environment_of_a_loaded_agent_does_not_get_the_parameters_of_the_first(tmp_path):
+    saved = agent("gym_toys:Countdown", eval_env="gym_toys:Countdown", eval_env_settings="length=3").save(tmp_path / "saved")
+    for eval_env, reached in ((None, 3), ("gym_toys:Countdown", 3), (Countdown(4), 4), ("test_evaluation_environment:Plain", 5)):
+        assert last_evaluation(proximo.load(saved, eval_env=eval_env).learn(BATCH)) == reached
+
+
+class Plain(Countdown):
+    """Its constructor has no parameters."""
+
+    def __init__(self):
+        super().__init__(5)
+
+
 def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
     saved = agent("gym_toys:Countdown", eval_env=lambda: Countdown(3)).save(tmp_path / "saved")
     message = r"eval_env = <.*lambda>> was an object in the program .*: pass it again, as proximo.load\(run, eval_env=…\)"

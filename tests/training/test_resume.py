@@ -356,6 +356,27 @@ def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypa
     assert seen == [[run_dir]]
 
 
+def test_a_resume_that_fails_before_its_first_update_changes_nothing(whole, tmp_path, monkeypatch):
+    run_dir = copied(whole["feed-forward"], tmp_path)
+    (run_dir / "stopped.txt").write_text("A callback has stopped the training.\n")
+
+    def files():
+        return {
+            path.relative_to(run_dir): path.read_bytes()
+            for path in run_dir.rglob("*")
+            if path.is_file() and "events" not in path.name
+        }
+
+    def prepare(*_):
+        raise MemoryError("no memory for the environments")
+
+    before = files()
+    monkeypatch.setattr("proximo.backends.jax_backend.JaxBackend.prepare", prepare)
+    with pytest.raises(MemoryError):
+        proximo.resume(f"{run_dir}@{3 * BATCH}", total_steps=2 * TOTAL)
+    assert files() == before
+
+
 def test_kill_during_a_rewind_loses_no_row(whole, tmp_path, monkeypatch):
     run_dir = copied(whole["feed-forward"], tmp_path)
     real, count = shutil.rmtree, [0]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from proximo.errors import ConfigError, shown
-from proximo.rendering.watching import film
+from proximo.rendering.watching import check_max_steps, film
 from proximo.training.callbacks import Evaluation, Info
 
 
@@ -68,10 +68,11 @@ class Video:
         max_steps: maximum number of steps of a video.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder; or ``max_steps`` is not a whole number, 1 or more.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
+        check_max_steps(max_steps)
         self.folder, self.every, self.max_steps = _absolute(folder), every, max_steps
 
     def on_update(self, info: Info) -> None:

@@ -51,8 +51,8 @@ def join(
     cluster = find_cluster(coordinator, num_processes, process_id)
     heartbeat = float(os.environ.get(HEARTBEAT, HEARTBEAT_SECONDS)) if heartbeat is None else heartbeat
     for name, seconds in (("heartbeat", heartbeat), ("start_timeout", start_timeout)):
-        if not 1 <= seconds <= 86_400:
-            raise ConfigError(f"{name} = {seconds:g}: expected 1 to 86400 seconds.")
+        if not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
+            raise ConfigError(f"{name} = {seconds!r}: expected a number, 1 to 86400 seconds.")
     failure = (
         f"process {cluster.process_id} of {cluster.num_processes} could not join the others at {cluster.coordinator} within "
         f"{start_timeout:g} s: start all {cluster.num_processes} processes within that time, each with its own process id of "
@@ -97,8 +97,12 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
             "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
             "--process-id I to each process, or start all on this machine with `proximo launch -n N -- train …`."
         )
-    if not re.fullmatch(r".+:\d{1,5}", cluster.coordinator):
+    address = re.fullmatch(r".+:(\d{1,5})", str(cluster.coordinator))
+    if address is None or int(address[1]) > 65_535:
         raise ConfigError(f"coordinator = {cluster.coordinator!r}: expected HOST:PORT, for example 10.0.0.1:1234.")
+    for name, number in (("num_processes", cluster.num_processes), ("process_id", cluster.process_id)):
+        if not isinstance(number, int):
+            raise ConfigError(f"{name} = {number!r}: expected a whole number, for example int(os.environ['RANK']).")
     if not 0 <= cluster.process_id < cluster.num_processes:
         raise ConfigError(
             f"process_id = {cluster.process_id} of num_processes = {cluster.num_processes}: expected 0 to num_processes - 1."

@@ -293,11 +293,16 @@ def _train_seeds(
 def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: list[TrainState]) -> list[Result]:
     """Train the seeds of one program, from their restored ``states`` if there are any. Returns the results of the seeds that have not failed."""
     backend, reporter = training.backend, training.reporter
-    for seed_run in seed_runs:
-        if seed_run.start.resumed_at is not None and current().is_first:
-            with writable(seed_run.run_dir):
-                run_directory.note_resume(seed_run.run_dir, seed_run.config, shlex.join(sys.argv))
-                resuming.rewind(seed_run, reporter)
+
+    def rewind() -> None:
+        for seed_run in seed_runs:
+            if seed_run.start.resumed_at is not None and current().is_first:
+                with writable(seed_run.run_dir):
+                    run_directory.note_resume(seed_run.run_dir, seed_run.config, shlex.join(sys.argv))
+                    resuming.rewind(seed_run, reporter)
+
+    # Not before: a resume whose environments fail or that is interrupted while it compiles leaves the run unchanged.
+    training.before_first_call = rewind
     seeds = [seed_run.config.run.seed for seed_run in seed_runs]
     for _ in training.calls(lambda: backend.join(states) if states else backend.start(seeds), seed_runs[0].start.step):
         pass

@@ -69,6 +69,8 @@ class Training:
         self.clips = Clips(backend, reporter.warned) if clips else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
+        self.before_first_call: Callable[[], None] = lambda: None
+        """Is called when the first state is made and the programs are compiled, before anything is written."""
         self.after_call: Callable[[], None] = lambda: None
         """Is called after each call of the backend, when ``snapshot`` has what was learned, and before callbacks."""
         self._agreed: int | None = None
@@ -148,6 +150,7 @@ class Training:
             self.peers.agree(None, "the first update")
         except (AbandonedError, PeerLeftError):
             self._leave()
+        self.before_first_call()
         return Snapshot(state, update, step)
 
     def _agree_on_updates(self, now: Snapshot) -> int:

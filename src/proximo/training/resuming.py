@@ -24,7 +24,7 @@ from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.named_folders import seed_run_dirs
-from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS
+from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
 from proximo.storage.run_lookup import Which
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
@@ -70,11 +70,11 @@ def check_hyperparameters(start: SeedStart) -> None:
 
 
 def stored_settings(found: Path | None, reporter: Reporter) -> tuple[Path, list[tuple[Path, Config]]]:
-    """The run to resume; and the run directory and the settings of each of its seeds that has not failed. Process 0 has ``found`` the run,
+    """The run to resume; and the run directory and the settings of each of its seeds that has not ended. Process 0 has ``found`` the run,
     and the others learn of it."""
     read: Any = None
     if found is not None:
-        run_dirs = without_failed(seed_run_dirs(found), reporter) or [found]
+        run_dirs = not_ended(seed_run_dirs(found), reporter) or [found]
         configs = [run_directory.read_config(run_dir) for run_dir in run_dirs]
         if current().count == 1:
             return found, list(zip(run_dirs, configs, strict=True))
@@ -101,15 +101,22 @@ def shared(starts: list[SeedStart], run_dirs: list[Path], configs: list[Config])
     ]
 
 
-def without_failed(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
-    """The seeds of a group that NaN or infinity has not ended. The others would fail again at the same step."""
-    failed = [run_dir for run_dir in run_dirs if (run_dir / FAILURE).exists()]
-    if failed:
-        names = ", ".join(run_dir.name for run_dir in failed)
-        reporter.warned(f"{names} had failed and is not resumed (its {FAILURE} gives the reason).")
-    if failed and len(failed) == len(run_dirs):
-        raise CheckpointError(f"Every seed of {run_dirs[0].parent} has failed: resume one of them by its own name to try again.")
-    return [run_dir for run_dir in run_dirs if run_dir not in failed]
+def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
+    """The seeds of a group that neither NaN or infinity nor a callback has ended. Failed ones would fail again at the same step."""
+    ended: set[Path] = set()
+    for marker, how, more in (
+        (FAILURE, "had failed", "gives the reason"),
+        (STOPPED, "was stopped by a callback", "gives the step"),
+    ):
+        found = [run_dir for run_dir in run_dirs if (run_dir / marker).exists() and run_dir not in ended]
+        ended |= {*found}
+        if found:
+            reporter.warned(f"{', '.join(run_dir.name for run_dir in found)} {how} and is not resumed (its {marker} {more}).")
+    if ended and len(ended) == len(run_dirs):
+        raise CheckpointError(
+            f"Every seed of {run_dirs[0].parent} has failed or was stopped: resume one of them by its own name."
+        )
+    return [run_dir for run_dir in run_dirs if run_dir not in ended]
 
 
 def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter) -> list[SeedStart]:
@@ -190,6 +197,8 @@ def rewind(seed_run: StoredSeedRun, reporter: Reporter) -> None:
     dropped = retention.discard_after(seed_run.checkpoints, step)
     for name in (METRICS, HISTOGRAMS):
         truncate_after(seed_run.run_dir / name, step)
+    for name in (FAILURE, STOPPED):
+        (seed_run.run_dir / name).unlink(missing_ok=True)
     clips.discard_after(seed_run.run_dir, step)
     if dropped:
         reporter.warned(

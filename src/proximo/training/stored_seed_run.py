@@ -55,8 +55,6 @@ class StoredSeedRun(SeedRun):
         self._stat = run_dir.stat()
         self._unwritten: list[tuple[int, dict[str, float]]] = []
         """Rows that came after the run directory was renamed or removed."""
-        for name in (FAILURE, STOPPED):
-            (run_dir / name).unlink(missing_ok=True)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
         self._restore_evaluations()
