@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_tensorboard import events
 
 from commands import SMALL, copied, rows, trained
 from disks import full_disk
@@ -290,6 +291,21 @@ def test_training_and_resume_write_each_row_once_to_custom_trackers(run, tmp_pat
     table = (run_dir / "metrics.csv").read_text().splitlines()
     assert len(table) == len(written) + 1
     assert len(Broken.rows) == 1
+
+
+def test_tensorboard_added_at_a_resume_has_the_earlier_rows(run, tmp_path):
+    run_dir = copied(run, tmp_path)
+    assert not list(run_dir.glob("events.*"))
+    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--tensorboard", "--quiet"]) == 0
+    scalars, purges = events(run_dir)
+    wanted = {
+        (row["step"], name)
+        for row in read_rows(run_dir / "metrics.jsonl")
+        for name, value in row.items()
+        if name != "step" and value is not None
+    }
+    assert {(step, tag) for step, tag, _ in scalars if tag in {name for _, name in wanted}} == wanted
+    assert purges == []
 
 
 def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):

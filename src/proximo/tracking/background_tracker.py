@@ -42,7 +42,7 @@ class BackgroundTracker(Tracker):
         self._queue: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._written = _WrittenRows(run.run_dir / f".tracked-{name.replace(':', '-')}.json", fresh=run.resumed_at is None)
         # Read now: rows that are written later come through the queue.
-        missed = [] if run.resumed_at is None else _earlier(run.run_dir, run.resumed_at)
+        missed = [] if run.resumed_at is None else earlier_rows(run.run_dir, run.resumed_at)
         self._thread = threading.Thread(target=self._work, args=(make, missed), name=f"track {name}", daemon=True)
         self._thread.start()
 
@@ -115,8 +115,8 @@ def _nothing(*_: Any) -> None:
     """Stands for methods that a custom tracker does not define."""
 
 
-def _earlier(run_dir: Path, step: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """All rows up to ``step``, by step."""
+def earlier_rows(run_dir: Path, step: int) -> list[tuple[str, tuple[Any, ...]]]:
+    """The calls of a tracker that write all rows up to ``step``, by step."""
     rows: list[tuple[str, tuple[Any, ...]]] = []
     for row in read_rows(run_dir / METRICS):
         values = {name: float("nan") if value is None else value for name, value in row.items() if name != "step"}

@@ -13,7 +13,7 @@ from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.storage.run_directory import METRICS
-from proximo.tracking.background_tracker import BackgroundTracker, failure
+from proximo.tracking.background_tracker import BackgroundTracker, earlier_rows, failure
 from proximo.tracking.csv_table import CsvTable
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import JsonLines
@@ -59,8 +59,7 @@ class RunTrackers(Tracker):
         # metrics.jsonl comes first, because the others read missed rows from it.
         self._trackers: list[Tracker] = [JsonLines(run.run_dir / METRICS, run.warned)]
         if tensorboard:
-            purge_step = None if run.resumed_at is None else run.resumed_at + 1
-            self._trackers.append(TensorBoard(run.run_dir, purge_step, run.warned, run.settings))
+            self._trackers.append(_tensorboard(run))
         self._trackers += [_open(name, run) for name in tracker_names(track)]
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
@@ -95,6 +94,16 @@ class RunTrackers(Tracker):
                         self._trackers.remove(tracker)
                 if is_first:
                     self._warned(failure(type(tracker).__name__, error))
+
+
+def _tensorboard(run: TrackedRun) -> TensorBoard:
+    """TensorBoard, with the earlier rows if it is new to a resumed run."""
+    is_new = not any(run.run_dir.glob("events.*"))
+    purge_step = None if run.resumed_at is None or is_new else run.resumed_at + 1
+    tracker = TensorBoard(run.run_dir, purge_step, run.warned, run.settings)
+    for method, arguments in earlier_rows(run.run_dir, run.resumed_at) if is_new and run.resumed_at is not None else ():
+        getattr(tracker, method)(*arguments)
+    return tracker
 
 
 def _open(name: str, run: TrackedRun) -> Tracker:
