@@ -264,7 +264,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
         self._best = training.seed_runs[0].best
         now = training.snapshot
-        if now is None or (self._state is not None and self.config is config and now.update == self._taken):
+        if now is None or (self.config is config and now.update == self._taken):
             return
         # A copy, because the next call may use the state up, while other threads and callbacks read that of the agent.
         state = copy_of(now.state) if training.backend.donates else now.state
@@ -590,7 +590,8 @@ def load(
     prepare_jax()
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     defaults = Config().run
-    config = override(run_directory.read_config(path, custom), {name: getattr(defaults, name) for name in RUN_DIRECTORY})
+    stored = run_directory.read_config(path, custom)
+    config = override(stored, {name: getattr(defaults, name) for name in RUN_DIRECTORY})
     if env is None:
         made = environment(config)
     else:  # an instance has its settings already
@@ -605,6 +606,8 @@ def load(
     here = with_available_devices(config)
     agent._set_up(made, here, env, eval_env, verbose)
     agent._restore(path, which)
+    if eval_env is not None or config.run.eval_env != stored.run.eval_env:
+        agent._best = None  # the evaluations were perhaps on another environment
     agent.warnings += resume_warnings(config, here)
     return agent
 

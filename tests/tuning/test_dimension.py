@@ -107,6 +107,8 @@ def test_drawn_numbers_have_four_digits_and_stay_in_their_range():
     d = dimension("vf_coef", {"low": 0.33333333, "high": 0.66666666})
     assert drawn(d, 0.51234567) == 0.5123
     assert drawn(d, 0.33333333) == 0.33333333
+    large = dimension("max_grad_norm", {"low": 0.1, "high": 1000.0, "log": True})
+    assert drawn(large, 123.456789) == 123.5
 
 
 def test_a_narrow_range_and_one_with_a_step_have_more_digits():

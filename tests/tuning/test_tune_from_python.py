@@ -1,6 +1,7 @@
 """``proximo.tune`` searches as the command does."""
 
 import importlib.util
+import os
 
 import pytest
 
@@ -9,7 +10,7 @@ from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError
-from proximo.tuning.progress import Reporter
+from proximo.tuning.progress import Lines, Reporter
 
 from studies import ENV, SETTINGS, config
 
@@ -32,6 +33,15 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys)
     )
     config = make_config(file=result.preset)
     assert (config.env.id, config.ppo.gamma, config.ppo.total_steps) == (ENV, 0.9, SETTINGS["total_steps"])
+
+
+def test_a_study_survives_the_end_of_the_reader_of_its_lines(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        with pytest.warns(UserWarning, match="the output cannot be written"):
+            Lines().print("1 of 3 finished")
 
 
 def test_trials_of_the_first_batch_share_the_program_of_a_base_with_many_digits(tmp_path):

@@ -159,8 +159,9 @@ def evaluate_policy(
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             _check_returns(result, config.env.id)
             missing = episodes - len(result.episode_return)
-            lost = f"{missing} of {episodes} {mode} episodes were not played: an environment whose episode does not end plays no other one. Set max_episode_steps."
-            played[mode] = dataclasses.replace(result, warnings=(*warnings, lost) if missing else warnings)
+            why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
+            lost = (f"{missing} of {episodes} {mode} episodes were not played: {why}",) if missing else ()
+            played[mode] = dataclasses.replace(result, warnings=(*warnings, *lost))
     trained = policy.config.env.env_settings
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}

@@ -26,7 +26,7 @@ from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
 from proximo.serialization import json_object, jsonable
 from proximo.spaces import from_any
-from proximo.storage.atomic_files import sync_folder, write_synced
+from proximo.storage.atomic_files import move_files, sync_folder, write_synced
 from proximo.storage.system_info import version
 
 Format = Literal["onnx", "numpy", "both"]
@@ -80,7 +80,6 @@ def export(
         ParityError: If the export does not compute what JAX computes. Nothing is written then.
         CheckpointError: If the folder cannot be written.
     """
-    folder = folder if folder.name not in ("", "..") else folder.resolve()
     _check_folder(folder)
     exists = folder.is_dir()  # perhaps the working folder of a shell, a link, or a mounted file system
     if batch is not None and batch < 1:
@@ -126,10 +125,9 @@ def export(
 
 def _install(made: Path, folder: Path) -> None:
     """Move the files of a new export to ``folder``, and remove those of an earlier one."""
-    new = sorted((path.name for path in made.iterdir()), key=lambda name: name == METADATA)  # it has the hashes of the others
-    for name in new:
-        os.replace(made / name, folder / name)
-    for name in set(FILES) - set(new):
+    stale = set(FILES) - {path.name for path in made.iterdir()}
+    move_files(made, folder, last=METADATA)  # it has the hashes of the others
+    for name in stale:
         (folder / name).unlink(missing_ok=True)
     sync_folder(folder)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
 from proximo.serialization import json_object, jsonable
 from proximo.storage import checkpoint, run_directory, run_lookup
-from proximo.storage.atomic_files import sync_folder, write_synced
+from proximo.storage.atomic_files import move_files, sync_folder, write_synced
 from proximo.storage.checkpoint_format import encode
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS
@@ -257,11 +256,7 @@ def _install(made: Path, folder: Path) -> None:
     before = manifest.read(folder)["files"] if (folder / manifest.MANIFEST).is_file() else {}
     # Removed first: after a crash, the folder counts as not published instead of damaged. Its other files are still there.
     (folder / manifest.MANIFEST).unlink(missing_ok=True)
-    new = sorted((file for file in made.rglob("*") if file.is_file()), key=lambda file: file.name == manifest.MANIFEST)
-    for file in new:
-        target = folder / file.relative_to(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file, target)
+    move_files(made, folder, last=manifest.MANIFEST)
     for name in set(before) - set(manifest.read(folder)["files"]):
         (folder / name).unlink(missing_ok=True)
         if "/" in name:

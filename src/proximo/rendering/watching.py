@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,13 +114,13 @@ def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) ->
     check_number("seed", seed, 0, MAX_SEED)
     if max_steps is not None:
         check_max_steps(max_steps)
-    if fps is not None and (not isinstance(fps, int | float) or not 0 < fps <= 240):
+    if fps is not None and (not isinstance(fps, numbers.Real) or not 0 < fps <= 240):
         raise ConfigError(f"fps = {fps!r}: expected a number that is more than 0, and 240 at most.")
 
 
 def check_max_steps(max_steps: int) -> None:
     """Raise ``ConfigError`` unless ``max_steps`` is a whole number, 1 or more."""
-    if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
+    if isinstance(max_steps, bool) or not isinstance(max_steps, numbers.Integral) or max_steps < 1:
         raise ConfigError(f"max_steps = {max_steps!r}: expected a whole number, 1 or more.")
 
 

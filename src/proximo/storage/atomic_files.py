@@ -63,6 +63,14 @@ def replace_folder(temporary: Path, final: Path) -> None:
     _remove(old)
 
 
+def move_files(made: Path, folder: Path, last: str) -> None:
+    """Move the files of ``made`` to ``folder``, which may have others; the one named ``last`` after all others."""
+    for file in sorted((path for path in made.rglob("*") if path.is_file()), key=lambda path: path.name == last):
+        target = folder / file.relative_to(made)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(file, target)
+
+
 def _remove(folder: Path) -> None:
     """Remove a folder, or a link to one."""
     if folder.is_symlink():

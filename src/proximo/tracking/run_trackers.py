@@ -98,12 +98,14 @@ class RunTrackers(Tracker):
 
 def _tensorboard(run: TrackedRun) -> TensorBoard:
     """TensorBoard, with the earlier rows if it is new to a resumed run."""
-    is_new = not any(run.run_dir.glob("events.*"))
-    purge_step = None if run.resumed_at is None or is_new else run.resumed_at + 1
-    tracker = TensorBoard(run.run_dir, purge_step, run.warned, run.settings)
-    for method, arguments in earlier_rows(run.run_dir, run.resumed_at) if is_new and run.resumed_at is not None else ():
-        getattr(tracker, method)(*arguments)
-    return tracker
+    if run.resumed_at is None:
+        return TensorBoard(run.run_dir, None, run.warned, run.settings)
+    if any(run.run_dir.glob("events.*")):
+        return TensorBoard(run.run_dir, run.resumed_at + 1, run.warned, run.settings)
+    added = TensorBoard(run.run_dir, None, run.warned, run.settings)
+    for method, arguments in earlier_rows(run.run_dir, run.resumed_at):
+        getattr(added, method)(*arguments)
+    return added
 
 
 def _open(name: str, run: TrackedRun) -> Tracker:

@@ -131,7 +131,7 @@ class Range:
         elif self.one_minus:
             number = round(1 - _rounded(drawn), 12)
         else:
-            number = _rounded(drawn, 1.0 if self.log else self.high - self.low)
+            number = _rounded(drawn, math.inf if self.log else self.high - self.low)
         number = 0.0 if self.zero and drawn < self.low else min(max(number, self.low), self.high)
         if LEAVES[self.name].type != SCHEDULE:
             return number

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proximo.notebook import in_notebook
+from proximo.tracking.lasting_stream import lasting
 from proximo.tracking.progress import duration
 from proximo.tracking.progress_displays import check_progress, draws_in_place
 
@@ -80,7 +81,7 @@ class Lines(Warner):
 
     def print(self, text: str) -> None:
         """Print one line."""
-        print(text, flush=True)
+        print(text, file=sys.stdout and lasting(sys.stdout, self.warned), flush=True)
 
 
 def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
