@@ -30,7 +30,10 @@ def write_numpy(policy_function, path, batch=None):
 
 def by_numpy(program, folder, policy_function=None, batch=None):
     """Runs the program from its file."""
-    described, initial = {"observation": [], "reward": False, "reset_memory": True, "memory": [], "noise": []}, {}
+    described = {
+        "observation": [], "reward": False, "reset_memory": True, "memory": [], "noise": [], "mask_sizes": [], "action_dtype": "int32",
+    }  # fmt: skip
+    initial = {}
     if policy_function is not None:
         described, initial = interface(policy_function), initial_memory(policy_function)
     path = folder / "policy.npz"

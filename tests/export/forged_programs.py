@@ -104,7 +104,9 @@ class Forger:
             shape = [int(x) for x in self.rng.integers(0, 5, int(self.rng.integers(0, 5)))]
             arrays[f"constant_{i}"] = self.rng.normal(size=shape).astype(self.pick(["float32", "int32", "uint8"]))
         constants = [{"shape": list(x.shape), "dtype": x.dtype.name} for x in arrays.values()]
-        empty = {"observation": [], "noise": [], "reward": False, "reset_memory": True, "memory": []}
+        empty = {
+            "observation": [], "noise": [], "reward": False, "reset_memory": True, "memory": [], "mask_sizes": [], "action_dtype": "int32",
+        }  # fmt: skip
         program = {
             "format": self.runtime.FORMAT,
             "version": self.runtime.VERSION,

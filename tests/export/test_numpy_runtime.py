@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from proximo.export import runtime
+from proximo.export.folder import export
 from proximo.export.policy_function import PolicyFunction
 from proximo.export.runtime import ExportedPolicy, PolicyError
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
@@ -143,6 +144,10 @@ def test_an_action_mask_may_be_an_argument(tmp_path):
     assert policy.predict(np.ones((3, 2)), action_mask=np.eye(3))[0].tolist() == [0, 1, 2]
     parts = exported(tmp_path, Dict((("observation", Box((2,))), ("action_mask", MultiBinary((5,))))), MultiDiscrete((3, 2)))
     assert parts.predict(np.ones(2), action_mask=(np.array([0, 0, 1]), np.array([1, 0])))[0].tolist() == [2, 0]
+    with pytest.raises(PolicyError, match="action_mask allows no action, or none in one component"):
+        parts.predict(np.ones(2), action_mask=[1, 1, 1, 0, 0])
+    with pytest.raises(PolicyError, match="action_mask is not an array of bool"):
+        parts.predict(np.ones(2), action_mask=((1, 1, 1), (0, 1), (1, (1, 0))))
     with pytest.raises(PolicyError, match=r"action_mask was not given, but .*: pass action_mask=…, such as info"):
         policy.predict(np.ones(2))
     with pytest.raises(PolicyError, match="action_mask allows no action"):
@@ -153,6 +158,26 @@ def test_an_action_mask_may_be_an_argument(tmp_path):
         policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
     with pytest.raises(PolicyError, match="action_mask was given, but this policy was trained without action masks"):
         exported(tmp_path).predict(np.ones(3), action_mask=mask)
+
+
+def test_an_action_mask_may_have_an_axis_or_an_array_for_each_component(tmp_path):
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,)))))
+    policy, one = exported(tmp_path, space, MultiDiscrete((3, 3))), np.eye(3)[[2, 0]]
+    for mask in (one, one.reshape(-1), tuple(one)):
+        assert policy.predict(np.ones(2), action_mask=mask)[0].tolist() == [2, 0]
+    two = np.stack([one, one[::-1]])
+    for mask in (two, two.reshape(2, -1), (two[:, 0], two[:, 1])):
+        assert policy.predict(np.ones((2, 2)), action_mask=mask)[0].tolist() == [[2, 0], [0, 2]]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_actions_have_the_type_of_the_action_space(tmp_path, dtype):
+    policy = made(None, Box((2,), -1.0, 1.0, dtype))
+    files = export(policy, tmp_path / "export", format="numpy", deterministic=False)  # which checks the parity, too
+    export(policy, tmp_path / "greedy", format="numpy")
+    loaded = ExportedPolicy(files.folder / "policy.npz")
+    for sampling in ({}, {"deterministic": False, "key": 0}):
+        assert loaded.predict(np.ones(3), **sampling)[0].dtype == policy.predict(np.ones(3))[0].dtype == dtype
 
 
 def test_a_policy_without_memory_needs_none(tmp_path):
@@ -188,6 +213,11 @@ def test_arguments_that_do_not_match_raise(path):
         wrong = np.full(np.shape(observation()[part]), given)
         with pytest.raises(PolicyError, match=rf"observation\.{part} (has {has}, which is not of|is not an array of) u?int"):
             policy.predict({**observation(), part: wrong}, memory, start)
+    for given in (1, 6):
+        with pytest.raises(
+            PolicyError, match=rf"observation\.level has {given}: expected 2 to 5\. Pass the numbers of the environment"
+        ):
+            policy.predict({**observation(), "level": np.array([3, given, 3])}, memory, start)
     with pytest.raises(PolicyError, match=r"episode_start = .*0\.5.*: expected True where an episode begins"):
         policy.predict(observation(), memory, [0.5, 0.0, 1.0])
     with pytest.raises(PolicyError, match="reward was not given, but this policy observes it"):
@@ -268,7 +298,7 @@ def _first_node(**changes):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda p, a: p.update(version=1), "has the format version 1; this file reads version 2: use the proximo_policy.py that"),
+        (lambda p, a: p.update(version=1), "has the format version 1; this file reads version 3: use the proximo_policy.py that"),
         (lambda p, a: p.update(format="other"), "the format of its program is not 'proximo-policy'"),
         (_first_node(name="__import__"), "its operation '__import__' is unknown"),
         (_first_node(places=[10**6]), "does not have the inputs and attributes that it takes"),
@@ -282,6 +312,15 @@ def _first_node(**changes):
         (lambda p, a: a.pop("initial.memory.0"), "its interface names 'memory.0', which does not exist"),
         (lambda p, a: p["interface"]["noise"][0].update(family="cauchy"), "its interface names 'cauchy'"),
         (lambda p, a: p["interface"].update(reset_memory="no"), "a flag of its interface is not true or false"),
+        (
+            lambda p, a: p["interface"].update(mask_sizes=[3]),
+            "its action mask does not have the components that its interface lists",
+        ),
+        (lambda p, a: p["interface"].update(action_dtype="object"), "its actions are of 'object'"),
+        (
+            lambda p, a: p["interface"]["observation"][-1].update(choices=[[0], [2**63]]),
+            "does not have the choices that its interface",
+        ),
         (lambda p, a: a.pop("program"), "it contains no program"),
     ],
 )

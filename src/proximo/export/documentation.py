@@ -63,16 +63,18 @@ def output_meaning(name: str, policy_function: PolicyFunction) -> str:
 
 def _ones(mask: Any) -> str:
     """Python code that makes an action mask that allows everything."""
-    return _zeros(mask).replace("np.zeros", "np.ones")
+    return _code(np.zeros_like(mask)).replace("np.zeros", "np.ones")
 
 
-def _zeros(template: Any) -> str:
-    """Python code that makes an observation of zeros."""
-    if isinstance(template, dict):
-        return "{" + ", ".join(f"{name!r}: {_zeros(part)}" for name, part in template.items()) + "}"
-    if isinstance(template, tuple):
-        return "(" + "".join(f"{_zeros(part)}, " for part in template) + ")"
-    return f"np.zeros({template.shape}, np.{np.dtype(template.dtype).name.replace('bool', 'bool_')})"
+def _code(observation: Any) -> str:
+    """Python code that makes ``observation``."""
+    if isinstance(observation, dict):
+        return "{" + ", ".join(f"{name!r}: {_code(part)}" for name, part in observation.items()) + "}"
+    if isinstance(observation, tuple):
+        return "(" + "".join(f"{_code(part)}, " for part in observation) + ")"
+    x = np.asarray(observation)
+    dtype = f"np.{x.dtype.name.replace('bool', 'bool_')}"
+    return f"np.array({x.tolist()}, {dtype})" if x.any() else f"np.zeros({x.shape}, {dtype})"
 
 
 def readme(metadata: Mapping[str, Any], policy_function: PolicyFunction, files: Sequence[str]) -> str:
@@ -115,7 +117,7 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
         "policy = ExportedPolicy()  # reads the policy.npz beside proximo_policy.py\n"
         + ("" if policy_function.deterministic else "rng = np.random.default_rng(0)\n")
         + f"memory = policy.init_memory({batch or ''})\n"
-        f"observation = {_zeros(shown)}  # {comment} of the environment\n"
+        f"observation = {_code(shown)}  # {comment} of the environment\n"
         f"{mask}"
         f"action, memory = policy.predict(observation, memory, episode_start={starts}{masks}{first_reward}{sample})\n"
         f"action, memory = policy.predict(observation, memory{masks}{rewards}{sample})  # the episode continues\n"
@@ -124,14 +126,14 @@ def _numpy_code(policy_function: PolicyFunction, batch: int | None) -> str:
 
 
 def _onnx_code(metadata: Mapping[str, Any], policy_function: PolicyFunction, count: int) -> str:
-    arrays = {name: np.asarray(x) for name, x in policy_function.inputs(count).items()}
+    arrays = policy_function.inputs(count) | policy_function.observation_inputs(policy_function.observation(count))
     flags = {value: f"np.array([{value}]" + (f" * {count})" if count > 1 else ")") for value in ("True", "False")}
     inputs = "".join(
-        f"    {name!r}: {flags['True'] if name == EPISODE_START else _ones(x) if name == ACTION_MASK else _zeros(x)},\n"
+        f"    {name!r}: {flags['True'] if name == EPISODE_START else _ones(x) if name == ACTION_MASK else _code(x)},\n"
         for name, x in arrays.items()
         if name not in policy_function.memory_names
     )
-    memory = ", ".join(f"{name!r}: {_zeros(arrays[name])}" for name in policy_function.memory_names)
+    memory = ", ".join(f"{name!r}: {_code(arrays[name])}" for name in policy_function.memory_names)
     initial = any(entry["initial"] != "zeros" for entry in metadata["memory"])
     return (
         "import numpy as np\nimport onnxruntime\n\n"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import jax
 import numpy as np
 
 from proximo import __version__
@@ -25,7 +26,7 @@ from proximo.export.policy_function import NEXT, NOISE, REWARD, PolicyFunction
 from proximo.export.program import Program
 from proximo.export.sizes import BatchDependentError, NotExportedError, axes
 from proximo.serialization import json_object, jsonable
-from proximo.spaces import from_any
+from proximo.spaces import ACTION_MASK, Discrete, LeafSpace, MultiDiscrete, components, from_any, mask_sizes, tree
 from proximo.storage.atomic_files import move_files, sync_folder, write_synced
 from proximo.storage.system_info import version
 
@@ -148,13 +149,35 @@ def interface(policy_function: PolicyFunction) -> dict[str, Any]:
     inputs = policy_function.inputs(1)
     observation = policy_function.observation(1)
     names = policy_function.observation_inputs(observation)
+    choices = map(_choices, jax.tree.leaves(tree(lambda leaf: leaf, policy_function.space)))
     return {
-        "observation": [{"name": name, "path": path} for name, path in zip(names, _paths(observation), strict=True)],
+        "observation": [
+            {"name": name, "path": path, "choices": x} for name, path, x in zip(names, _paths(observation), choices, strict=True)
+        ],
+        "mask_sizes": _mask_sizes(policy_function, inputs),
+        "action_dtype": policy_function.action_dtype,
         "reward": REWARD in inputs,
         "reset_memory": policy_function.actor_critic.reset_memory,
         "memory": [{"input": name, "output": name + NEXT} for name in policy_function.memory_names],
         "noise": [{"name": name, "family": policy_function.noise_family()} for name in inputs if name.split(".")[0] == NOISE],
     }
+
+
+def _choices(leaf: LeafSpace) -> list[tuple[int, ...]] | None:
+    """The first choice and the number of choices of each component; None for an observation without choices."""
+    if not isinstance(leaf, Discrete | MultiDiscrete):
+        return None
+    counts, starts = components(leaf)
+    return [starts, counts]
+
+
+def _mask_sizes(policy_function: PolicyFunction, inputs: Mapping[str, Any]) -> list[int]:
+    """The entries of the action mask for each component of the action; empty without a mask."""
+    if ACTION_MASK not in inputs:
+        return []
+    size = inputs[ACTION_MASK].size
+    sizes = mask_sizes(from_any(policy_function.policy.env.action_space, "action"))
+    return [*sizes] if sum(sizes) == size else [size]
 
 
 def initial_memory(policy_function: PolicyFunction) -> dict[str, np.ndarray]:
@@ -178,7 +201,7 @@ def _write_and_check(
         write_synced(folder / name, data)
     found = runners(folder, contents)
     checked = dict(found)
-    if policy_function.deterministic and policy_function.policy.config.network.compute_dtype == "float32":
+    if policy_function.is_exact:
         checked["policy"] = parity.predict_runner(policy_function)
     errors = parity.check(policy_function, checked, batch)
     speed = latency.measure(policy_function, found, latency.SIZES if batch is None else (batch,))

@@ -87,7 +87,8 @@ def predict_runner(policy_function: PolicyFunction) -> Runner:
         outputs = {name + NEXT: x for name, x in flatten({MEMORY: after.memory}).items()}
         if PREVIOUS_ACTION_MEMORY in policy_function.memory_names and after.previous is not None:
             outputs[PREVIOUS_ACTION_MEMORY + NEXT] = after.previous.action
-        return {ACTION: action, **outputs}
+        as_computed = action.astype(np.float32) if action.dtype.kind == "f" else action  # float64 if the space is
+        return {ACTION: as_computed, **outputs}
 
     return run
 

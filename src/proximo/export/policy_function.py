@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from proximo.distributions import Gaussian
@@ -21,7 +22,22 @@ from proximo.export.translation import translate
 from proximo.networks import ActorCritic
 from proximo.networks.custom.head import CustomDistribution
 from proximo.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, ProductHead
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, from_any, without, zeros
+from proximo.spaces import (
+    ACTION_MASK,
+    OBSERVATION,
+    PREVIOUS_ACTION,
+    PREVIOUS_REWARD,
+    Box,
+    Discrete,
+    LeafSpace,
+    MultiDiscrete,
+    Space,
+    components,
+    from_any,
+    tree,
+    without,
+    zeros,
+)
 from proximo.storage.checkpoint_format import flatten
 from proximo.types import Previous
 
@@ -57,9 +73,20 @@ class PolicyFunction:
         """The space of the observations, without entries that only the value reads."""
         return without(from_any(self.policy.env.observation_space, "observation"), self.actor_critic.privileged)
 
+    @property
+    def action_dtype(self) -> str:
+        """The type of the actions of ``Policy.predict``. Those of the program are float32 or integers."""
+        space = from_any(self.policy.env.action_space, "action")
+        return space.dtype if isinstance(space, Box) else "int32"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether ``Policy.predict`` acts with the numbers of the program: not computed in bfloat16, sampled, or rounded to float16."""
+        return self.deterministic and self.policy.config.network.compute_dtype == "float32" and self.action_dtype != "float16"
+
     def observation(self, n: int) -> Any:
-        """N observations of zeros."""
-        return zeros(self.space, (n,))
+        """N observations: the first choice of each component, and zeros."""
+        return jax.tree.map(_with_first_choices, zeros(self.space, (n,)), tree(lambda leaf: leaf, self.space))
 
     def observation_inputs(self, observation: Any) -> Arrays:
         """The leaves of N observations by the names of their inputs."""
@@ -171,6 +198,10 @@ class PolicyFunction:
         raise ConfigError(
             f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without --stochastic, and sample from the parameters of the distribution."
         )
+
+
+def _with_first_choices(x: np.ndarray, leaf: LeafSpace) -> np.ndarray:
+    return x + np.reshape(components(leaf)[1], leaf.shape).astype(x.dtype) if isinstance(leaf, Discrete | MultiDiscrete) else x
 
 
 def _parameters(distribution: Any, taken: Arrays) -> Arrays:

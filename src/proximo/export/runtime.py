@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FORMAT, VERSION = "proximo-policy", 2
+FORMAT, VERSION = "proximo-policy", 3
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 NOISE = ("gumbel", "normal", "logistic")  # methods of numpy.random.Generator
 MAX_SIZES = 8  # numbers of environments whose prepared programs are kept
@@ -411,8 +411,9 @@ class ExportedPolicy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. By default no episode begins.
-            action_mask: Which actions are allowed: one flag for each choice, or N rows of them. Required if the policy was trained with
-                masks, unless the observation has them as its entry ``action_mask``.
+            action_mask: Which actions are allowed: one flag for each choice, or N rows of them; for an action with components also an
+                array with an axis for them, or a tuple with an array for each. Required if the policy was trained with masks, unless
+                the observation has them as its entry ``action_mask``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
                 exported with ``--stochastic``.
             key: Required to sample: an integer seed, a new one for each call, or a ``numpy.random.Generator``.
@@ -437,7 +438,7 @@ class ExportedPolicy:
         if self.interface["reward"]:
             inputs["reward"] = self._reward(reward, memory, inputs["episode_start"].astype(bool), stacked)
         outputs = self.run({**memory, **inputs, **self._noise(deterministic, key, n)})
-        action = outputs["action"]
+        action = outputs["action"].astype(self.interface["action_dtype"])
         after = {entry["input"]: outputs[entry["output"]] for entry in self.interface["memory"]}
         return (action[0] if stacked is None else action), after
 
@@ -450,9 +451,7 @@ class ExportedPolicy:
             observation = observation if isinstance(observation, Mapping) else {"observation": observation}
             if "action_mask" in observation:
                 raise PolicyError("action_mask was given twice, in the observation and as an argument: remove one of them.")
-            if isinstance(action_mask, tuple) and np.ndim(action_mask[0]) > 0:  # Gymnasium's mask of a MultiDiscrete space
-                action_mask = np.concatenate(action_mask, axis=-1)
-            observation = {**observation, "action_mask": action_mask}
+            observation = {**observation, "action_mask": _flat_masks(action_mask, self.interface["mask_sizes"])}
         elif (
             masked
             and not isinstance(observation, tuple)
@@ -475,8 +474,13 @@ class ExportedPolicy:
                     "parts alike."
                 )
             _check_finite(name, parts[name])
-            if name == "action_mask" and not parts[name].any(axis=tuple(range(-rank, 0))).all():
-                raise PolicyError("action_mask allows no action: at least one must be allowed.")
+            if leaf["choices"] is not None:
+                _check_choices(name, parts[name], *leaf["choices"])
+            if name == "action_mask":
+                flags = parts[name].reshape(*parts[name].shape[: parts[name].ndim - rank], -1)
+                begins = np.cumsum([0, *self.interface["mask_sizes"][:-1]])
+                if not np.logical_or.reduceat(flags, begins, axis=-1).all():
+                    raise PolicyError("action_mask allows no action, or none in one component: at least one must be allowed.")
         if axes == {1}:
             return parts, len(next(iter(parts.values())))
         return {name: x[None] for name, x in parts.items()}, None
@@ -681,6 +685,31 @@ def _array(name: str, given: Any, dtype: str) -> np.ndarray:
     return x
 
 
+def _check_choices(name: str, x: np.ndarray, start: Sequence[int], n: Sequence[int]) -> None:
+    """Raise ``PolicyError`` if ``x`` has another choice than ``start`` to ``start + n - 1``, both with one number for each component."""
+    flat = x.reshape(-1, len(start))
+    wrong = (flat < np.array(start)) | (flat >= np.add(start, n))
+    if wrong.any():
+        row, component = np.argwhere(wrong)[0]
+        first = start[component]
+        raise PolicyError(
+            f"{name} has {flat[row, component]}: expected {first} to {first + n[component] - 1}. Pass the numbers of the environment, "
+            "unchanged."
+        )
+
+
+def _flat_masks(given: Any, sizes: Sequence[int]) -> Any:
+    """Masks that have an axis, or a tuple of arrays, for the components, with one axis for all choices. Others are returned unchanged."""
+    try:
+        if isinstance(given, tuple) and [np.shape(part)[-1:] for part in given] == [(size,) for size in sizes]:
+            return np.concatenate(given, axis=-1)
+        shape = np.shape(given)
+    except ValueError:  # parts of different lengths
+        return given
+    axis = next((i for i in range(len(shape) - 1) if shape[i:] == (len(sizes), *sizes[:1]) and len({*sizes}) == 1), None)
+    return given if axis is None else np.reshape(given, (*shape[:axis], -1))
+
+
 def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
     """``given`` as an array with one entry per environment."""
     x = _array(name, given, "float64")
@@ -742,6 +771,14 @@ def _fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     return _interface_fault(program, arrays, known + len(program["nodes"]))
 
 
+def _are_choices(choices: Any, leaf: Mapping[str, Any] | None) -> bool:
+    """Whether ``choices`` are None, or the first choice and the number of choices of each component of the input ``leaf``."""
+    if choices is None or leaf is None:
+        return True
+    size = math.prod(leaf["shape"][1:])
+    return len(choices) == 2 and all(_KINDS["ints"](x) and len(x) == size and max(map(abs, x)) < 2**62 for x in choices)
+
+
 def _interface_fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray], values: int) -> str:
     if not all(_is_int(leaf["value"]) and 0 <= leaf["value"] < values for leaf in program["outputs"]):
         return "an output of it does not exist"
@@ -753,6 +790,17 @@ def _interface_fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         return "a flag of its interface is not true or false"
     if not all(isinstance(step, str) or _is_int(step) for leaf in interface["observation"] for step in leaf["path"]):
         return "its interface names no part of an observation"
+    if not all(_are_choices(leaf["choices"], inputs.get(leaf["name"])) for leaf in interface["observation"]):
+        return "a part of its observation does not have the choices that its interface lists"
+    mask, masked = interface["mask_sizes"], "action_mask" in {leaf["name"] for leaf in interface["observation"]}
+    if (
+        not _KINDS["ints"](mask)
+        or min(mask, default=1) < 1
+        or sum(mask) != (masked and math.prod(inputs["action_mask"]["shape"][1:]))
+    ):
+        return "its action mask does not have the components that its interface lists"
+    if interface["action_dtype"] not in ("float16", *DTYPES):
+        return f"its actions are of {_shown(interface['action_dtype'])}"
     named = [leaf["name"] for leaf in (*interface["observation"], *interface["noise"])]
     named += ["episode_start", *(["reward"] if interface["reward"] else [])]
     lost = [name for name in named if name not in inputs]
