@@ -99,4 +99,5 @@ def test_json_is_read_up_to_the_maximal_depth():
 
 def test_numbers_with_colons_are_text():
     assert read_yaml("levels: 10:50\nnegative: -1:30\nnumber: 10") == {"levels": "10:50", "negative": "-1:30", "number": 10}
+    assert read_yaml("[010, -0_10, 0x10, 0b10, 0]") == [10, -10, 16, 2, 0]
     assert read_yaml(dump_yaml({"levels": "10:50"})) == {"levels": "10:50"}

@@ -40,7 +40,7 @@ from proximo.processes.peers import require_one
 from proximo.rendering import watching, window
 from proximo.rendering.clip import Clip, make_clip
 from proximo.rendering.video import recording
-from proximo.signatures import AnsweredAttributes, AnsweredClassAttributes, answered
+from proximo.signatures import AnsweredAttributes, AnsweredClassAttributes, answered, is_integer
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
 from proximo.storage.run_lookup import Which
@@ -244,7 +244,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         """The settings for ``total_steps`` more steps. Raises a ``ConfigError`` unless they are at least one update."""
         if isinstance(total_steps, float) and total_steps.is_integer():
             total_steps = int(total_steps)
-        if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer) or total_steps < self.config.batch_size:
+        if not is_integer(total_steps) or total_steps < self.config.batch_size:
             raise ConfigError(
                 f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
                 f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."

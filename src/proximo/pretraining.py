@@ -17,7 +17,7 @@ from proximo.errors import ConfigError, TrainingError
 from proximo.evaluation.observations import convert_observation, count_stacked
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
-from proximo.signatures import answered
+from proximo.signatures import answered, is_integer, is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.types import Observation
@@ -92,13 +92,9 @@ def pretrain(
 
 def _check_numbers(num_epochs: Any, minibatch_size: Any, learning_rate: Any) -> None:
     for name, given in (("num_epochs", num_epochs), ("minibatch_size", minibatch_size)):
-        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
+        if not is_integer(given) or given < 1:
             raise ConfigError(f"{name} = {given!r}: expected a whole number, 1 or more.")
-    if (
-        isinstance(learning_rate, bool)
-        or not isinstance(learning_rate, float | int | np.floating)
-        or not 0 < learning_rate < np.inf
-    ):
+    if not is_number(learning_rate) or not 0 < learning_rate < np.inf:
         raise ConfigError(f"learning_rate = {learning_rate!r}: expected a number above 0, such as 1e-3.")
 
 

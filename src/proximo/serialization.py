@@ -22,7 +22,8 @@ _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, Overflow
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also rejects aliases (a few can expand exponentially), deep nesting and repeated names. ``10:50`` is text."""
+    """The safe loader, which also rejects aliases (a few can expand exponentially), deep nesting and repeated names. ``10:50`` is text, and
+    ``010`` is 10."""
 
     depth = 0
 
@@ -40,6 +41,8 @@ class _Loader(yaml.SafeLoader):
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
         if ":" in node.value:  # YAML 1.1 counts to the base 60, so that the levels 10:50 would be 650
             return node.value
+        if node.value.replace("_", "").lstrip("+-").isdecimal():  # YAML 1.1 reads 010 as octal
+            node.value = str(int(node.value.replace("_", "")))
         number = super().construct_yaml_int(node)
         if number.bit_length() > MAX_YAML_BITS:  # Python refuses to print integers of thousands of digits
             raise yaml.YAMLError(f"{shown(node.value, 'text')} is too large, expected at most {MAX_YAML_BITS} bits")

@@ -1,18 +1,29 @@
-"""Errors about wrong arguments and attributes name the right ones, also if they are those of another library."""
+"""Checks of arguments. Errors about wrong arguments and attributes name the right ones, also if they are those of another library."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 from proximo import other_libraries
 from proximo.errors import ConfigError, shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Whether ``value`` is an integer of Python or NumPy, and no boolean."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether ``value`` is a real number of Python or NumPy, and no boolean."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def answered(function: Callable[P, T]) -> Callable[P, T]:

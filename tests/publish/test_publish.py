@@ -498,6 +498,10 @@ def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypat
     for to in ("hf:poc", "hf:me/poc/more", "hf:"):
         with pytest.raises(ConfigError, match="expected hf:OWNER/NAME"):
             push(str(run_dir), to)
+    for numbers in ({"episodes": 0}, {"seed": -1}):
+        with pytest.raises(ConfigError, match=r"(episodes = 0|seed = -1): expected a whole number"):
+            push(str(run_dir), "hf:me/new", **numbers)
+    assert "me/new" not in the_hub.private
     with pytest.raises(ConfigError, match="push writes to the main branch"):
         push(str(run_dir), "hf:me/poc@v1")
     with pytest.raises(ConfigError, match="private = True needs a repository on the Hub"):

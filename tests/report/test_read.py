@@ -195,3 +195,8 @@ def test_non_numeric_values_and_damaged_system_info_are_ignored(tmp_path):
     run = read_run(run_dir)
     assert not {"train/loss", "train/list", "train/flag", "train/nan", "train/large"} & set(run.series)
     assert set(run.start_info) == {"command"}
+
+
+def test_a_report_without_runs_raises(tmp_path):
+    with pytest.raises(CheckpointError, match="No run is named: expected at least one, such as last"):
+        read_runs([], tmp_path)

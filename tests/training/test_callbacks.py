@@ -123,7 +123,7 @@ def test_metrics_of_hooks_equal_the_rows_of_the_run(tmp_path):
 
 
 def test_callbacks_change_no_bit(tmp_path):
-    [with_one] = trained(tmp_path / "with", Recorder(), Recorder(every=3))
+    [with_one] = trained(tmp_path / "with", Recorder(), Recorder(every=np.int64(3)))
     [without] = trained(tmp_path / "without")
     assert rows(with_one.run_dir) == rows(without.run_dir)
     assert final_state(with_one.run_dir) == final_state(without.run_dir)
@@ -311,6 +311,11 @@ class Switched(Recorder):
     on_evaluation = None
 
 
+class Asynchronous:
+    async def on_update(self, info):
+        return False
+
+
 def test_hook_of_none_is_not_called(tmp_path):
     callback = Switched()
     trained(tmp_path, callback)
@@ -324,6 +329,8 @@ def test_hook_of_none_is_not_called(tmp_path):
         (Recorder, "Recorder is a class: expected an object, for example Recorder()"),
         (type("Typo", (), {"on_updates": print})(), "Typo has none of .* (did you mean 'on_update'?)"),
         (Recorder(every=0), "Recorder.every = 0: expected a number of updates, 1 or more"),
+        (Recorder(every=np.bool_(True)), "Recorder.every = np.True_: expected a number of updates, 1 or more"),
+        (Asynchronous(), "Asynchronous.on_update is asynchronous, so a call would do nothing: define it without async"),
     ],
 )
 def test_invalid_callback_raises_one_sentence(tmp_path, callback, message):

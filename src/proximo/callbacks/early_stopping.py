@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 from proximo.errors import ConfigError
+from proximo.signatures import is_integer, is_number
 from proximo.training.callbacks import Evaluation
 
 
@@ -29,7 +29,7 @@ class EarlyStopping:
             raise ConfigError(
                 "EarlyStopping: expected at (the mean return to stop at) or patience (evaluations without improvement)."
             )
-        if patience is not None and (isinstance(patience, bool) or not isinstance(patience, numbers.Integral) or patience < 1):
+        if patience is not None and (not is_integer(patience) or patience < 1):
             raise ConfigError(f"EarlyStopping: patience = {patience!r}: expected a number of evaluations, 1 or more.")
         self.at = None if at is None else _number("at", at)
         self.patience, self.min_delta = patience, _number("min_delta", min_delta, low=0.0)
@@ -56,7 +56,7 @@ class EarlyStopping:
 
 
 def _number(name: str, value: Any, low: float = -math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= low:
+    if not is_number(value) or not float(value) >= low:
         raise ConfigError(
             f"EarlyStopping: {name} = {value!r}: expected a number{'' if low == -math.inf else f', {low:g} or more'}."
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import numbers
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from proximo.errors import ConfigError
+from proximo.signatures import is_number
 from proximo.training.callbacks import Info
 
 TRAIN_COLUMNS = ("clip_fraction", "approx_kl", "loss", "value_loss", "explained_variance", "entropy")
@@ -48,7 +48,7 @@ class LearningRateFinder:
 
     def __init__(self, low: float = 1e-5, high: float = 1e-1, *, clip_fraction: float = 0.05, kl: float = 0.01):
         for name, value in (("low", low), ("high", high), ("clip_fraction", clip_fraction), ("kl", kl)):
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            if not is_number(value):
                 raise ConfigError(f"LearningRateFinder: {name} = {value!r}: expected a number.")
         if not (0 < low < high < math.inf):
             raise ConfigError(f"LearningRateFinder: low = {low!r}, high = {high!r}: expected 0 < low < high.")

@@ -18,7 +18,7 @@ from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episode
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.signatures import answered
+from proximo.signatures import answered, is_integer
 
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""
@@ -147,7 +147,7 @@ def evaluate_policy(
         EnvError, TrainingError: the environment is unknown, cannot be made, or fails during an episode.
     """
     prepare_jax()
-    _check_numbers(episodes, seed, num_envs)
+    check_numbers(episodes, seed, num_envs)
     if not modes or not isinstance(modes, list | tuple) or any(mode not in get_args(Mode) for mode in modes):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
     policy = _policy_of(policy, runs_dir)
@@ -191,7 +191,8 @@ def _policy_of(given: str | Path | Policy | HasPolicy, runs_dir: str) -> Policy:
     return policy
 
 
-def _check_numbers(episodes: Any, seed: Any, num_envs: Any) -> None:
+def check_numbers(episodes: Any, seed: Any, num_envs: Any = 0) -> None:
+    """Raise ``ConfigError`` for numbers that no evaluation can have."""
     check_number("episodes", episodes, 1, MAX_EPISODES)
     check_number("seed", seed, 0, MAX_SEED)
     check_number("num_envs", num_envs, 0, MAX_NUM_ENVS)
@@ -199,7 +200,7 @@ def _check_numbers(episodes: Any, seed: Any, num_envs: Any) -> None:
 
 def check_number(name: str, value: Any, low: int, high: int) -> None:
     """Raise ``ConfigError`` unless ``value`` is an integer of ``low`` … ``high``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+    if not is_integer(value) or not low <= value <= high:
         raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
 
 

@@ -25,7 +25,7 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.observations import convert_observation, count_stacked, flat_masks
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
-from proximo.signatures import answered
+from proximo.signatures import answered, is_integer
 from proximo.spaces import (
     ACTION_MASK,
     OBSERVATION,
@@ -107,7 +107,7 @@ class Policy:
         Raises:
             ConfigError: If ``num_envs`` is not a positive integer.
         """
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+        if not is_integer(num_envs) or num_envs < 1:
             raise ConfigError(f"num_envs = {num_envs!r}: expected a whole number of environments, 1 or more.")
         return Carried(self.actor_critic.init_memory(num_envs), self.actor_critic.no_previous_step(num_envs))
 

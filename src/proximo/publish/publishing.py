@@ -15,7 +15,7 @@ from typing import Any
 from proximo.collect.environment import evaluation_environment
 from proximo.config import LEAVES, Config, override
 from proximo.errors import ConfigError, ProximoError, RunDirectoryError
-from proximo.evaluation.evaluate import evaluate_policy
+from proximo.evaluation.evaluate import check_numbers, evaluate_policy
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
@@ -98,6 +98,7 @@ def push(
         RunDirectoryError: The folder cannot be written.
         HubError: The Hub cannot be reached or refuses.
     """
+    check_numbers(episodes, seed)
     path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
     policy = load_policy(f"{path}@{which}", runs_dir)
     repository, url = hub.parse(str(to)), None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from proximo.rendering.player import fps_of
 from proximo.rendering.recorder import Recorder, videos
 from proximo.rendering.video import recording
 from proximo.settings import make_config
+from proximo.signatures import is_integer, is_number
 from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 
@@ -114,13 +114,13 @@ def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) ->
     check_number("seed", seed, 0, MAX_SEED)
     if max_steps is not None:
         check_max_steps(max_steps)
-    if fps is not None and (not isinstance(fps, numbers.Real) or not 0 < fps <= 240):
+    if fps is not None and (not is_number(fps) or not 0 < fps <= 240):
         raise ConfigError(f"fps = {fps!r}: expected a number that is more than 0, and 240 at most.")
 
 
 def check_max_steps(max_steps: int) -> None:
     """Raise ``ConfigError`` unless ``max_steps`` is a whole number, 1 or more."""
-    if isinstance(max_steps, bool) or not isinstance(max_steps, numbers.Integral) or max_steps < 1:
+    if not is_integer(max_steps) or max_steps < 1:
         raise ConfigError(f"max_steps = {max_steps!r}: expected a whole number, 1 or more.")
 
 

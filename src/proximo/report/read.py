@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -69,13 +69,15 @@ class RunRecord:
         return self.series[metric].value if metric in self.series else np.empty(0)
 
 
-def read_runs(texts: Iterable[str], runs_dir: Path) -> list[RunRecord]:
+def read_runs(texts: Collection[str], runs_dir: Path) -> list[RunRecord]:
     """The runs that ``texts`` name, each once; a group stands for its seeds.
 
     Raises ``CheckpointError`` if a run is unknown or damaged, or if no run has metrics yet.
     """
     records: dict[Path, RunRecord] = {}
     named: list[Path] = []
+    if not texts:
+        raise CheckpointError("No run is named: expected at least one, such as last.")
     for text in texts:
         path, which = find_run(text, runs_dir, with_zoo=False)
         if which != "last":

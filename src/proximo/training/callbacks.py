@@ -42,6 +42,7 @@ from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.processes.peers import current
 from proximo.serialization import jsonable, read_json
+from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.types import TrainState
@@ -139,7 +140,7 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
         for hook in HOOKS:
             _check_hook(name, hook, getattr(callback, hook, None))
         every = getattr(callback, "every", 1)
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
     if seeds > 1:
         _copies(callbacks)
@@ -171,6 +172,8 @@ def _check_hook(name: str, hook: str, method: Any) -> None:
         raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
     except ValueError:  # a function in C, which may have no signature
         return
+    if inspect.iscoroutinefunction(method):
+        raise ConfigError(f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async.")
 
 
 class SeedCallbacks:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import numbers
 from typing import Any
 
 from proximo.errors import ConfigError, lacking, shown
+from proximo.signatures import is_number
 
 
 def check_seconds(seconds: Any) -> None:
     """Raise ``ConfigError`` if the time limit is neither None nor a positive number."""
-    is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
-    if seconds is not None and not (is_number and float(seconds) > 0):
-        raise ConfigError(f"seconds = {f'{seconds:g}' if is_number else shown(seconds)}: expected a number above 0.")
+    if seconds is not None and not (is_number(seconds) and float(seconds) > 0):
+        raise ConfigError(f"seconds = {f'{seconds:g}' if is_number(seconds) else shown(seconds)}: expected a number above 0.")
 
 
 def check_libraries(what: str) -> None:

@@ -15,6 +15,7 @@ from proximo.distributions import Distribution
 from proximo.errors import ConfigError
 from proximo.networks.custom.module import CustomModule, describe_shape, is_array, make_module, output_shape, vmap_leading
 from proximo.networks.heads import ActorHead, one_hot
+from proximo.signatures import is_integer
 from proximo.spaces import ActionSpace, Box, MultiBinary, components
 
 METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
@@ -96,7 +97,7 @@ def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, 
     """
     family = make_module("distribution", value, METHODS, space)
     count = getattr(family.module, "num_parameters", None)
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+    if not is_integer(count) or count < 1:
         raise ConfigError(
             f"distribution = {value}: num_parameters is {count!r}: expected the number of outputs of the actor, 1 or more."
         )
