@@ -400,6 +400,15 @@ def test_early_stopping(settings, returns, expected):
     assert stops_at(EarlyStopping(**settings), returns) == expected
 
 
+def test_early_stopping_may_be_used_for_one_training_after_another(tmp_path):
+    stop = EarlyStopping(patience=1)
+    first, second = (trained(tmp_path / name, stop)[0].run_dir for name in ("first", "second"))
+    assert rows(first) == rows(second)
+    best = stop.best
+    stop.on_start(dataclasses.replace(evaluation(0.0), step=1))  # a training that goes on
+    assert stop.best == best > -np.inf
+
+
 @pytest.mark.parametrize(
     "settings",
     [

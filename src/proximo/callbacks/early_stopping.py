@@ -7,7 +7,7 @@ from typing import Any
 
 from proximo.errors import ConfigError
 from proximo.signatures import is_integer, is_number
-from proximo.training.callbacks import Evaluation
+from proximo.training.callbacks import Evaluation, Info
 
 
 class EarlyStopping:
@@ -34,6 +34,11 @@ class EarlyStopping:
         self.at = None if at is None else _number("at", at)
         self.patience, self.min_delta = patience, _number("min_delta", min_delta, low=0.0)
         self.best, self.waited = -math.inf, 0
+
+    def on_start(self, info: Info) -> None:
+        """Forget an earlier training if a new one begins."""
+        if info.step == 0:
+            self.best, self.waited = -math.inf, 0
 
     def on_evaluation(self, result: Evaluation) -> bool:
         """Whether to stop."""
