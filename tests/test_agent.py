@@ -339,6 +339,15 @@ def test_second_thread_cannot_learn_with_the_same_agent():
     assert errors[0].startswith("This agent is already learning in another call or thread")
 
 
+def test_the_policy_is_kept_until_the_agent_changes():
+    learner = agent(eval_episodes=0)
+    before = learner.policy
+    assert learner.policy is before
+    learner.learn(TOTAL)
+    assert learner.policy is learner.policy is not before
+    assert (before.step, learner.policy.step, learner.policy.config) == (0, TOTAL, learner.config)
+
+
 def test_several_threads_may_predict():
     learner = agent()
     observations = np.random.default_rng(0).normal(size=(8, *learner.env.observation_space.shape)).astype(np.float32)

@@ -1,6 +1,6 @@
 """``PPO``: an agent that learns, acts, is evaluated and saved in this process, and writes files only when asked.
 
-Like the command line, this module is above all others: ``export``, ``report`` and ``plot`` import their packages when they are called.
+Like the command line, this module may import all others: ``export``, ``report`` and ``plot`` import their packages when they are called.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -105,8 +106,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     The agent writes files only when asked. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
     Args:
-        env: id of an environment; an environment, which is copied; a class, or a function that makes an environment, or with an argument
-            ``num_envs`` a Gymnasium ``VectorEnv``.
+        env: one of: an id; an environment, which is copied; a class of environments; a function that returns an environment; a function with
+            an argument ``num_envs`` that returns a Gymnasium ``VectorEnv``.
         eval_env: environment of the evaluations in ``learn``, with the same spaces; an id or an object like ``env``, with the parameters
             ``eval_env_settings``. None: ``env``.
         preset: whether to start from the preset of the id, or, without one and for objects, from the defaults for the kind of environment.
@@ -115,7 +116,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
-        EnvError: an environment is unknown, is none, or cannot be copied.
+        EnvError: an environment is unknown, is not an environment, or cannot be copied.
     """
 
     config: Config
@@ -155,6 +156,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self._evaluation: dict[str, Any] | None = None
         self._best: dict[str, Any] | None = None
         """The best evaluation of all calls of ``learn``."""
+        self._made_policy: tuple[tuple[Any, ...], Policy] | None = None
+        """The parts of ``policy``, and the object. It is kept, so that a loop over ``predict`` does not prepare it in each step."""
 
     @property
     def env(self) -> Environment:
@@ -164,7 +167,11 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     @property
     def policy(self) -> Policy:
         """The current policy, which can act, be exported, or be used in JAX programs."""
-        return Policy(on_one_device(self._current_state().learner.policy), self._env, self.config, self.step)
+        parts = self._current_state().learner.policy, self._env, self.config, self.step
+        made = self._made_policy
+        if made is None or any(map(operator.is_not, parts, made[0])):
+            made = self._made_policy = parts, Policy(on_one_device(parts[0]), *parts[1:])
+        return made[1]
 
     def __repr__(self) -> str:
         return f"PPO({self.config.env.id!r} at step {self.step})"
@@ -486,8 +493,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         Args:
             folder: where to write. An earlier export in it is replaced.
             format: which files to write; None: both, or ``numpy`` if ONNX is not installed.
-            deterministic: whether the exported policy takes the most probable action; otherwise it has an input for noise, which samples
-                the actions.
+            deterministic: if True, the exported policy can only take the most probable action. If False, it can also sample: it has an input
+                for noise.
             batch: number of environments that it acts on; None: any number.
 
         Returns:
@@ -572,9 +579,9 @@ def load(
 
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``. Or
-            ``zoo:NAME``, a policy that proximo brings.
+            ``zoo:NAME``, a policy that proximo contains.
         env: the environment, if the agent was trained on an object instead of an id.
-        eval_env: the environment of the evaluations, if it was an object; or another one.
+        eval_env: the environment of the evaluations. Required if it was an object; may replace one that was an id.
         runs_dir: folder of the runs that are found by name.
         verbose: as in ``PPO``.
         custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.

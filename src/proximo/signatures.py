@@ -1,4 +1,4 @@
-"""Checks of arguments. Errors about wrong arguments and attributes name the right ones, also if they are those of another library."""
+"""Checks of arguments. Errors about wrong arguments and attributes give the correct names, also for those of other libraries."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def answered(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _may_be(value: Any, annotation: Any, function: Callable[..., Any]) -> bool:
-    """Whether ``value`` has the type of an argument of ``function``. Only classes and their unions are checked, and no numbers and flags: those of
-    NumPy are welcome, too, as is a path instead of a text."""
+    """Whether ``value`` fits the annotation of an argument of ``function``. Checks classes and their unions only. Everything fits a number or a
+    flag, because those of NumPy are allowed, and a path fits where text does."""
     try:
         expected = eval(annotation, getattr(function, "__globals__", {}))
         if isinstance(value, Path) and isinstance("", expected):
@@ -70,7 +70,7 @@ def _may_be(value: Any, annotation: Any, function: Callable[..., Any]) -> bool:
 
 
 class AnsweredAttributes:
-    """Base of a class whose unknown attributes are answered if another library has them."""
+    """Base class that names proximo's equivalent of an unknown attribute if another library has the attribute."""
 
     if not TYPE_CHECKING:  # type checkers would accept every attribute
 
@@ -80,7 +80,7 @@ class AnsweredAttributes:
 
 
 class AnsweredClassAttributes(type):
-    """Metaclass of a class whose own unknown attributes are answered, such as ``PPO.load``."""
+    """Metaclass that does the same for attributes of the class, such as ``PPO.load``."""
 
     if not TYPE_CHECKING:
 

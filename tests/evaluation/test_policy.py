@@ -1,5 +1,8 @@
 """``Policy.predict``: acting step by step equals unrolling the network, and wrong arguments raise."""
 
+import copy
+import dataclasses
+
 import equinox as eqx
 import gymnasium as gym
 import jax
@@ -8,10 +11,13 @@ import numpy as np
 import pytest
 
 import proximo
+from proximo.config import override
 from proximo.errors import ConfigError
 from proximo.evaluation.policy import Policy
+from proximo.networks import ActorCritic
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, from_any, zeros
 
+import custom_networks
 import toys
 from helpers import REMEMBERING, drawn_policy, small_config
 
@@ -145,6 +151,23 @@ def test_forward_gives_the_distribution_that_predict_acts_by(actions, settings):
         first = jax.tree.map(lambda x: x[1:2], memory)
         np.testing.assert_allclose(policy.forward(one, first, t == 0, reward=reward[1])[1], value[1:2], rtol=1e-5, atol=1e-6)
         memory = after
+
+
+def test_policies_of_one_structure_share_their_compiled_program(monkeypatch):
+    traced, to_space = [], ActorCritic.to_space
+    monkeypatch.setattr(ActorCritic, "to_space", lambda *arguments: traced.append(1) or to_space(*arguments))
+    policy, x = made(space=Box((2,)), encoder=custom_networks.Encoder), np.ones(2)  # its activation is a leaf, and no array
+    action = policy.predict(x)[0]
+    halved = eqx.tree_at(
+        lambda n: n.actor,
+        policy.actor_critic,
+        replace_fn=lambda head: jax.tree.map(lambda x: 0.5 * x if eqx.is_array(x) else x, head),
+    )
+    assert (dataclasses.replace(policy, actor_critic=halved).predict(x)[0] != action).any()
+    assert len(traced) == 1
+    dataclasses.replace(policy, config=override(policy.config, {"matmul_precision": "highest"})).predict(x)
+    assert len(traced) == 2
+    np.testing.assert_array_equal(copy.deepcopy(policy).predict(x)[0], action)
 
 
 def test_a_policy_without_memory_needs_none():

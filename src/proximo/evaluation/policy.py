@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,6 +82,10 @@ class Policy:
     warnings: tuple[str, ...] = ()
     """Warnings about the checkpoint that the policy was loaded from."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle has: not the structure of the networks, which JAX cannot copy."""
+        return {name: value for name, value in self.__dict__.items() if name != "_parts"}
+
     def __repr__(self) -> str:
         """One line, without arrays."""
         network = self.config.network
@@ -147,8 +150,7 @@ class Policy:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
         """
         key = _check_key(key, deterministic)
-        act = functools.partial(_act, key=key)
-        (after, action), is_one = self._call(act, observation, memory, episode_start, action_mask, reward)
+        (after, action), is_one = self._call(_act, observation, memory, episode_start, action_mask, reward, key)
         space = self.actor_critic.actor.space
         action = np.asarray(action, space.dtype if isinstance(space, Box) else None)
         return (action[0] if is_one else action), after
@@ -184,11 +186,26 @@ class Policy:
         """
         return self._call(_forward, observation, memory, episode_start, action_mask, reward)[0]
 
+    @functools.cached_property
+    def _parts(self) -> tuple[_Structure, tuple[Any, ...]]:
+        """The structure of the networks, and their arrays."""
+        leaves, treedef = jax.tree.flatten(self.actor_critic)
+        arrays = tuple(leaf for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray))
+        others = tuple(jax.Array if isinstance(leaf, jax.Array | np.ndarray) else leaf for leaf in leaves)
+        return _Structure(treedef, others, self.config.run.matmul_precision), arrays
+
     def _call(
-        self, function: Callable[..., Any], observation: Any, memory: Any, episode_start: Any, action_mask: Any, reward: Any
+        self,
+        function: Callable[..., Any],
+        observation: Any,
+        memory: Any,
+        episode_start: Any,
+        action_mask: Any,
+        reward: Any,
+        *more: Any,
     ) -> tuple[Any, bool]:
-        """``function`` of the networks, the memory, N observations and N flags of the start of an episode. Also returns whether a single
-        observation was given."""
+        """``function`` of the networks, the memory, N observations, N flags of the start of an episode, and ``more``. Also returns whether a
+        single observation was given."""
         observation, space = self._with_action_mask(observation, action_mask)
         observation = convert_observation(observation, space)
         stacked = count_stacked(observation, space)
@@ -202,7 +219,7 @@ class Policy:
                 raise ConfigError("action_mask allows no action, or none in one component: at least one must be allowed.")
         if episode_start is not None:
             flags = _one_each("episode_start", episode_start, stacked)
-            if not np.isin(flags, (0, 1)).all():
+            if not ((flags == 0) | (flags == 1)).all():
                 raise ConfigError(
                     f"episode_start = {episode_start!r}: expected True where an episode begins, and False elsewhere."
                 )
@@ -215,8 +232,7 @@ class Policy:
         if self.actor_critic.privileged:
             observation = {**zeros(from_any(self.env.observation_space, "observation"), (count,)), **observation}
         try:
-            with jax.default_matmul_precision(self.config.run.matmul_precision):
-                return function(self.actor_critic, memory, observation, episode_start), stacked is None
+            return function(*self._parts, memory, observation, episode_start, *more), stacked is None
         except (AttributeError, IndexError, TypeError, ValueError):
             given, expected = (jax.tree.map(np.shape, x) for x in (memory, self.init_memory(count)))
             if given == expected:
@@ -292,7 +308,33 @@ class Policy:
         return all(np.array_equal(leaf, initial) for leaf, initial in pairs)
 
 
-@eqx.filter_jit
+class _Structure(NamedTuple):
+    """Networks without their arrays, and the precision of their products: what a compiled function is compiled for."""
+
+    treedef: Any
+    """The tree of the networks, with their static fields."""
+    leaves: tuple[Any, ...]
+    """The leaves; ``jax.Array`` in place of an array."""
+    matmul_precision: str
+
+    def with_arrays(self, arrays: tuple[Any, ...]) -> ActorCritic:
+        left = iter(arrays)
+        return jax.tree.unflatten(self.treedef, [next(left) if leaf is jax.Array else leaf for leaf in self.leaves])
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, whose first argument is an ``ActorCritic``, compiled with a ``_Structure`` and its arrays instead. To flatten and to hash
+    the networks in every call, as ``equinox.filter_jit`` does, takes several times as long as the call."""
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def call(structure: _Structure, arrays: tuple[Any, ...], *arguments: Any) -> Any:
+        with jax.default_matmul_precision(structure.matmul_precision):
+            return function(structure.with_arrays(arrays), *arguments)
+
+    return call
+
+
+@_compiled
 def _act(
     actor_critic: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None
 ) -> tuple[Carried, Array]:
@@ -301,7 +343,7 @@ def _act(
     return Carried(memory, actor_critic.previous_step(action, jnp.zeros_like(value))), actor_critic.to_space(action)
 
 
-@eqx.filter_jit
+@_compiled
 def _forward(
     actor_critic: ActorCritic, carried: Carried, observation: Observation, episode_start: Array
 ) -> tuple[Distribution, Array]:
@@ -356,7 +398,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
     """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
 
     Args:
-        run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``; or ``zoo:NAME``, a policy that proximo brings.
+        run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``; or ``zoo:NAME``, a policy that proximo contains.
         runs_dir: The folder of all runs.
         **custom: Objects that the policy was trained with and that cannot be imported by name, for example ``encoder=MyEncoder``.
 

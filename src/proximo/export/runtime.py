@@ -4,11 +4,11 @@
 
     policy = ExportedPolicy("policy.npz")
     observation, _ = env.reset()
-    memory, episode_start, over = policy.init_memory(), True, False
-    while not over:
+    memory, episode_start, done = policy.init_memory(), True, False
+    while not done:
         action, memory = policy.predict(observation, memory, episode_start)
         observation, reward, terminated, truncated, _ = env.step(action)
-        episode_start, over = False, terminated or truncated
+        episode_start, done = False, terminated or truncated
 
 ``predict`` also takes N stacked observations, of N environments. ``run`` takes and returns arrays by name, as ``policy.onnx`` does; it also
 returns the log-probability, the value and the parameters of the distribution.
@@ -382,7 +382,7 @@ class ExportedPolicy:
 
     @property
     def has_memory(self) -> bool:
-        """Whether the policy is recurrent or observes its last action or reward. If not, its memory is empty."""
+        """Whether the policy has a memory, or observes its previous action or reward. If not, ``init_memory`` is empty."""
         return bool(self._initial) or self.interface["reward"]
 
     def init_memory(self, num_envs: int = 1) -> dict[str, np.ndarray]:
@@ -411,8 +411,8 @@ class ExportedPolicy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. By default no episode begins.
-            action_mask: Which actions are allowed: one flag for each choice, or N rows of them; for an action with components also an
-                array with an axis for them, or a tuple with an array for each. Required if the policy was trained with masks, unless
+            action_mask: Which actions are allowed: one flag for each action, or N rows of them; for an action with components also an
+                array with an axis for the components, or a tuple with an array for each. Required if the policy was trained with masks, unless
                 the observation has them as its entry ``action_mask``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
                 exported with ``--stochastic``.
