@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from proximo.errors import ConfigError
 from proximo.export import runtime
 from proximo.export.folder import export
 from proximo.export.policy_function import PolicyFunction
@@ -160,14 +161,72 @@ def test_an_action_mask_may_be_an_argument(tmp_path):
         exported(tmp_path).predict(np.ones(3), action_mask=mask)
 
 
-def test_an_action_mask_may_have_an_axis_or_an_array_for_each_component(tmp_path):
-    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,)))))
-    policy, one = exported(tmp_path, space, MultiDiscrete((3, 3))), np.eye(3)[[2, 0]]
-    for mask in (one, one.reshape(-1), tuple(one)):
-        assert policy.predict(np.ones(2), action_mask=mask)[0].tolist() == [2, 0]
-    two = np.stack([one, one[::-1]])
-    for mask in (two, two.reshape(2, -1), (two[:, 0], two[:, 1])):
-        assert policy.predict(np.ones((2, 2)), action_mask=mask)[0].tolist() == [[2, 0], [0, 2]]
+def _forms(masks, sizes):
+    """Every form of N masks ``[N, sum(sizes)]`` that an environment may give, and of the first of them."""
+    parts = [np.split(mask, np.cumsum(sizes)[:-1]) for mask in masks]
+    objects = np.empty(len(masks), object)
+    objects[:] = [tuple(one) for one in parts]
+    columns = [np.stack(column) for column in zip(*parts, strict=True)]
+    for kind in (tuple, list):
+        yield kind(parts[0]), None
+        yield kind(columns), len(masks)
+        yield kind(kind(one) for one in parts), len(masks)
+        yield kind(masks), len(masks)
+    yield masks, len(masks)
+    yield masks.astype(float), len(masks)
+    yield objects, len(masks)
+    yield masks[0].tolist(), None
+    if len({*sizes}) == 1:
+        yield masks.reshape(len(masks), len(sizes), -1), len(masks)
+        yield masks[0].reshape(len(sizes), -1), None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(3,), (3, 3), (3, 4)])
+def test_masks_of_every_form_are_read_as_predict_reads_them(tmp_path, sizes, count):
+    """Or rejected, as ``predict`` does if a sequence may be one of environments or one of components."""
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((sum(sizes),)))))
+    policy = made(space, MultiDiscrete(sizes))
+    loaded = ExportedPolicy(write_numpy(PolicyFunction(policy), tmp_path / "policy.npz"))
+    rng, results = np.random.default_rng(0), []
+    rows = [np.concatenate([np.eye(n, dtype=bool)[rng.integers(n)] for n in sizes]) for _ in range(count)]
+    for mask, n in _forms(np.stack(rows), sizes):
+        observation = np.ones(2) if n is None else np.ones((n, 2))
+        try:
+            expected = policy.predict(observation, action_mask=mask)[0]
+        except ConfigError:
+            with pytest.raises(PolicyError):
+                loaded.predict(observation, action_mask=mask)
+        else:
+            np.testing.assert_array_equal(loaded.predict(observation, action_mask=mask)[0], expected)
+            results.append(mask)
+    assert len(results) >= 5
+
+
+def test_a_mask_may_have_axes_for_the_components(tmp_path):
+    one = np.eye(3)[[2, 0]]
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((2, 3)))))
+    assert exported(tmp_path, space, MultiDiscrete((3, 3))).predict(np.ones(2), action_mask=one)[0].tolist() == [2, 0]
+    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((12,)))))
+    policy = exported(tmp_path, space, MultiDiscrete((3,) * 4, (0,) * 4, (2, 2)))
+    assert policy.predict(np.ones(2), action_mask=np.stack([one, one[::-1]]))[0].tolist() == [[2, 0], [0, 2]]
+    with pytest.raises(
+        PolicyError, match="action_mask is a sequence of 2 arrays, which may be the masks of 2 environments or of 2"
+    ):
+        exported(tmp_path, Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,))))), MultiDiscrete((3, 3))).predict(
+            np.ones((2, 2)), action_mask=[np.ones((2, 3)), np.ones((2, 3))]
+        )
+
+
+def test_a_batch_of_one_takes_a_mask_and_wrong_shapes_raise(tmp_path):
+    policy = exported(tmp_path, Dict((("observation", Box((2,))), ("action_mask", MultiBinary((3,))))), Discrete(3))
+    assert policy.predict(np.ones((1, 2)), action_mask=[[0, 1, 0]])[0].tolist() == [1]
+    for mask in ([1, 1], [], [[1, 1, 1, 1]], (np.ones(4),)):
+        with pytest.raises(PolicyError, match=r"action_mask has the shape \(.*\): expected \(3,\), or N of them stacked"):
+            policy.predict(np.ones((1, 2)) if len(mask) == 1 else np.ones(2), action_mask=mask)
+    choices = exported(tmp_path, MultiDiscrete((3, 3, 3)), Discrete(3))
+    with pytest.raises(PolicyError, match=r"observation has the shape \(4,\): expected \(3,\), or N of them stacked"):
+        choices.predict([0, 1, 2, 0])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])

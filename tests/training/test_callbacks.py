@@ -7,6 +7,7 @@ import json
 import threading
 import types
 
+import jax
 import numpy as np
 import pytest
 
@@ -314,6 +315,28 @@ class Switched(Recorder):
 class Asynchronous:
     async def on_update(self, info):
         return False
+
+
+@pytest.mark.parametrize("result", [0.5, "stop", np.zeros(2), iter([True])])
+def test_a_result_that_is_no_boolean_raises_and_the_run_is_saved(tmp_path, result):
+    class Returns(Recorder):
+        def on_update(self, info):
+            return result
+
+    with pytest.raises(
+        ConfigError, match=r"callbacks: Returns.on_update returned .*: expected True to stop the training, or False or"
+    ):
+        trained(tmp_path, Returns())
+    [run_dir] = tmp_path.glob("*/r")
+    assert checkpoint.steps(run_dir / "checkpoints")
+
+
+@pytest.mark.parametrize("result", [np.True_, jax.numpy.array(True)])
+def test_booleans_of_numpy_and_jax_stop_a_training(tmp_path, result):
+    stop = Recorder()
+    stop.on_update = lambda info: result
+    [trained_run] = trained(tmp_path, stop)
+    assert checkpoint.steps(trained_run.run_dir / "checkpoints") == [BATCH]
 
 
 def test_hook_of_none_is_not_called(tmp_path):

@@ -72,7 +72,7 @@ def flat_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> Any:
             mask = np.stack([flat_masks(one, sizes, None) for one in mask])
     except (TypeError, ValueError):  # parts of different lengths
         return given
-    if mask.dtype.kind not in "biuf":
+    if mask.dtype.kind not in "biuf" or not np.isfinite(mask).all():
         return given
     for axis in range(mask.ndim - 1, -1, -1):
         if math.prod(mask.shape[axis:]) == sum(sizes):

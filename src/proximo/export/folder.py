@@ -154,7 +154,7 @@ def interface(policy_function: PolicyFunction) -> dict[str, Any]:
         "observation": [
             {"name": name, "path": path, "choices": x} for name, path, x in zip(names, _paths(observation), choices, strict=True)
         ],
-        "mask_sizes": _mask_sizes(policy_function, inputs),
+        "mask_sizes": mask_sizes(from_any(policy_function.policy.env.action_space, "action")) if ACTION_MASK in inputs else [],
         "action_dtype": policy_function.action_dtype,
         "reward": REWARD in inputs,
         "reset_memory": policy_function.actor_critic.reset_memory,
@@ -169,15 +169,6 @@ def _choices(leaf: LeafSpace) -> list[tuple[int, ...]] | None:
         return None
     counts, starts = components(leaf)
     return [starts, counts]
-
-
-def _mask_sizes(policy_function: PolicyFunction, inputs: Mapping[str, Any]) -> list[int]:
-    """The entries of the action mask for each component of the action; empty without a mask."""
-    if ACTION_MASK not in inputs:
-        return []
-    size = inputs[ACTION_MASK].size
-    sizes = mask_sizes(from_any(policy_function.policy.env.action_space, "action"))
-    return [*sizes] if sum(sizes) == size else [size]
 
 
 def initial_memory(policy_function: PolicyFunction) -> dict[str, np.ndarray]:

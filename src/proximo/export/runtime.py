@@ -444,46 +444,55 @@ class ExportedPolicy:
 
     def _observation_inputs(self, observation: Any, action_mask: Any) -> tuple[dict[str, np.ndarray], int | None]:
         """The parts of the observation by name, with a leading axis; and N if observations are stacked, None for a single one."""
-        masked = any(leaf["name"] == "action_mask" for leaf in self.interface["observation"])
+        described = {leaf["name"]: leaf for leaf in self.program["inputs"]}
+        self._check_mask_is_given(observation, action_mask)
+        if action_mask is not None and not isinstance(observation, Mapping):
+            observation = {"observation": observation}
+        parts, axes = {}, set()
+        for leaf in sorted(self.interface["observation"], key=lambda leaf: leaf["name"] == "action_mask"):  # the mask last
+            name, shape = leaf["name"], tuple(resolve(d, 1) for d in described[leaf["name"]]["shape"][1:])
+            if name == "action_mask" and action_mask is not None:
+                count = len(next(iter(parts.values()))) if axes == {1} else None
+                given = _flat_masks(action_mask, self.interface["mask_sizes"], count) if len(shape) == 1 else action_mask
+            else:
+                given = _part(observation, leaf["path"])
+            x = parts[name] = _array(name, given, described[name]["dtype"])
+            axes.add(x.ndim - len(shape))
+            if not axes <= {0} and not axes <= {1}:
+                raise PolicyError(
+                    f"{name} has the shape {x.shape}: expected {len(shape)} axes, or {len(shape) + 1} if observations are stacked, in all "
+                    "parts alike."
+                )
+            if x.shape[x.ndim - len(shape) :] != shape:
+                raise PolicyError(f"{name} has the shape {x.shape}: expected {shape}, or N of them stacked.")
+            self._check_values(leaf, x, math.prod(shape))
+        if axes == {1}:
+            return parts, len(next(iter(parts.values())))
+        return {name: x[None] for name, x in parts.items()}, None
+
+    def _check_mask_is_given(self, observation: Any, action_mask: Any) -> None:
+        """Raise ``PolicyError`` unless there is one mask, or none for a policy without masks."""
+        in_observation = isinstance(observation, Mapping) and "action_mask" in observation
         if action_mask is not None:
-            if not masked:
+            if not self.interface["mask_sizes"]:
                 raise PolicyError("action_mask was given, but this policy was trained without action masks: remove it.")
-            observation = observation if isinstance(observation, Mapping) else {"observation": observation}
-            if "action_mask" in observation:
+            if in_observation:
                 raise PolicyError("action_mask was given twice, in the observation and as an argument: remove one of them.")
-            observation = {**observation, "action_mask": _flat_masks(action_mask, self.interface["mask_sizes"])}
-        elif (
-            masked
-            and not isinstance(observation, tuple)
-            and not (isinstance(observation, Mapping) and "action_mask" in observation)
-        ):
+        elif self.interface["mask_sizes"] and not in_observation and not isinstance(observation, tuple):
             raise PolicyError(
                 "action_mask was not given, but this policy was trained with action masks: pass action_mask=…, such as "
                 'info["action_mask"] or env.action_masks().'
             )
-        described = {leaf["name"]: leaf for leaf in self.program["inputs"]}
-        parts, axes = {}, set()
-        for leaf in self.interface["observation"]:
-            name = leaf["name"]
-            parts[name] = _array(name, _part(observation, leaf["path"]), described[name]["dtype"])
-            rank = len(described[name]["shape"]) - 1
-            axes.add(parts[name].ndim - rank)
-            if not axes <= {0} and not axes <= {1}:
-                raise PolicyError(
-                    f"{name} has the shape {parts[name].shape}: expected {rank} axes, or {rank + 1} if observations are stacked, in all "
-                    "parts alike."
-                )
-            _check_finite(name, parts[name])
-            if leaf["choices"] is not None:
-                _check_choices(name, parts[name], *leaf["choices"])
-            if name == "action_mask":
-                flags = parts[name].reshape(*parts[name].shape[: parts[name].ndim - rank], -1)
-                begins = np.cumsum([0, *self.interface["mask_sizes"][:-1]])
-                if not np.logical_or.reduceat(flags, begins, axis=-1).all():
-                    raise PolicyError("action_mask allows no action, or none in one component: at least one must be allowed.")
-        if axes == {1}:
-            return parts, len(next(iter(parts.values())))
-        return {name: x[None] for name, x in parts.items()}, None
+
+    def _check_values(self, leaf: Mapping[str, Any], x: np.ndarray, size: int) -> None:
+        """Raise ``PolicyError`` for numbers that the part of the observation cannot have. One observation has ``size`` numbers."""
+        _check_finite(leaf["name"], x)
+        if leaf["choices"] is not None:
+            _check_choices(leaf["name"], x, *leaf["choices"])
+        if leaf["name"] == "action_mask":
+            begins = np.cumsum([0, *self.interface["mask_sizes"][:-1]])
+            if not np.logical_or.reduceat(x.reshape(-1, size), begins, axis=-1).all():
+                raise PolicyError("action_mask allows no action, or none in one component: at least one must be allowed.")
 
     def _new_memory(self, episode_start: Any, stacked: int | None) -> dict[str, np.ndarray]:
         starts = episode_start is not None and np.all(episode_start) and self.interface["reset_memory"]
@@ -698,16 +707,45 @@ def _check_choices(name: str, x: np.ndarray, start: Sequence[int], n: Sequence[i
         )
 
 
-def _flat_masks(given: Any, sizes: Sequence[int]) -> Any:
-    """Masks that have an axis, or a tuple of arrays, for the components, with one axis for all choices. Others are returned unchanged."""
+def _flat_masks(given: Any, sizes: Sequence[int], count: int | None) -> Any:
+    """Masks as environments give them, as flags ``[..., sum(sizes)]``: flat, with axes or a sequence of arrays for the components, or a
+    sequence of ``count`` masks. Others are returned unchanged. The components have ``sizes`` choices."""
     try:
-        if isinstance(given, tuple) and [np.shape(part)[-1:] for part in given] == [(size,) for size in sizes]:
-            return np.concatenate(given, axis=-1)
-        shape = np.shape(given)
-    except ValueError:  # parts of different lengths
+        if isinstance(given, tuple | list):
+            given = _of_sequence(given, sizes, count)
+        mask = np.asarray(given)
+        if mask.dtype == object and mask.ndim == 1:
+            mask = np.stack([_flat_masks(one, sizes, None) for one in mask])
+    except PolicyError:
+        raise
+    except (TypeError, ValueError):  # parts of different lengths
         return given
-    axis = next((i for i in range(len(shape) - 1) if shape[i:] == (len(sizes), *sizes[:1]) and len({*sizes}) == 1), None)
-    return given if axis is None else np.reshape(given, (*shape[:axis], -1))
+    if mask.dtype.kind not in "biuf" or not np.isfinite(mask).all():
+        return given
+    ends = [axis for axis in range(mask.ndim) if math.prod(mask.shape[axis:]) == sum(sizes)]
+    return (mask != 0).reshape(*mask.shape[: ends[-1]], -1) if ends else given
+
+
+def _of_sequence(given: Sequence[Any], sizes: Sequence[int], count: int | None) -> Any:
+    """One array of what ``given`` has for each component or for each environment; else ``given``."""
+    stacked = () if count is None else (count,)
+    components = len(given) == len(sizes) > 1 and all(_has_shape(x, (*stacked, n)) for x, n in zip(given, sizes, strict=True))
+    masks = [_flat_masks(one, sizes, None) for one in given] if len(given) == count else []
+    if not masks or not all(_has_shape(mask, (sum(sizes),)) for mask in masks):
+        return np.concatenate([np.asarray(part) for part in given], axis=-1) if components else given
+    if components:
+        raise PolicyError(
+            f"action_mask is a sequence of {count} arrays, which may be the masks of {count} environments or of {len(sizes)} components: "
+            f"give one array of shape ({count}, {sum(sizes)})."
+        )
+    return np.stack(masks)
+
+
+def _has_shape(array: Any, shape: Shape) -> bool:
+    try:
+        return np.shape(array) == shape
+    except ValueError:  # parts of different lengths
+        return False
 
 
 def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:

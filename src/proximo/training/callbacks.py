@@ -17,7 +17,7 @@ A callback is any object with at least one of these methods. It needs no base cl
 | `on_evaluation(result)` | after every evaluation |
 | `on_end(info)` | when the training is complete or was stopped |
 
-`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns a true value, the training of that seed is saved and stops.
+`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved and stops.
 With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
 
 A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint. `load_state_dict(state)`
@@ -34,10 +34,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from proximo.backends import copy_of
 from proximo.config import Config
 from proximo.envs.protocol import Environment
-from proximo.errors import ConfigError, nearest
+from proximo.errors import ConfigError, nearest, shown
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.processes.peers import current
@@ -47,7 +49,9 @@ from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.types import TrainState
 
-HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
+STOPPING_HOOKS = ("on_update", "on_evaluation")
+"""The hooks whose result may stop the training."""
+HOOKS = ("on_start", *STOPPING_HOOKS, "on_end")
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,19 @@ def _check_hook(name: str, hook: str, method: Any) -> None:
         raise ConfigError(f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async.")
 
 
+def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
+    """Call a hook, and return whether it asks to stop. Raises a ``ConfigError`` for a result that is neither None nor a boolean, such as a metric
+    that is returned by mistake."""
+    result = getattr(callback, hook)(info)
+    if result is None or hook not in STOPPING_HOOKS:
+        return False
+    if np.ndim(result) == 0 and np.asarray(result).dtype == bool:
+        return bool(result)
+    raise ConfigError(
+        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None to go on."
+    )
+
+
 class SeedCallbacks:
     """The callbacks of one seed. If several seeds train, each gets copies (``copied``) of the objects that the user has given."""
 
@@ -199,12 +216,12 @@ class SeedCallbacks:
         stop = False
         for callback, window in self._updated:
             if len(window) and update % getattr(callback, "every", 1) == 0:
-                stop |= bool(callback.on_update(info(jsonable(window.merge()))))
+                stop |= _asks_to_stop(callback, "on_update", info(jsonable(window.merge())))
         return stop
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks that have it, and return whether any of them asks to stop."""
-        return any([getattr(callback, hook)(info) for callback in self.objects if _has(callback, hook)])
+        return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""
