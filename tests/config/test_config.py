@@ -325,6 +325,7 @@ def test_seeds_beyond_32_bits_raise():
         {"reset_memory": False},
         {"memory_size": 64},
         {"memory_layers": 2},
+        {"diagnose_every": 5},
     ],
 )
 def test_memory_settings_without_memory_raise(settings):

@@ -127,6 +127,22 @@ def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
     assert proximo.load_policy(pulled).actor_critic.is_recurrent
 
 
+@pytest.mark.parametrize(
+    ("env_id", "settings"),
+    [
+        ("HalfCheetah-v5", {"distribution": "beta"}),
+        ("CarRacing-v3", {"state_dependent_std": "true"}),
+        ("brax:ant", {"sde_every": "4"}),
+    ],
+)
+def test_preset_drops_settings_that_a_requested_distribution_excludes(env_id, settings):
+    (name,) = settings
+    assert str(getattr(proximo.make_config(env_id, **settings).network, name)).lower() == settings[name]
+    clash = {"log_std_init": -1} if name == "distribution" else {"sde_every": 4, "state_dependent_std": True}
+    with pytest.raises(ConfigError, match="leave"):
+        proximo.make_config(env_id, **{**settings, **clash})
+
+
 def test_preset_drops_settings_that_custom_networks_replace():
     """The preset has a memory, its size, and a limit for the gradient of the value function alone."""
     config = proximo.make_config("gymnax:CartPoleNoVel-v1", {"actor_critic": networks.WholeWithMemory})

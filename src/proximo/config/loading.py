@@ -135,6 +135,11 @@ def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str
     }
     if requested.get("memory") == "none":
         removed |= set(NEED_MEMORY)
+    if requested.get("distribution") == "beta":
+        removed |= set(OF_NETWORKS["distribution"])
+    for name, other in (("sde_every", "state_dependent_std"), ("state_dependent_std", "sde_every")):
+        if str(requested.get(name, 0)).lower() not in ("0", "false", "no", "off"):
+            removed.add(other)
     removed |= replaced_by_optimizers(requested.get("optimizer"), requested.get("critic_optimizer", "same"))
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}
 

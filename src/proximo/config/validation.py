@@ -32,7 +32,7 @@ ONLY_WITH = {
     "adam_eps": ("optimizer", ADAM),
 }
 """Settings that have an effect only with some values of another setting."""
-NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory")
+NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory", "diagnose_every")
 """Settings that apply to every memory, including custom ones."""
 OF_NETWORKS = {
     "encoder": ("hidden_sizes", "critic_hidden_sizes", "cnn_features"),
