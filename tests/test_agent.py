@@ -348,6 +348,24 @@ def test_the_policy_is_kept_until_the_agent_changes():
     assert (before.step, learner.policy.step, learner.policy.config) == (0, TOTAL, learner.config)
 
 
+class Paying(toys.RandomEnds):
+    def __init__(self):
+        self.default_params = {"reward": 1.0}
+
+    def step(self, key, state, action, params):
+        state, observation, _, terminated, truncated, info = super().step(key, state, action, toys.RandomEnds.default_params)
+        return state, observation, jax.numpy.asarray(params["reward"]), terminated, truncated, info
+
+
+def test_parameters_of_an_environment_may_change_between_trainings():
+    env, returns = Paying(), []
+    for reward in (1.0, 5.0):
+        env.default_params = {"reward": reward}
+        learner = agent(env, eval_episodes=0).learn(TOTAL)
+        returns.append((learner.history[-1]["rollout/return_mean"], learner.evaluate(2).summary()["return_mean"]))
+    np.testing.assert_allclose(returns[1], np.multiply(5.0, returns[0]), rtol=1e-5)
+
+
 def test_several_threads_may_predict():
     learner = agent()
     observations = np.random.default_rng(0).normal(size=(8, *learner.env.observation_space.shape)).astype(np.float32)

@@ -91,6 +91,14 @@ def custom_code_errors(what: str, kind: type[ProximoError] = EnvError) -> Iterat
         raise kind(f"{what} raised {type(error).__name__}: {message}{_place(error)}.") from error
 
 
+def is_missing(error: BaseException | None, module: str) -> bool:
+    """Whether ``error`` of an import means that ``module`` does not exist, and not that its code or its dependencies fail."""
+    if isinstance(error, ModuleNotFoundError):
+        return error.name is not None and f"{module}.".startswith(f"{error.name}.")
+    is_name = all(part.isidentifier() for part in module.split("."))
+    return isinstance(error, ImportError | ValueError | TypeError) and (not is_name or module in sys.modules)
+
+
 def _place(error: BaseException) -> str:
     """`` (file, line 3)``: the last line of the traceback that is not in a library."""
     if isinstance(error, SyntaxError) and error.filename:

@@ -1,6 +1,7 @@
 """Ids of environments, and errors for unknown ids and invalid settings."""
 
 import equinox as eqx
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,6 +59,8 @@ def test_settings_of_gymnax_change_its_spaces():
         ("numpy:ndarray", r"'numpy:ndarray' is neither a JAX nor a Gymnasium environment: its class lacks reset and step"),
         ("numpy:pi", r"'numpy:pi' is float: expected the class"),
         (".foo:Bar", r"no library or module '.foo'"),
+        ("test_registry:Spaceless", r"Spaceless has no observation_space: define it"),
+        ("test_registry:Unsized", r"Unsized is a VectorEnv whose class has no argument num_envs: add one"),
         ("test_registry:Failing", r"test_registry:Failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
     ],
 )
@@ -188,6 +191,19 @@ def test_a_termination_at_the_time_limit_is_not_truncated():
     assert not truncated[-1]
 
 
+class Spaceless:
+    def reset(self, seed=None):
+        return np.zeros(2), {}
+
+    def step(self, action):
+        return np.zeros(2), 0.0, False, False, {}
+
+
+class Unsized(gym.vector.VectorEnv):
+    def __init__(self):
+        pass
+
+
 class Failing(Minimal):
     def __init__(self):
         raise RuntimeError("no screen\n\nand more")
@@ -201,6 +217,24 @@ def test_error_in_a_custom_module_raises_one_sentence(tmp_path, monkeypatch, cod
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EnvError, match=rf"Importing grid_\w+ raised {error}.*grid_\w+.py, line 1"):
         make_env(f"grid_{error.lower()}:Grid")
+
+
+@pytest.mark.parametrize("find", ["broken_package.module:Grid", "broken_package:Grid-v0"])
+@pytest.mark.parametrize(("code", "error"), [("import nowhere", "ModuleNotFound"), ("raise ValueError('no data')", "ValueError")])
+def test_error_in_a_package_raises_one_sentence(tmp_path, monkeypatch, code, error, find):
+    """And not that the package does not exist: of ids of Gymnasium's registry, too, which it may register."""
+    (tmp_path / "broken_package").mkdir()
+    (tmp_path / "broken_package" / "__init__.py").write_text(code)
+    (tmp_path / "broken_package" / "module.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(EnvError, match=rf"Importing broken_package(.module)? raised {error}.*__init__.py, line 1"):
+        make_env(find)
+
+
+@pytest.mark.parametrize("find", ["nowhere.module:Grid", "toys.nowhere:Grid", "toys.nowhere.more:Grid", "a b:Grid"])
+def test_a_module_that_does_not_exist_is_unknown(find):
+    with pytest.raises(EnvError, match="Unknown environment"):
+        make_env(find)
 
 
 def test_a_step_of_any_arguments_is_accepted():

@@ -6,7 +6,7 @@ from typing import Any
 
 from proximo.checks.hints import hints
 from proximo.checks.quick import QuickCheck, quick_check, trains_as_in_preset
-from proximo.collect.program_cache import reuse
+from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.networks import ActorCritic
@@ -35,4 +35,4 @@ def _checked(env: Any, config: Config, plays: bool) -> QuickCheck:
     if isinstance(env, GymnasiumEnvironment):
         return quick_check(env, config.env.id, plays)
     # The entry keeps a reference, so that no other object gets the same id().
-    return reuse(("checked", id(env), plays), lambda: (env, quick_check(env, config.env.id, plays)))[1]
+    return reuse(("checked", environment_key(env), plays), lambda: (env, quick_check(env, config.env.id, plays)))[1]

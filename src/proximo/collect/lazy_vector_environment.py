@@ -9,6 +9,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.errors import EnvError
 
 
 class LazyVectorEnvironment:
@@ -23,14 +24,21 @@ class LazyVectorEnvironment:
         self.env, self.options, self.purpose = env, options, purpose
         self.num_envs, self.num_steps, self.num_buffers = num_envs, num_steps, num_buffers
         self.vector_env: VectorEnvironment | None = None
+        self._closed = 0
+        """How often it was closed."""
         self.warn: Callable[[str], None] = options.warn
 
     def open(self) -> VectorEnvironment:
         """The vector environment, made now if it is not there yet."""
         if self.vector_env is None:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
+            closed = self._closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
-                self.vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
+                vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
+            if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
+                vector_env.close()
+                raise EnvError(f"{self.env.id} was closed while its environments were made.")
+            self.vector_env = vector_env
         return self.vector_env
 
     def reset(self, buffer: int, seed: int) -> VectorEnvironment:
@@ -54,6 +62,7 @@ class LazyVectorEnvironment:
 
     def close(self) -> None:
         """End the environments and their processes."""
+        self._closed += 1
         vector_env, self.vector_env = self.vector_env, None
         if vector_env is not None:
             vector_env.close()

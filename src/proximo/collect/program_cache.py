@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from proximo.config import Config, custom_settings, to_mapping
@@ -38,10 +39,16 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
         return made
 
 
+def environment_key(env: Environment) -> Hashable:
+    """The environment, and the values of its parameters, which are constants of compiled programs and may be changed between trainings."""
+    leaves, structure = jax.tree.flatten(getattr(env, "default_params", None))
+    return id(env), structure, tuple((x.dtype.name, x.shape, x.tobytes()) for x in map(np.asarray, leaves))
+
+
 def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | None) -> Hashable:
     """A key that is equal for trainings with the same compiled functions on the same devices. Such trainings differ only in traced numbers
     and in settings of ``run`` other than ``updates_per_call``, ``matmul_precision`` and the memory diagnosis."""
-    return "jax program", id(env), stacked, mesh, config.updates_per_call, _static(config)
+    return "jax program", environment_key(env), stacked, mesh, config.updates_per_call, _static(config)
 
 
 def gymnasium_key(config: Config, env: GymnasiumEnvironment, mesh: Mesh | None) -> Hashable:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from proximo.custom_code import check_module, custom_code_errors, is_users_function
+from proximo.custom_code import check_module, custom_code_errors, is_missing, is_users_function
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import ID_FORMS, LIBRARIES
@@ -21,8 +21,11 @@ def find(module_name: str, class_name: str) -> Any:
     not exist, or is not an environment."""
     check_module(module_name)
     try:
-        found = importlib.util.find_spec(module_name) is not None
-    except (ImportError, ValueError):
+        with custom_code_errors(f"Importing {module_name}"):  # of a package, whose code runs now
+            found = importlib.util.find_spec(module_name) is not None
+    except EnvError as error:
+        if not is_missing(error.__cause__, module_name):
+            raise
         found = False
     if not found:
         raise EnvError(
@@ -59,6 +62,8 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
     takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in _parameters(cls, env_id))
+    if takes_num_envs and not _takes(_parameters(cls, env_id), "num_envs"):
+        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one, for the number of environments.")
     _check_settings(cls, {**settings, **({"num_envs": 1} if takes_num_envs else {})}, env_id)
     made = []
     if not takes_num_envs and not _is_gymnasium(cls):
@@ -79,11 +84,14 @@ def _parameters(cls: Any, env_id: str) -> Mapping[str, inspect.Parameter]:
         raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
 
 
+def _takes(parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
+    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
 def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
     parameters = _parameters(cls, env_id)
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name in settings:
-        if name not in parameters and not takes_any:
+        if not _takes(parameters, name):
             raise ConfigError(
                 f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from proximo.collect.program_cache import reuse
+from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.evaluation.episodes import Episodes
@@ -56,5 +56,5 @@ def make_evaluator(
         return GymnasiumEvaluator(env, config, episodes, num_envs or config.env.num_envs, part)
     num_envs = num_envs or (JAX_TOGETHER if config.network.reset_memory else config.env.num_envs)
     limits = config.env.max_episode_steps, config.run.eval_max_steps
-    key = "evaluator", id(env), *limits, config.run.matmul_precision, episodes, num_envs, part
+    key = "evaluator", environment_key(env), *limits, config.run.matmul_precision, episodes, num_envs, part
     return reuse(key, lambda: JaxEvaluator(env, config, episodes, num_envs, part))

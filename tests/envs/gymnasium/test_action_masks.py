@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from vector_envs import in_process, rollout
 
-from proximo.envs.gymnasium.action_masks import find_mask, find_vector_mask, flat_mask
+from proximo.envs.gymnasium.action_masks import find_mask, find_vector_mask, flat_mask, info_rows
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
@@ -120,6 +120,11 @@ def test_mask_only_in_steps_raises():
 def test_mask_is_flattened_or_refused():
     np.testing.assert_array_equal(flat_mask((np.array([1, 0]), np.array([True, False, True]))), [1, 0, 1, 0, 1])
     np.testing.assert_array_equal(flat_mask([0.5, 0.0, -1.0, 256]), [1, 0, 1, 1])
+    with pytest.raises(EnvError, match=r"The action mask is .*nan"):
+        flat_mask(np.array([1.0, np.nan]))
+    for rows in ([[1, 0], [0, 1]], [(1, 0), None], np.eye(2)):
+        np.testing.assert_array_equal(info_rows(rows), [[1, 0], [0, 1]] if rows[-1] is not None else [[1, 0], [0, 0]])
+    np.testing.assert_array_equal(info_rows((np.eye(2), np.ones((2, 1)))), [[1, 0, 1], [0, 1, 1]])
     with pytest.raises(
         EnvError, match=r"The action mask is None: expected a number for each choice, other than 0 if it is allowed"
     ):

@@ -37,6 +37,15 @@ def played(env, num_envs=2, num_steps=40, seed=0, options=None):
     return buffer, vector_env
 
 
+def test_a_vector_entry_point_that_fails_is_not_used():
+    """For example if it lacks an argument of the single environment, or if the id is registered with more wrappers."""
+    gym.register("FailingVector-v0", gym_toys.Countdown, vector_entry_point=lambda num_envs: 1 / 0)
+    try:
+        assert make_env("FailingVector-v0").make_vector is None
+    finally:
+        del gym.registry["FailingVector-v0"]
+
+
 def test_a_vector_entry_point_is_used_unless_options_forbid_it():
     env = make_env("CartPole-v1")
     assert (env.observation_space.shape, env.action_space) == ((4,), Discrete(2))

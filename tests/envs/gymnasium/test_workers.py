@@ -1,5 +1,6 @@
 """Worker processes give the same transitions as this process, and are restarted after every kind of fault."""
 
+import concurrent.futures
 import contextlib
 import functools
 import os
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from vector_envs import in_process, lanes, rollout, with_workers
 
+from proximo.envs.gymnasium import worker_process
 from proximo.envs.gymnasium import workers as workers_module
 from proximo.errors import EnvError, EnvironmentFault
 
@@ -270,6 +272,37 @@ def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
         EnvironmentFault, match=r"was killed by SIGKILL, and no process could be started .*temporarily unavailable"
     ):
         vector_env.receive(0, 0, 0)
+
+
+def test_workers_that_have_started_end_if_another_cannot_start(vector_env_of, monkeypatch):
+    started, popen, before = [], subprocess.Popen, len(os.listdir("/proc/self/fd"))
+
+    def second_fails(*arguments, **options):
+        if started:
+            raise BlockingIOError("Resource temporarily unavailable")
+        started.append(popen(*arguments, **options))
+        return started[0]
+
+    monkeypatch.setattr(worker_process.subprocess, "Popen", second_fails)
+    with pytest.raises(BlockingIOError):
+        vector_env_of(gym_toys.Countdown, 2)
+    assert gone_within(2.0, [process.pid for process in started])
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_worker_is_not_restarted_after_the_end(vector_env_of):
+    """Ctrl-C ends the environments while another thread waits for a step."""
+    vector_env = vector_env_of(functools.partial(gym_toys.Misbehaving, "hang"), 2)
+    vector_env.reset(0, 0)
+    vector_env.buffers[0].clear()
+    for t in range(7):
+        vector_env.send(0, t, 0)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lambda: [vector_env.receive(0, t, 0) for t in range(7)])
+        vector_env.close()
+        with pytest.raises(EnvError, match="The environments were closed during a step"):
+            waiting.result(10)
+    assert vector_env.restarts == 0
 
 
 def test_only_a_killed_worker_gets_new_seeds(vector_env_of):

@@ -98,21 +98,23 @@ def flat_mask(mask: Any) -> np.ndarray:
 
 
 def _flags(mask: Any) -> np.ndarray:
-    """1 where a number is not 0. A conversion to integers would round 0.5 to 0. Raises ``TypeError`` or ``ValueError`` if it has no numbers."""
+    """1 where a number is not 0. A conversion to integers would round 0.5 to 0. Raises ``TypeError`` or ``ValueError`` if it has no numbers, and
+    ``EnvError`` if one is NaN or infinite."""
     given = np.asarray(mask)
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        raise EnvError(f"The action mask is {shown(mask)}: {EXPECTED}.")
     return np.asarray(given != 0 if given.dtype.kind in "biuf" else mask, np.int8)
 
 
 def info_rows(mask: Any) -> np.ndarray:
     """Return one flat mask for each environment, from the ``info`` of a vector environment.
 
-    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
-    array of tuples) gets zeros.
+    Masks of several components are a tuple of arrays, or an array or list of tuples. An environment without a mask (zeros, or None
+    among tuples) gets zeros.
     """
-    if isinstance(mask, tuple | list):
+    if isinstance(mask, tuple):
         return np.concatenate([_flags(part).reshape(len(part), -1) for part in mask], axis=1)
-    mask = np.asarray(mask)
-    if mask.dtype != object:
+    if not isinstance(mask, list) and (mask := np.asarray(mask)).dtype != object:
         return _flags(mask)
     rows = [None if one is None else flat_mask(one) for one in mask]
     empty = np.zeros_like(next(row for row in rows if row is not None))

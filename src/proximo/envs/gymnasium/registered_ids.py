@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from proximo.custom_code import check_module, custom_code_errors
+from proximo.custom_code import check_module, custom_code_errors, is_missing
 from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -44,11 +44,10 @@ def is_registered(env_id: str) -> bool:
         with custom_code_errors(f"Importing {module}"):
             gym.register_envs(importlib.import_module(module))
     except EnvError as error:
-        # These mean that the module does not exist, or that its name is invalid.
-        if not isinstance(error.__cause__, ImportError | ValueError | TypeError):
-            raise
-        if module in EXTRAS:
+        if module in EXTRAS and isinstance(error.__cause__, ImportError):
             raise lacking(env_id, EXTRAS[module]) from None
+        if not is_missing(error.__cause__, module):
+            raise
         return False
     return name in gym.registry
 
@@ -103,8 +102,11 @@ def from_id(
 
 
 def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
-    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment."""
-    vector = make_vector(1)
+    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment, or cannot be made."""
+    try:
+        vector = make_vector(1)
+    except Exception:  # for example an argument, or a wrapper of the registration, that only single environments have
+        return False
     try:
         spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
     finally:

@@ -33,17 +33,23 @@ class WorkerProcess:
         lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
         inherited = [d for d in (lifeline, setup.memory.descriptor) if d >= 0]
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
-        self.popen = subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            # Its own process group: the terminal's Ctrl-C does not reach it, and its child processes can be killed with it.
-            **({"pass_fds": inherited, "start_new_session": True} if POSIX else {}),
-        )
-        if lifeline >= 0:
-            os.close(lifeline)
+        try:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                # Its own process group: the terminal's Ctrl-C does not reach it, and its child processes can be killed with it.
+                **({"pass_fds": inherited, "start_new_session": True} if POSIX else {}),
+            )
+        except OSError:
+            if self._lifeline >= 0:
+                os.close(self._lifeline)
+            raise
+        finally:
+            if lifeline >= 0:
+                os.close(lifeline)
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
         self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()

@@ -56,7 +56,9 @@ class WorkerVectorEnvironment:
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
         try:
             for setups in self._setups:
-                self._processes.append([WorkerProcess(setup) for setup in setups])
+                self._processes.append([])
+                for setup in setups:  # one by one: those that have started are ended if the next cannot start
+                    self._processes[-1].append(WorkerProcess(setup))
             self._start()
         except BaseException:
             self._end()
@@ -163,6 +165,7 @@ class WorkerVectorEnvironment:
     def _replace(self, group: int, w: int, why: str) -> WorkerProcess:
         """Replace a lost process by a new one, which begins to start. Raises ``EnvironmentFault`` after too many restarts."""
         setup, what = self._setups[group][w], self._name(group, w)
+        self._check_open()
         self._processes[group][w].release()
         self.restarts += 1
         if self.restarts > self.options.max_restarts:
@@ -178,7 +181,17 @@ class WorkerVectorEnvironment:
         except OSError as error:  # no memory, or too many processes or files
             raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
         process.begin(setup)
+        try:
+            self._check_open()
+        except EnvError:
+            process.release()
+            raise
         return process
+
+    def _check_open(self) -> None:
+        """Raise ``EnvError`` if another thread has closed the environments, which ended the workers."""
+        if not self._end.alive:
+            raise EnvError("The environments were closed during a step.")
 
     def _overdue(self, process: WorkerProcess, setup: Setup) -> str:
         """Return why ``process`` has exceeded its time limit; empty if it has not.
@@ -249,7 +262,7 @@ def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
             return
         # _processes is shorter than _setups during the start, and empty after the end.
         for group, setups in zip(list(vector_env._processes), vector_env._setups, strict=False):
-            for process, setup in zip(list(group), setups, strict=True):
+            for process, setup in zip(list(group), setups, strict=False):
                 why = vector_env._overdue(process, setup)
                 if why and not process.has_replied():
                     process.why_killed = why

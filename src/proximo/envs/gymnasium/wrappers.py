@@ -10,7 +10,7 @@ import numpy as np
 from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
-from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
+from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.errors import ConfigError, EnvError
@@ -87,6 +87,7 @@ class ActionRepeat(gym.Wrapper):
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
+            check_step(reward, terminated, truncated, info, "a repeated step")
             total += float(reward)
             if terminated or truncated or self._forbids(observation, info, action):
                 break
@@ -110,7 +111,9 @@ class WithBaseClass(gym.Env):
     """Gives an environment Gymnasium's base class."""
 
     def __init__(self, env: Any):
-        self.observation_space, self.action_space = env.observation_space, env.action_space
+        for name in ("observation_space", "action_space"):
+            if hasattr(env, name):  # a missing one is an error elsewhere
+                setattr(self, name, getattr(env, name))
         self.metadata = dict(getattr(env, "metadata", None) or {})
         self.render_mode = getattr(env, "render_mode", None)
         self.inner = env
