@@ -153,6 +153,12 @@ def test_forward_gives_the_distribution_that_predict_acts_by(actions, settings):
         memory = after
 
 
+def test_an_array_with_a_mask_is_refused_if_the_observation_has_several_parts():
+    space = Dict((("a", Box((2,))), ("b", Box((2,))), ("action_mask", MultiBinary((3,)))))
+    with pytest.raises(ConfigError, match=r"The observation is ndarray: expected a dict of a, b\."):
+        made(actions=Discrete(3), space=space).predict(np.ones(2), action_mask=[1, 1, 0])
+
+
 def test_policies_of_one_structure_share_their_compiled_program(monkeypatch):
     traced, to_space = [], ActorCritic.to_space
     monkeypatch.setattr(ActorCritic, "to_space", lambda *arguments: traced.append(1) or to_space(*arguments))

@@ -135,7 +135,8 @@ def parse_settings(
         raise unknown("id")
     if unread:
         raise UsageError(
-            f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`."
+            f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`. Several values of a "
+            "flag are separated by commas, as in `--hidden-sizes 64,64`."
         )
     return options, given_settings(options)
 

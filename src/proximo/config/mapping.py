@@ -126,7 +126,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
             if any(other_libraries.answer(str(name)) for name in names):
                 hint = f"; if the file is of another library: `{command('proximo', 'convert', source)}`."
             else:
-                hint = f"{nearest(str(group)[:80], GROUPS)}; the groups are {', '.join(GROUPS)}."
+                hint = f"{nearest(str(group)[:80], (*GROUPS, *LEAVES))}; the groups are {', '.join(GROUPS)}."
             raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")
         if not isinstance(content, Mapping):
             raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")

@@ -132,6 +132,8 @@ def check_protocol(env: Any, env_id: str) -> None:
     An environment without ``default_params`` gets empty ones.
     """
     missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
+    if env is None:
+        raise EnvError(f"{env_id} returned None: expected an environment (a function may lack its return).")
     if missing:
         raise EnvError(
             f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} "

@@ -247,11 +247,16 @@ class Policy:
         if action_mask is not None:
             if self.actor_critic.mask_ndim is None:
                 raise ConfigError("action_mask was given, but this policy was trained without action masks: remove it.")
-            observation = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
+            assert isinstance(space, Dict)  # the mask is one of its entries
+            if not isinstance(observation, Mapping):
+                parts = [name for name, _ in space.spaces if name not in (ACTION_MASK, *self.actor_critic.privileged)]
+                if parts != [OBSERVATION]:
+                    raise ConfigError(f"The observation is {type(observation).__name__}: expected a dict of {', '.join(parts)}.")
+                observation = {OBSERVATION: observation}
             if ACTION_MASK in observation:
                 raise ConfigError("action_mask was given twice, in the observation and as an argument: remove one of them.")
             sizes = mask_sizes(from_any(self.env.action_space, "action"))
-            if isinstance(space, Dict) and dict(space.spaces)[ACTION_MASK] == MultiBinary((sum(sizes),)):
+            if dict(space.spaces)[ACTION_MASK] == MultiBinary((sum(sizes),)):
                 lacking = [name for name in self.actor_critic.privileged if name not in observation]
                 others = without(space, (ACTION_MASK, *lacking))
                 count = count_stacked(convert_observation(observation, others), others)
