@@ -83,8 +83,9 @@ def main() -> None:
             rng = np.random.default_rng(0)
             a, b = one[measure], other[measure]
             low, high = interval(a, b, rng)
+            mean = f"{a.mean():.1f}".replace("-", "−")
             difference = f"{b.mean() - a.mean():+.1f} ({low:+.1f} … {high:+.1f})".replace("-", "−")
-            numbers = f"{len(a)} and {len(b)} | {measure} | {a.mean():.1f} | {difference} | {probability(a, b, rng):.2f}"
+            numbers = f"{len(a)} and {len(b)} | {measure} | {mean} | {difference} | {probability(a, b, rng):.2f}"
             print(f"| {name} | {numbers} |")
 
 
