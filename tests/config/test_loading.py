@@ -181,6 +181,10 @@ def test_envpool_has_gymnasiums_presets_except_those_for_single_environments():
         ("7", "found int"),
         ("ppo: 3", "under 'ppo' expected settings as name: value, found 3"),
         ("ppo: {gama: 1}", r"Unknown setting 'gama' under 'ppo' in .*did you mean 'gamma'"),
+        (
+            "ppo: {learning_rate: linear(1e-3, 0)}",
+            r"Unknown setting '0\)' under 'ppo' in .*: in braces of YAML, a schedule needs quotation marks",
+        ),
         ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
         ("gamma: 1", "gamma is at the top level; it belongs under `ppo:`"),
         ("env: {gamma: 1}", "gamma is under `env:`; it belongs under `ppo:`"),

@@ -65,6 +65,8 @@ def unknown(name: str, where: str = "") -> ConfigError:
     plain = name.replace("-", "_")
     if plain == "id" or other_libraries.is_environment(plain):
         hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+    elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
+        hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
     else:
