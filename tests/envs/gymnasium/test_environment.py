@@ -4,6 +4,7 @@ import functools
 import itertools
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -43,6 +44,16 @@ class Slow(gym_toys.Countdown):
 def test_only_slow_environments_are_stepped_in_workers(monkeypatch, seconds, num_envs, groups, workers):
     monkeypatch.setattr(GymnasiumEnvironment, "step_seconds", lambda self: seconds)
     assert from_factory(gym_toys.Countdown, "toy", Preprocessing()).choose_workers(num_envs, groups, cores=4) == workers
+
+
+def test_an_environment_that_cannot_be_pickled_is_not_stepped_in_workers_that_were_not_asked_for(monkeypatch):
+    monkeypatch.setattr(GymnasiumEnvironment, "step_seconds", lambda self: 1e-3)
+    lock, warned = threading.Lock(), []
+    env = from_factory(lambda: (lock, gym_toys.Countdown())[1], "toy", Preprocessing())
+    vector_env = env.open(4, 1, VectorOptions(cores=2, warn=warned.append), 1)
+    assert vector_env.num_workers == 0
+    assert "toy cannot be sent to a worker process" in warned[0]
+    vector_env.close()
 
 
 def test_a_step_is_measured(monkeypatch):

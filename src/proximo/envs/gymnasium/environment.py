@@ -21,8 +21,8 @@ from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.envs.gymnasium.vector_environment import AUTO, SerialVectorEnvironment, VectorEnvironment, VectorOptions
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
-from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
-from proximo.errors import ConfigError
+from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
+from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ACTION_MASK, Space
 
 MESSAGE_SECONDS = 30e-6 if hasattr(os, "sched_yield") else 60e-6
@@ -103,6 +103,11 @@ class GymnasiumEnvironment(Described):
         if measured := workers == AUTO:
             with reports_waiting(options.warn, 1, self.id):
                 workers = self.choose_workers(num_envs, options.num_groups, options.cores)
+            try:
+                pickled(self.make if workers else None, self.id)
+            except EnvError as error:
+                options.warn(f"{error} Until then, the training process steps the environments.")
+                workers = 0
         if workers > options.cores:
             options.warn(
                 f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 chooses "

@@ -45,7 +45,7 @@ class WorkerVectorEnvironment:
         self._numbers = range(spec.first_env, spec.first_env + layout.num_envs)
         """Numbers of the environments among all of the training."""
         self._seed = 0
-        factory = _pickled(make, spec.env_id)
+        factory = pickled(make, spec.env_id)
         self._shared = SharedBytes(layout.size)
         self.buffers = layout.buffers(self._shared.memory)
         path = search_path()
@@ -226,7 +226,7 @@ class WorkerVectorEnvironment:
         self._end()
 
 
-def _pickled(make: Callable[[], Any], env_id: str) -> bytes:
+def pickled(make: Callable[[], Any] | None, env_id: str) -> bytes:
     """Pickle ``make`` for a worker. Raises ``EnvError`` if this fails."""
     try:
         return cloudpickle.dumps(make)
