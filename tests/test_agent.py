@@ -350,7 +350,7 @@ def test_the_policy_is_kept_until_the_agent_changes():
 
 class Paying(toys.RandomEnds):
     def __init__(self):
-        self.default_params = {"reward": 1.0}
+        self.default_params = {"reward": 1.0, "key": jax.random.key(0)}
 
     def step(self, key, state, action, params):
         state, observation, _, terminated, truncated, info = super().step(key, state, action, toys.RandomEnds.default_params)
@@ -360,7 +360,7 @@ class Paying(toys.RandomEnds):
 def test_parameters_of_an_environment_may_change_between_trainings():
     env, returns = Paying(), []
     for reward in (1.0, 5.0):
-        env.default_params = {"reward": reward}
+        env.default_params = {"reward": reward, "key": jax.random.key(1)}
         learner = agent(env, eval_episodes=0).learn(TOTAL)
         returns.append((learner.history[-1]["rollout/return_mean"], learner.evaluate(2).summary()["return_mean"]))
     np.testing.assert_allclose(returns[1], np.multiply(5.0, returns[0]), rtol=1e-5)

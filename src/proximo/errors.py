@@ -1,6 +1,7 @@
 """Exceptions, and helpers to format messages. Every message says what was given, what was expected, and the fix."""
 
 import difflib
+import re
 import shlex
 import unicodedata
 from collections.abc import Iterable
@@ -55,7 +56,7 @@ def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int 
 
     ``form="text"`` omits the quotation marks of a string.
     """
-    text = printable(str(value)) if form == "text" else repr(value)
+    text = printable(str(value)) if form == "text" else re.sub(r"\n\s*", " ", repr(value))  # arrays have several lines
     return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
-from proximo.config.loading import END_NOTE, RESUMABLE, Given, changed_for_resume, read_file, shortened
+from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened
 from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
 
@@ -252,17 +252,6 @@ def test_wrong_value_in_a_file_raises_with_its_name(tmp_path):
     (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo: {gamma: abc}\n")
     with pytest.raises(ConfigError, match=r"a.yaml: gamma = 'abc': expected a number"):
         make_config(file=str(tmp_path / "a.yaml"))
-
-
-def test_numbers_with_an_exponent_in_a_file_are_numbers(tmp_path):
-    """Without a point or a sign, YAML 1.1 reads them as text."""
-    file = tmp_path / "c.yaml"
-    file.write_text(
-        "env: {id: x, env_settings: {noise: 1e-3, sizes: [1E4, -.5e1], word: e3, map: 2e}}\nppo: {learning_rate: 1e-3}"
-    )
-    config = Given.read({}, file).over()
-    assert config.env.env_settings == {"noise": 0.001, "sizes": [10_000.0, -5.0], "word": "e3", "map": "2e"}
-    assert config.ppo.learning_rate.initial == 0.001
 
 
 def test_env_settings_extend_those_of_the_preset(monkeypatch):

@@ -42,6 +42,11 @@ ELEMENTWISE = {
     "bounds": lambda x, flag, **_: (jnp.clip(x, -0.5, 0.5), jnp.maximum(x, 0), jnp.minimum(flag, x[:, 0] > 0)),
     "choices": lambda x, i, flag, **_: (jnp.where(flag[:, None], x, 2.0), jax.lax.select_n(i % 3, i, i + 10, i + 20)),
     "choice of flags": lambda x, flag, **_: jnp.where(flag, x[:, 0] > 0, x[:, 1] > 0),
+    "identities": lambda x, i, **_: (
+        *jax.lax.optimization_barrier((x, i)),
+        jax.lax.optimization_barrier(x),
+        *jnp.split(x, 1, axis=1),
+    ),
     "types": lambda x, i, bytes, **_: (
         x.astype(jnp.int32),
         i.astype(float),

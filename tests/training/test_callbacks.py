@@ -317,7 +317,7 @@ class Asynchronous:
         return False
 
 
-@pytest.mark.parametrize("result", [0.5, "stop", np.zeros(2), iter([True])])
+@pytest.mark.parametrize("result", [0.5, "stop", np.zeros(2), iter([True]), [[1], [2, 3]], jax.random.key(0)])
 def test_a_result_that_is_no_boolean_raises_and_the_run_is_saved(tmp_path, result):
     class Returns(Recorder):
         def on_update(self, info):

@@ -34,11 +34,11 @@ class LazyVectorEnvironment:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
             closed = self._closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
-                vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
+                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
             if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
-                vector_env.close()
+                self.close()
                 raise EnvError(f"{self.env.id} was closed while its environments were made.")
-            self.vector_env = vector_env
+            return vector_env
         return self.vector_env
 
     def reset(self, buffer: int, seed: int) -> VectorEnvironment:

@@ -18,7 +18,6 @@ from proximo.errors import ConfigError, is_plain, nearest, shown
 from proximo.serialization import is_storable, read_yaml
 
 SCHEDULE = ScheduleText | Custom
-EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 """The type of a setting that may change with the progress of the training."""
 
 SizesOrSame = tuple[int, ...] | Literal["same"]
@@ -151,21 +150,15 @@ def _split(text: str) -> list[str]:
 
 def _nested(text: str) -> Any:
     """The value of one parameter: a list or a mapping in YAML's brackets, or a scalar."""
-    return _of_texts(_scalar, read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): read(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [read(item) for item in value]
+        return _scalar(value) if isinstance(value, str) else value
 
-def with_exponents(value: Any) -> Any:
-    """``value`` of a YAML file, with the numbers that YAML 1.1 reads as text, such as ``1e-3``."""
-    return _of_texts(lambda text: float(text) if EXPONENT.fullmatch(text) else text, value)
-
-
-def _of_texts(read: Callable[[str], Any], value: Any) -> Any:
-    """``value`` with ``read`` of each text in it; keys become text."""
-    if isinstance(value, dict):
-        return {str(key): _of_texts(read, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_of_texts(read, item) for item in value]
-    return read(value) if isinstance(value, str) else value
+    return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import GROUPS, LEAVES, Config, check_names, custom_settings, from_mapping, may_replace, override
-from proximo.config.coercion import with_exponents
 from proximo.config.custom import is_custom
 from proximo.config.schema import ALTERNATIVES, GIVEN, WORKER_SETTINGS
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
@@ -72,12 +71,7 @@ class Given:
     @classmethod
     def read(cls, settings: Mapping[str, Any], file: str | Path | None = None) -> Given:
         """Read ``file``, if there is one. Raises ``ConfigError`` if it cannot be read."""
-        mapping = read_file(Path(file)) if file is not None else {}
-        for group in mapping.values():
-            for name in ("env_settings", "eval_env_settings"):  # their values are not converted to the types of settings
-                if isinstance(group, dict) and name in group:
-                    group[name] = with_exponents(group[name])
-        return cls(mapping, dict(settings), str(file))
+        return cls(read_file(Path(file)) if file is not None else {}, dict(settings), str(file))
 
     @property
     def by_name(self) -> dict[str, Any]:
@@ -144,7 +138,7 @@ def _fitting(tuned: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str
     if requested.get("distribution") == "beta":
         removed |= set(OF_NETWORKS["distribution"])
     for name, other in (("sde_every", "state_dependent_std"), ("state_dependent_std", "sde_every")):
-        if str(requested.get(name, 0)).lower() not in ("0", "false", "no", "off"):
+        if str(requested.get(name) or 0).lower() not in ("0", "false", "no", "off"):
             removed.add(other)
     removed |= replaced_by_optimizers(requested.get("optimizer"), requested.get("critic_optimizer", "same"))
     return {group: {name: value for name, value in content.items() if name not in removed} for group, content in tuned.items()}

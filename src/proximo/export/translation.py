@@ -71,7 +71,7 @@ def _applied(b: Builder, e: Equation, inputs: list[Any]) -> Sequence[Any]:
     if wrong:
         raise NotExportedError(f"it computes in {wrong[0]} ({e.name})")
     made = _of_complex(b, e, inputs) if pairs or complex_output else RULES[e.name](b, e, *inputs)
-    return made if isinstance(made, list) else [made]
+    return made if len(e.outputs) > 1 or isinstance(made, list) else [made]
 
 
 def _of_complex(b: Builder, e: Equation, inputs: list[Any]) -> Any:

@@ -186,7 +186,7 @@ def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
     result = getattr(callback, hook)(info)
     if result is None or hook not in STOPPING_HOOKS:
         return False
-    if np.ndim(result) == 0 and np.asarray(result).dtype == bool:
+    if isinstance(result, bool) or (getattr(result, "dtype", None) == np.bool_ and np.ndim(result) == 0):
         return bool(result)
     raise ConfigError(
         f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None to go on."

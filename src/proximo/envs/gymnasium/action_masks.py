@@ -109,12 +109,13 @@ def _flags(mask: Any) -> np.ndarray:
 def info_rows(mask: Any) -> np.ndarray:
     """Return one flat mask for each environment, from the ``info`` of a vector environment.
 
-    Masks of several components are a tuple of arrays, or an array or list of tuples. An environment without a mask (zeros, or None
-    among tuples) gets zeros.
+    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
+    array of tuples) gets zeros.
     """
-    if isinstance(mask, tuple):
+    if isinstance(mask, tuple | list):
         return np.concatenate([_flags(part).reshape(len(part), -1) for part in mask], axis=1)
-    if not isinstance(mask, list) and (mask := np.asarray(mask)).dtype != object:
+    mask = np.asarray(mask)
+    if mask.dtype != object:
         return _flags(mask)
     rows = [None if one is None else flat_mask(one) for one in mask]
     empty = np.zeros_like(next(row for row in rows if row is not None))

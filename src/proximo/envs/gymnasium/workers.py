@@ -107,6 +107,13 @@ class WorkerVectorEnvironment:
         return owners[poll.poll()[0][0]]
 
     def receive(self, buffer: int, t: int, group: int) -> bool:
+        try:
+            return self._receive(buffer, t, group)
+        except IndexError:  # the list of processes is empty after the end
+            self._check_open()
+            raise
+
+    def _receive(self, buffer: int, t: int, group: int) -> bool:
         any_truncated = False
         for w, process in enumerate(self._processes[group]):
             reply = process.reply()
@@ -177,15 +184,17 @@ class WorkerVectorEnvironment:
             f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {self.options.max_restarts})."
         )
         try:
-            process = self._processes[group][w] = WorkerProcess(setup)
+            process = WorkerProcess(setup)
         except OSError as error:  # no memory, or too many processes or files
             raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
-        process.begin(setup)
+        with contextlib.suppress(IndexError):  # after the end, the list is empty
+            self._processes[group][w] = process
         try:
-            self._check_open()
+            self._check_open()  # after the assignment: an end that begins later finds the process
         except EnvError:
             process.release()
             raise
+        process.begin(setup)
         return process
 
     def _check_open(self) -> None:
