@@ -60,6 +60,7 @@ def test_settings_of_gymnax_change_its_spaces():
         ("numpy:pi", r"'numpy:pi' is float: expected the class"),
         (".foo:Bar", r"no library or module '.foo'"),
         ("test_registry:Spaceless", r"Spaceless has no observation_space: define it"),
+        ("test_registry:returns_nothing", r"test_registry:returns_nothing returned None: expected an environment"),
         ("test_registry:Unsized", r"Unsized is a VectorEnv whose class has no argument num_envs: add one"),
         ("test_registry:Failing", r"test_registry:Failing\(\) raised RuntimeError: no screen \(test_registry.py, line \d+\)"),
     ],
@@ -189,6 +190,10 @@ def test_a_termination_at_the_time_limit_is_not_truncated():
     _, _, terminated, truncated = rollout_of(at_limit, jnp.int32(1), end)
     assert terminated[-1]
     assert not truncated[-1]
+
+
+def returns_nothing():
+    Minimal()
 
 
 class Spaceless:
