@@ -42,13 +42,13 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
 def environment_key(env: Environment) -> Hashable:
     """The environment, and the values of its parameters, which are constants of compiled programs and may be changed between trainings."""
     leaves, structure = jax.tree.flatten(getattr(env, "default_params", None))
-    keys = [isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
-    numbers = [np.asarray(jax.random.key_data(x) if is_key else x) for x, is_key in zip(leaves, keys, strict=True)]
-    return (
-        id(env),
-        structure,
-        tuple((x.dtype.name, x.shape, x.tobytes(), is_key) for x, is_key in zip(numbers, keys, strict=True)),
-    )
+    return id(env), structure, tuple(map(_number_key, leaves))
+
+
+def _number_key(number: Any) -> Hashable:
+    is_random_key = isinstance(number, jax.Array) and jax.numpy.issubdtype(number.dtype, jax.dtypes.prng_key)
+    x = np.asarray(jax.random.key_data(number) if is_random_key else number)
+    return is_random_key, x.dtype.name, x.shape, x.tobytes()
 
 
 def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | None) -> Hashable:

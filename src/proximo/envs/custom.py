@@ -69,6 +69,8 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     if not takes_num_envs and not _is_gymnasium(cls):
         with custom_code_errors(f"{env_id}()"):
             made.append(cls(**settings))
+        if made[0] is None:
+            raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
         if not is_vectorized(type(made[0])) and not _steps_by_action(made[0]):
             check_protocol(made[0], env_id)
             return made[0]
@@ -132,8 +134,6 @@ def check_protocol(env: Any, env_id: str) -> None:
     An environment without ``default_params`` gets empty ones.
     """
     missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
-    if env is None:
-        raise EnvError(f"{env_id} returned None: expected an environment (a function may lack its return).")
     if missing:
         raise EnvError(
             f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} "

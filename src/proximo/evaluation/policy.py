@@ -95,7 +95,7 @@ class Policy:
 
     @property
     def has_memory(self) -> bool:
-        """Whether the policy is recurrent or observes its last action or reward. If not, its memory is empty."""
+        """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
         return self.actor_critic.is_recurrent or bool(self.actor_critic.observed_previous)
 
     def init_memory(self, num_envs: int = 1) -> Carried:
@@ -190,8 +190,8 @@ class Policy:
     def _parts(self) -> tuple[_Structure, tuple[Any, ...]]:
         """The structure of the networks, and their arrays."""
         leaves, treedef = jax.tree.flatten(self.actor_critic)
-        arrays = tuple(leaf for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray))
         others = tuple(jax.Array if isinstance(leaf, jax.Array | np.ndarray) else leaf for leaf in leaves)
+        arrays = tuple(leaf for leaf, other in zip(leaves, others, strict=True) if other is jax.Array)
         return _Structure(treedef, others, self.config.run.matmul_precision), arrays
 
     def _call(

@@ -63,7 +63,7 @@ def output_meaning(name: str, policy_function: PolicyFunction) -> str:
 
 def _ones(mask: Any) -> str:
     """Python code that makes an action mask that allows everything."""
-    return _code(np.zeros_like(mask)).replace("np.zeros", "np.ones")
+    return _code(mask).replace("np.zeros", "np.ones")
 
 
 def _code(observation: Any) -> str:

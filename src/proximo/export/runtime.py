@@ -382,7 +382,7 @@ class ExportedPolicy:
 
     @property
     def has_memory(self) -> bool:
-        """Whether the policy has a memory, or observes its previous action or reward. If not, ``init_memory`` is empty."""
+        """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
         return bool(self._initial) or self.interface["reward"]
 
     def init_memory(self, num_envs: int = 1) -> dict[str, np.ndarray]:
@@ -411,9 +411,9 @@ class ExportedPolicy:
                 in every environment and the policy resets its memory there.
             episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
                 unless the policy was trained with ``reset_memory: false``. By default no episode begins.
-            action_mask: Which actions are allowed: one flag for each action, or N rows of them; for an action with components also an
-                array with an axis for the components, or a tuple with an array for each. Required if the policy was trained with masks, unless
-                the observation has them as its entry ``action_mask``.
+            action_mask: Which actions are allowed: one flag for each choice, or N rows of them. For an action with components also with an
+                axis, or as a tuple or list with an array, for each component. Required if the policy was trained with masks, unless the
+                observation has them as its entry ``action_mask``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
                 exported with ``--stochastic``.
             key: Required to sample: an integer seed, a new one for each call, or a ``numpy.random.Generator``.
@@ -708,8 +708,7 @@ def _check_choices(name: str, x: np.ndarray, start: Sequence[int], n: Sequence[i
 
 
 def _flat_masks(given: Any, sizes: Sequence[int], count: int | None) -> Any:
-    """Masks as environments give them, as flags ``[..., sum(sizes)]``: flat, with axes or a sequence of arrays for the components, or a
-    sequence of ``count`` masks. Others are returned unchanged. The components have ``sizes`` choices."""
+    """``evaluation.observations.flat_masks``, which this file cannot import: it is copied into every export."""
     try:
         if isinstance(given, tuple | list):
             given = _of_sequence(given, sizes, count)
@@ -810,7 +809,7 @@ def _fault(program: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def _are_choices(choices: Any, leaf: Mapping[str, Any] | None) -> bool:
-    """Whether ``choices`` are None, or the first choice and the number of choices of each component of the input ``leaf``."""
+    """Whether ``choices`` fit the input ``leaf``: None, or two lists with a number for each component: the first choice, and how many there are."""
     if choices is None or leaf is None:
         return True
     size = math.prod(leaf["shape"][1:])

@@ -103,11 +103,7 @@ class GymnasiumEnvironment(Described):
         if measured := workers == AUTO:
             with reports_waiting(options.warn, 1, self.id):
                 workers = self.choose_workers(num_envs, options.num_groups, options.cores)
-            try:
-                pickled(self.make if workers else None, self.id)
-            except EnvError as error:
-                options.warn(f"{error} Until then, the training process steps the environments.")
-                workers = 0
+            workers = workers if workers and self._can_be_sent(options.warn) else 0
         if workers > options.cores:
             options.warn(
                 f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 chooses "
@@ -120,6 +116,16 @@ class GymnasiumEnvironment(Described):
             if measured:
                 vector_env.description += " (chosen by a measurement; num_workers sets their number)"
             return vector_env
+
+    def _can_be_sent(self, warn: Callable[[str], None]) -> bool:
+        """Whether worker processes can make the environment. Warns if they cannot."""
+        assert self.make is not None
+        try:
+            pickled(self.make, self.id)
+        except EnvError as error:
+            warn(f"{error} Until then, the training process steps the environments.")
+            return False
+        return True
 
     def choose_workers(self, num_envs: int, num_groups: int, cores: int, step_seconds: float | None = None) -> int:
         """The number of workers: one for each core if this saves a fifth of the time, else 0.

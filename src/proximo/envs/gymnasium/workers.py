@@ -235,7 +235,7 @@ class WorkerVectorEnvironment:
         self._end()
 
 
-def pickled(make: Callable[[], Any] | None, env_id: str) -> bytes:
+def pickled(make: Callable[[], Any], env_id: str) -> bytes:
     """Pickle ``make`` for a worker. Raises ``EnvError`` if this fails."""
     try:
         return cloudpickle.dumps(make)
