@@ -240,13 +240,13 @@ def switched(folder=None):
     learner.learn(2 * BATCH)
     for i in range(2):
         learner = learner if folder is None else proximo.load(learner.save(folder / f"before-{i}"))
-        before = learner._state.learner.reward_scale
+        before = learner._state.learner.reward_normalizer
         assert np.abs(before.running_return).max() > 0
         assert learner._evaluation is not None
         learner.set_env("toys:RandomEnds")
         assert learner._evaluation is None
         learner = learner if folder is None else proximo.load(learner.save(folder / f"after-{i}"))
-        after = learner._state.learner.reward_scale
+        after = learner._state.learner.reward_normalizer
         assert np.abs(after.running_return).max() == 0
         assert bits(after.statistics) == bits(before.statistics)
         first_collectors.append(learner._state.collector)
@@ -283,7 +283,7 @@ def test_set_env_on_gymnasium_uses_new_seeds():
             learner.learn(BATCH)
             seeds += Seeded.seeds
             learner.set_env(lambda: Seeded())
-            assert np.abs(learner._state.learner.reward_scale.running_return).max() == 0
+            assert np.abs(learner._state.learner.reward_normalizer.running_return).max() == 0
         return seeds, leaves(learner)
 
     seeds, learned = seeds_of_training()

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
 
+from proximo.math.compensated_sum import CompensatedSum
+
 if TYPE_CHECKING:  # a strict type checker cannot follow a PyTree
     Observation = Any
     Memory = Any
@@ -124,7 +126,7 @@ class EpisodeStatistics(eqx.Module):
         partial: N: the collector may truncate the running episode (``stagger_steps``); its return is not recorded.
     """
 
-    episode_return: Float[Array, " N"]
+    episode_return: CompensatedSum
     length: UInt32[Array, " N"]
     partial: Bool[Array, " N"]
 

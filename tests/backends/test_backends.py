@@ -171,9 +171,9 @@ def test_restored_gymnasium_state_begins_with_new_episodes():
     backend = make("gymnasium")
     state = backend.prepare(lambda: backend.start([3]))
     state, _ = backend.advance(state, 3)
-    assert np.abs(state.learner.reward_scale.running_return).max() > 0
+    assert np.abs(state.learner.reward_normalizer.running_return).max() > 0
     joined = backend.join([state])
-    assert np.abs(joined.learner.reward_scale.running_return).max() == 0
+    assert np.abs(joined.learner.reward_normalizer.running_return).max() == 0
     assert bits(joined.learner.policy) == bits(state.learner.policy)
     backend.close()
 

@@ -158,7 +158,7 @@ def compared(case, count, mistake=None):
         learned, metrics = jax.jit(make_functions(config, toys.RandomEnds(), mesh=mesh_of(count)).update)(state, rollout)
     expected, expected_metrics = reference(case, count)
     rest = [
-        (s.learner.policy.normalizer, s.learner.reward_scale, s.learner.adaptive, s.learner.optimizer, s.learner.steps)
+        (s.learner.policy.normalizer, s.learner.reward_normalizer, s.learner.adaptive, s.learner.optimizer, s.learner.steps)
         for s in (learned, expected)
     ]
     return {

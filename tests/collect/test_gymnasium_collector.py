@@ -336,12 +336,12 @@ def test_restart_resets_only_memory_and_running_returns():
     state = trainer.collector.init(jax.random.key(3))
     for _ in range(2):
         state, _ = trainer.update(state)
-    scale = state.learner.reward_scale
+    scale = state.learner.reward_normalizer
     assert float(jnp.abs(scale.running_return).max()) > 0
     restarted = trainer.begin(state)
     _, rollout, _ = trainer.collector.collect(restarted.learner.policy, restarted.collector)
-    assert float(jnp.abs(restarted.learner.reward_scale.running_return).max()) == 0
-    assert bits(restarted.learner.reward_scale.statistics) == bits(scale.statistics)
+    assert float(jnp.abs(restarted.learner.reward_normalizer.running_return).max()) == 0
+    assert bits(restarted.learner.reward_normalizer.statistics) == bits(scale.statistics)
     assert bits(restarted.learner.policy) == bits(state.learner.policy)
     assert all(float(jnp.abs(leaf[0]).max()) == 0 for leaf in jax.tree.leaves(rollout.memory))
     assert rollout.episode_start[0].all()

@@ -89,7 +89,7 @@ def test_training_on_two_actors_equals_two_local_groups():
 
 def test_lost_actor_leaves_invalid_steps_and_begins_new_episodes():
     _, state, _ = on_actors(2, lost={1: (1,)})
-    assert (np.asarray(state.learner.reward_scale.running_return) == 0).tolist() == [False, False, True, True]
+    assert (np.asarray(state.learner.reward_normalizer.running_return) == 0).tolist() == [False, False, True, True]
     made, state, _ = on_actors(3, lost={1: (1,)})
     before, lost, after = (rollout for rollout, _, _ in made)
     assert lost.valid[:, :2].all()

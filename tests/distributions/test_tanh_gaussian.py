@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proximo.distributions import Gaussian, TanhGaussian
+from proximo.distributions import LOG_STD_RANGE, Gaussian, TanhGaussian
 
 MEAN = np.array([[0.5, -1.0], [2.0, 0.0], [0.0, 3.0]], np.float32)
 LOG_STD = np.array([-0.5, 0.3], np.float32)
@@ -43,16 +43,11 @@ def test_entropy_is_the_mean_of_minus_log_prob():
     assert float(some.entropy()[0]) == pytest.approx(drawn.mean(), abs=float(4 * drawn.std() / n**0.5))
 
 
-def test_quadrature_is_exact_for_standard_deviations_up_to_two():
-    for std in (0.01, 0.3, 1.0, 2.0):
+def test_entropy_equals_integral_over_all_standard_deviations():
+    for std in (0.01, 0.3, 1.0, 2.0, 4.0, np.exp(LOG_STD_RANGE[1])):
         means = np.array([0.0, 0.2, 0.7, 1.3, 3.0, 10.0])
         ours = squashed(means[:, None], [np.log(std)], (True,)).entropy()
         np.testing.assert_allclose(ours, [entropy_by_integration(mean, std) for mean in means], rtol=1e-5, atol=1e-3)
-
-
-def test_entropy_of_wider_densities_is_within_a_tenth():
-    ours = squashed([[0.0], [1.0], [10.0]], [2.0], (True,)).entropy()
-    np.testing.assert_allclose(ours, [entropy_by_integration(mean, np.exp(2.0)) for mean in (0.0, 1.0, 10.0)], atol=0.1)
 
 
 def test_the_uniform_distribution_has_the_largest_entropy():

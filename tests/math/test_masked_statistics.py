@@ -1,5 +1,6 @@
 import math
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -14,13 +15,30 @@ def test_explained_variance_by_hand():
     assert explained_variance(jnp.full(5, 2.5), target, valid) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_explained_variance_of_constant_targets_is_zero_and_finite():
-    assert explained_variance(jnp.array([1.0, 2.0]), jnp.ones(2), jnp.ones(2, bool)) == 0.0
+@pytest.mark.parametrize("target", [0.0, 1.0, 0.1, 1234.567, -1e-6])
+def test_explained_variance_of_constant_targets_is_undefined(target):
+    valid = jnp.arange(1000) % 7 > 0  # the mean of 857 numbers is rounded
+    targets = jnp.where(valid, target, 1e6).astype(jnp.float32)
+    assert jnp.isnan(explained_variance(jnp.linspace(0, 1, 1000), targets, valid))
 
 
 def test_advantages_are_normalized_over_valid_steps_only():
-    got = normalized(jnp.array([1.0, 2.0, 3.0, 99.0]), jnp.array([True, True, True, False]))
+    got = normalized(jnp.array([1.0, 2.0, 3.0, 99.0]), jnp.zeros(4), jnp.array([True, True, True, False]))
     assert got[:3].tolist() == pytest.approx([-1.2247449, 0.0, 1.2247449], abs=1e-6)
+
+
+@pytest.mark.parametrize("advantage", [0.1, 1234.567, -1e-6])
+def test_constant_advantages_are_normalized_to_zero(advantage):
+    got = normalized(jnp.full(857, advantage), jnp.zeros(857), jnp.ones(857, bool))
+    assert jnp.all(got == 0)
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(1e-6, 0.0), (1e-2, 1.0)])
+def test_advantages_that_vary_by_the_rounding_of_their_targets_are_normalized_to_zero(noise, expected):
+    value = 100.0 + jax.random.normal(jax.random.key(0), (857,))
+    target = value + noise * jax.random.normal(jax.random.key(1), (857,))
+    got = normalized(target - value, target, jnp.ones(857, bool))
+    assert float(jnp.std(got)) == pytest.approx(expected, abs=1e-3)
 
 
 def test_masked_mean_divides_by_the_number_of_valid_entries():

@@ -35,6 +35,15 @@ def test_a_large_offset_loses_no_variance():
     assert float(statistics.variance) == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.parametrize("sample", [0.1, 1234.567, 1e6])
+def test_equal_samples_have_no_variance(sample):
+    statistics = RunningStatistics.of_shape(())
+    for count in (857, 1000):
+        statistics = statistics.merged(jnp.full(count, sample), jnp.ones(count, bool))
+    assert float(statistics.variance) == 0.0
+    assert float(statistics.normalize(jnp.float32(sample))) == 0.0
+
+
 def test_a_million_merges_agree_with_float64():
     # A cycle of 250 batches of 1,000 samples. A weighted average, kept * variance + share * added, is 1.5 % too small.
     rng = np.random.default_rng(0)

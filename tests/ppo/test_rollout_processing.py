@@ -11,8 +11,8 @@ import pytest
 from learning import probes
 from proximo import ppo
 from proximo.math.running_statistics import RunningStatistics
-from proximo.ppo.rollout_processing import clip_rewards, recompute_values, scale_rewards, update_normalizer
-from proximo.ppo.state import RewardScale, StaticSettings
+from proximo.ppo.rollout_processing import recompute_values, scale_rewards, update_normalizer
+from proximo.ppo.state import RewardNormalizer, StaticSettings
 
 from helpers import collected, collected_parts, difference, small_collector, small_config, spoiled, trainer
 
@@ -53,8 +53,8 @@ def rewards(values, terminated, valid, running):
         last_memory=(),
     )
     hyperparameters = dataclasses.replace(learner.hyperparameters, gamma=jnp.array(0.5))
-    scale = RewardScale(RunningStatistics.of_shape(()), jnp.array([running]))
-    return dataclasses.replace(learner, reward_scale=scale, hyperparameters=hyperparameters), rollout
+    scale = RewardNormalizer(RunningStatistics.of_shape(()), jnp.array([running]))
+    return dataclasses.replace(learner, reward_normalizer=scale, hyperparameters=hyperparameters), rollout
 
 
 def test_rewards_are_scaled_by_discounted_return_by_hand():
@@ -77,16 +77,35 @@ def test_scaled_rewards_are_clipped_to_ten():
     state, rollout = rewards([0.0] * 7 + [100.0], [True] * 8, [True] * 8, 0.0)
     state = dataclasses.replace(
         state,
-        reward_scale=RewardScale(RunningStatistics(jnp.array([1e6, 0.0]), jnp.zeros(()), jnp.ones(())), jnp.zeros(1)),
+        reward_normalizer=RewardNormalizer(RunningStatistics(jnp.array([1e6, 0.0]), jnp.zeros(()), jnp.ones(())), jnp.zeros(1)),
     )
     assert jax.jit(scale_rewards)(state, rollout)[1].reward[-1, 0] == 10.0
 
 
-def test_rewards_are_replaced_by_their_sign_before_they_are_scaled():
-    _, rollout = rewards([-7.0, 0.0, 0.3], [False] * 3, [True] * 3, 0.0)
-    signs = clip_rewards(StaticSettings.of(small_config(clip_reward="sign")), rollout)
-    assert signs.reward[:, 0].tolist() == [-1.0, 0.0, 1.0]
-    assert clip_rewards(StaticSettings.of(small_config()), rollout) is rollout
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [-7.0, 0.0, 0.5]),
+        ({"reward_scale": 0.01}, [-0.07, 0.0, 0.005]),
+        ({"clip_reward": "sign"}, [-1.0, 0.0, 1.0]),
+        ({"clip_reward": "sign", "reward_scale": 100.0}, [-1.0, 0.0, 1.0]),
+    ],
+)
+def test_rewards_are_multiplied_then_clipped(settings, expected):
+    state, rollout = rewards([-7.0, 0.0, 0.5], [False] * 3, [True] * 3, 0.0)
+    static = StaticSettings.of(small_config(normalize_reward=False, **settings))
+    normalizer, scaled = scale_rewards(dataclasses.replace(state, reward_normalizer=None, static=static), rollout)
+    assert normalizer is None
+    assert scaled.reward[:, 0].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_normalization_undoes_reward_scale():
+    state, rollout = rewards([1.0, 3.0, 2.0], [False, True, False], [True] * 3, 0.0)
+    scaled = {}
+    for factor in (1.0, 100.0):
+        static = StaticSettings.of(small_config(reward_scale=factor))
+        scaled[factor] = jax.jit(scale_rewards)(dataclasses.replace(state, static=static), rollout)[1].reward
+    np.testing.assert_allclose(scaled[1.0], scaled[100.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +114,7 @@ def test_rewards_are_replaced_by_their_sign_before_they_are_scaled():
 )
 def test_auto_normalizes_rewards_that_are_not_clipped(normalize, clip, expected):
     learner = small_collector(normalize_reward=normalize, clip_reward=clip).init(jax.random.key(0)).learner
-    assert (learner.reward_scale is not None) == expected
+    assert (learner.reward_normalizer is not None) == expected
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -35,7 +35,7 @@ MAX_STEPS = 100
 SECONDS = 0.1
 NUM_ENVS = 4
 CHANGE_ENVIRONMENT = (
-    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "clip_reward",
+    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "reward_scale", "clip_reward",
 )  # fmt: skip
 """Settings that change a JAX environment, or the scale of what the learner reads."""
 

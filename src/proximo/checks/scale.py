@@ -80,7 +80,7 @@ def _reward_scale(rewards: np.ndarray, ppo: PPOConfig) -> Finding:
     name = "reward scale"
     if ppo.normalizes_reward or ppo.clip_reward != "none":
         return ok(name, "The learner scales rewards.")
-    rewards = rewards[np.isfinite(rewards)]
+    rewards = ppo.reward_scale * rewards[np.isfinite(rewards)]
     sizes = np.abs(rewards[rewards != 0])
     if not sizes.size or MIN_REWARD <= sizes.max() <= MAX_REWARD:
         return ok(name, f"The largest absolute reward of random steps is 0, or between {MIN_REWARD:g} and {MAX_REWARD:g}.")

@@ -24,14 +24,14 @@ from proximo.config.validation import largest_divisor
 from proximo.errors import ConfigError
 from proximo.jax_setup import available_devices, core_devices
 from proximo.math.across_devices import ENVS_AXIS
-from proximo.ppo.state import RewardScale
+from proximo.ppo.state import RewardNormalizer
 from proximo.processes.peers import current
 from proximo.types import JaxCollectorState, Rollout
 
 T = TypeVar("T")
 SEED_GROUPS_AXIS = "seed_groups"
 """The axis of a mesh over which seeds are divided."""
-DIVIDED = (RewardScale, JaxCollectorState, Rollout, GymnasiumRollout)
+DIVIDED = (RewardNormalizer, JaxCollectorState, Rollout, GymnasiumRollout)
 """The types with fields that have an axis of environments."""
 
 
@@ -271,7 +271,7 @@ def _specs(tree: PyTree, mesh: Mesh | AbstractMesh, stacked: bool) -> PyTree:
 def _env_axis(node: PyTree, path: tuple[Any, ...]) -> int | None:
     """The axis of environments in the field of ``node`` at ``path``; None if all devices have the same."""
     field = path[0].name if isinstance(node, DIVIDED) else ""
-    if isinstance(node, RewardScale):
+    if isinstance(node, RewardNormalizer):
         return 0 if field == "running_return" else None
     if isinstance(node, JaxCollectorState):
         return None if field in ("env_params", "key") else int(field == "burn_in_steps")

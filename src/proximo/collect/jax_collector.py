@@ -15,6 +15,7 @@ from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.math.across_devices import largest, own_part, smallest
+from proximo.math.compensated_sum import CompensatedSum
 from proximo.math.masked_statistics import count, masked_mean, masked_std
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
@@ -84,14 +85,15 @@ class JaxCollector:
         limit = jnp.full(num_envs, self.limit, jnp.uint32)
         if stagger:
             limit = jnp.minimum(limit, jax.random.randint(key_stagger, (num_envs,), 1, stagger + 1).astype(jnp.uint32))
-        nothing = jnp.zeros(num_envs)
         return JaxCollectorState(
             env_params=params,
             env_state=env_state,
             observation=observation,
             episode_start=jnp.ones(num_envs, bool),
             memory=policy.init_memory(num_envs),
-            episode=EpisodeStatistics(nothing, jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))),
+            episode=EpisodeStatistics(
+                CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))
+            ),
             step_limit=limit,
             key=key,
             burn_in_steps=self._empty_burn_in(policy, observation),
@@ -179,7 +181,7 @@ class JaxCollector:
         after, step, success = policy_step(
             self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
         )
-        length, episode_return = state.episode.length + 1, state.episode.episode_return + step.reward
+        length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step.reward)
         over_time = (length >= state.step_limit) & ~step.terminated
         truncated = step.truncated | over_time
         done = step.terminated | truncated
@@ -194,7 +196,7 @@ class JaxCollector:
         flags = {"episode_start": state.episode_start, "truncated": truncated}
         fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
-        finished = StepEpisodes(episode_return, length, success, done & ~state.episode.partial)
+        finished = StepEpisodes(episode_return.value, length, success, done & ~state.episode.partial)
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -207,9 +209,7 @@ class JaxCollector:
             observation=observation,
             episode_start=done,
             memory=after.memory,
-            episode=EpisodeStatistics(
-                jnp.where(done, 0.0, episode_return), jnp.where(done, 0, length), state.episode.partial & ~done
-            ),
+            episode=EpisodeStatistics(episode_return.zero_where(done), jnp.where(done, 0, length), state.episode.partial & ~done),
             step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
             previous=after.previous,
         )

@@ -46,9 +46,9 @@ def fresh_learner(
 def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
     """``learner`` for new episodes in all environments: the running returns that scale rewards are reset to 0, and their
     statistics stay."""
-    if learner.reward_scale is None:
+    if learner.reward_normalizer is None:
         return learner
-    return eqx.tree_at(lambda state: state.reward_scale.running_return, learner, replace_fn=jnp.zeros_like)
+    return eqx.tree_at(lambda state: state.reward_normalizer.running_return, learner, replace_fn=jnp.zeros_like)
 
 
 def learn(

@@ -156,6 +156,12 @@ class PPOConfig:
     clip_reward: Literal["none", "sign"] = _setting(
         "none", "sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected"
     )
+    reward_scale: float = _setting(
+        1.0,
+        "factor of all rewards, applied before clip_reward and normalize_reward; reported returns are not affected",
+        above=0,
+        high=1e30,
+    )
     normalize_reward: BoolOrAuto = _setting(
         "auto", "divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set"
     )

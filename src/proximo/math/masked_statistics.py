@@ -10,6 +10,8 @@ from proximo.math.across_devices import total
 
 Steps = Float[Array, "*steps"]
 Valid = Bool[Array, "*steps"]
+ROUNDING = 8.0
+"""Standard deviation of numbers that are equal apart from rounding, at most, in units of the last place of what they were computed from."""
 
 
 def count(valid: Valid) -> Float[Array, ""]:
@@ -31,9 +33,24 @@ def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
     return mean_with_count(x, valid, count(valid))
 
 
+def centered(x: Steps, valid: Valid) -> Steps:
+    """``x`` minus its mean over valid steps.
+
+    The mean is subtracted twice. The mean of equal numbers is rounded, and may differ from them: after one subtraction, this difference
+    would be their standard deviation.
+    """
+    x = x - masked_mean(x, valid)
+    return x - masked_mean(x, valid)
+
+
+def _is_rounding(deviation: Float[Array, ""], square: Steps, valid: Valid) -> Bool[Array, ""]:
+    """Whether numbers with this standard deviation are equal apart from rounding. ``square`` are the squares of what they were computed from."""
+    return deviation <= ROUNDING * jnp.finfo(square.dtype).eps * jnp.sqrt(masked_mean(square, valid))
+
+
 def masked_variance(x: Steps, valid: Valid) -> Float[Array, ""]:
     """Variance over valid steps; 0 if no step is valid."""
-    return masked_mean(jnp.square(x - masked_mean(x, valid)), valid)
+    return masked_mean(jnp.square(centered(x, valid)), valid)
 
 
 def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
@@ -44,14 +61,21 @@ def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
 def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
     """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
 
-    1 is a perfect value function; 0 is as good as a constant. If the targets do not vary, the result is 0.
+    1 is a perfect value function; 0 is as good as a constant. NaN if the targets do not vary by more than their rounding.
     """
     spread = masked_variance(target, valid)
-    return jnp.where(spread > 0, 1.0 - masked_variance(target - value, valid) / jnp.where(spread > 0, spread, 1.0), 0.0)
+    undefined = _is_rounding(jnp.sqrt(spread), jnp.square(target), valid)
+    return jnp.where(undefined, jnp.nan, 1.0 - masked_variance(target - value, valid) / jnp.where(undefined, 1.0, spread))
 
 
-def normalized(advantage: Steps, valid: Valid) -> Steps:
-    """``(A - mean) / (std + 1e-8)``, with mean and standard deviation over the valid steps."""
-    mean = masked_mean(advantage, valid)
-    deviation = jnp.sqrt(masked_mean(jnp.square(advantage - mean), valid))
-    return (advantage - mean) / (deviation + 1e-8)
+def normalized(advantage: Steps, target: Steps, valid: Valid) -> Steps:
+    """``(A - mean) / (std + 1e-8)``, with mean and standard deviation over the valid steps.
+
+    If ``A`` varies only by rounding, the result is 0. Advantages are differences of values, so their rounding error grows with the
+    targets of the values.
+    """
+    difference = centered(advantage, valid)
+    deviation = jnp.sqrt(masked_mean(jnp.square(difference), valid))
+    return jnp.where(
+        _is_rounding(deviation, jnp.square(advantage) + jnp.square(target), valid), 0.0, difference / (deviation + 1e-8)
+    )

@@ -44,8 +44,13 @@ class RunningStatistics(eqx.Module):
         added = total(jnp.sum(valid).astype(self.mean.dtype))
         safe = jnp.maximum(added, 1.0)
         samples = samples.astype(self.mean.dtype)
-        mean = total(jnp.sum(jnp.where(weight, samples, 0.0), axes)) / safe
-        variance = total(jnp.sum(jnp.where(weight, jnp.square(samples - mean), 0.0), axes)) / safe
+
+        def mean_of(x: Array) -> Array:
+            return total(jnp.sum(jnp.where(weight, x, 0.0), axes)) / safe
+
+        mean = mean_of(samples)
+        mean = mean + mean_of(samples - mean)  # rounded once more, so that the variance of equal samples is 0
+        variance = mean_of(jnp.square(samples - mean))
         return self.merged_moments(added, mean, variance)
 
     def merged_moments(

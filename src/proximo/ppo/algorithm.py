@@ -15,7 +15,7 @@ from proximo.ppo.loss import loss
 from proximo.ppo.metrics import summarize
 from proximo.ppo.minibatches import Batch, MinibatchInputs, minibatch_indices, minibatch_inputs, take
 from proximo.ppo.optimizer import Learned, Optimizer
-from proximo.ppo.rollout_processing import clip_rewards, prepare_batch, scale_rewards, update_normalizer
+from proximo.ppo.rollout_processing import prepare_batch, scale_rewards, update_normalizer
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics, Rollout, add_steps
 
@@ -38,7 +38,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     """
     static = state.static
     key, shuffle_key = jax.random.split(state.key)
-    reward_scale, scaled = scale_rewards(state, clip_rewards(static, rollout))
+    reward_normalizer, scaled = scale_rewards(state, rollout)
     batch = prepare_batch(state, scaled)
     num_sequences = batch.valid.shape[1]
     optimizer = Optimizer(state)
@@ -60,7 +60,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
         state,
         policy=update_normalizer(optimizer.policy(learned), rollout),
         optimizer=learned.optimizer_state,
-        reward_scale=reward_scale,
+        reward_normalizer=reward_normalizer,
         adaptive=adapt(state, step_metrics),
         key=key,
         steps=add_steps(state.steps, rollout.episode_start.size * num_devices()),

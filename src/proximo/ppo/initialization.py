@@ -14,7 +14,7 @@ from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters, check_enabled
 from proximo.ppo.optimizer import Optimizer, split_policy, weight_mask
-from proximo.ppo.state import AdaptiveState, LearnerState, RewardScale, StaticSettings
+from proximo.ppo.state import AdaptiveState, LearnerState, RewardNormalizer, StaticSettings
 
 
 def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyperparameters: Hyperparameters) -> LearnerState:
@@ -38,12 +38,14 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         )
     static = StaticSettings.of(config)
     check_enabled(hyperparameters, static.off)
-    scale = RewardScale(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalizes_reward else None
+    scale = (
+        RewardNormalizer(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalizes_reward else None
+    )
     state = LearnerState(
         policy=policy,
         optimizer=None,
         hyperparameters=hyperparameters,
-        reward_scale=scale,
+        reward_normalizer=scale,
         adaptive=AdaptiveState(
             kl_coef=jnp.asarray(config.ppo.kl_coef, jnp.float32) if config.ppo.objective == "kl_penalty" else None,
             rate_factor=None if "desired_kl" in static.off else jnp.ones(()),

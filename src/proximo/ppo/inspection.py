@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from proximo.math.loss_terms import probability_ratio
 from proximo.networks import ActorCritic
 from proximo.ppo.minibatches import join_sequences, sequences_of, split_sequences, unroll
-from proximo.ppo.rollout_processing import clip_rewards, compute_advantages, scale_rewards
+from proximo.ppo.rollout_processing import compute_advantages, scale_rewards
 from proximo.ppo.state import LearnerState
 from proximo.types import Rollout
 
@@ -26,7 +26,7 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
         With axes ``T N ...``: ``advantages`` before they are normalized; ``returns``, the targets of the value in units of the scaled
         reward; ``actions`` as the environment received them; ``observations`` as it returned them; ``valid``.
     """
-    _, scaled = scale_rewards(state, clip_rewards(state.static, rollout))
+    _, scaled = scale_rewards(state, rollout)
     advantage = compute_advantages(scaled, state.hyperparameters)
     return {
         "advantages": advantage,

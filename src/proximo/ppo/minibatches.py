@@ -198,8 +198,8 @@ def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: boo
     """The inputs of all minibatches of an epoch. Devices reduce them together, because each all-reduce has a latency."""
 
     def of_minibatch(numbers: UInt32[Array, " S"]) -> MinibatchInputs:
-        advantage, valid = batch.advantage[:, numbers], batch.valid[:, numbers]
-        return MinibatchInputs(numbers, normalized(advantage, valid) if normalize else advantage, count(valid))
+        advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]
+        return MinibatchInputs(numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid))
 
     return jax.vmap(of_minibatch)(indices)
 

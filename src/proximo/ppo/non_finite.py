@@ -37,7 +37,7 @@ def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, st
         # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.
         "observation": bad(rollout.observation, rollout.valid) | bad((rollout.last_observation, rollout.bootstrap_value)),
         # A huge reward may be finite while its square, in the statistics that scale rewards, is not.
-        "reward": bad(rollout.reward, rollout.valid) | bad(state.reward_scale),
+        "reward": bad(rollout.reward, rollout.valid) | bad(state.reward_normalizer),
         "loss": bad(metrics["loss"]),
         # Clipping divides by the norm: a gradient with an infinite norm would become zero without notice, even if the loss is finite.
         "gradient": bad(metrics["grad_norm"]),

@@ -15,35 +15,33 @@ from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
-from proximo.ppo.state import LearnerState, RewardScale, StaticSettings
+from proximo.ppo.state import LearnerState, RewardNormalizer
 from proximo.types import Memory, Rollout
 
 REWARD_CLIP = 10.0
 
 
-def clip_rewards(static: StaticSettings, rollout: Rollout) -> Rollout:
-    """``rollout`` with the sign of each reward if ``clip_reward`` is ``sign``, else unchanged."""
-    return dataclasses.replace(rollout, reward=jnp.sign(rollout.reward)) if static.clip_reward == "sign" else rollout
+def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
+    """Scale rewards as the learner reads them.
 
-
-def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardScale | None, Rollout]:
-    """Divide rewards by the standard deviation of the discounted return, and clip them to ± 10.
-
-    The statistics include this rollout before its rewards are scaled. The discount is ``gamma``. The running return restarts from 0
-    with each episode.
+    Rewards are multiplied by ``reward_scale`` and, with ``clip_reward``, replaced by their sign. With ``normalize_reward``, they are then divided
+    by the standard deviation of the discounted return and clipped to ± 10. The statistics of the return include this rollout before its
+    rewards are divided. The discount is ``gamma``. The running return restarts from 0 with each episode.
 
     Returns:
-        The new statistics, and the rollout with scaled rewards; without ``normalize_reward`` None and the rollout as it is.
+        The new statistics (None without ``normalize_reward``), and the rollout with scaled rewards.
     """
-    scale = state.reward_scale
-    if scale is None:
-        return None, rollout
-    # On padding steps too: an environment that was lost there has been replaced.
-    done = rollout.terminated | rollout.truncated
-    running, returns = discounted_returns(scale.running_return, rollout.reward, done, rollout.valid, state.hyperparameters.gamma)
-    statistics = scale.statistics.merged(returns, rollout.valid)
-    reward = rollout.reward / jnp.sqrt(statistics.variance + 1e-8)
-    return RewardScale(statistics, running), dataclasses.replace(rollout, reward=jnp.clip(reward, -REWARD_CLIP, REWARD_CLIP))
+    static, normalizer = state.static, state.reward_normalizer
+    reward = rollout.reward if static.reward_scale == 1 else static.reward_scale * rollout.reward
+    if static.clip_reward == "sign":
+        reward = jnp.sign(reward)
+    if normalizer is not None:
+        # On padding steps too: an environment that was lost there has been replaced.
+        done, gamma = rollout.terminated | rollout.truncated, state.hyperparameters.gamma
+        running, returns = discounted_returns(normalizer.running_return, reward, done, rollout.valid, gamma)
+        normalizer = RewardNormalizer(normalizer.statistics.merged(returns, rollout.valid), running)
+        reward = jnp.clip(reward / jnp.sqrt(normalizer.statistics.variance + 1e-8), -REWARD_CLIP, REWARD_CLIP)
+    return normalizer, dataclasses.replace(rollout, reward=reward)
 
 
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
@@ -76,7 +74,7 @@ def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T 
 
 def normalize_advantage(batch: Batch) -> Batch:
     """``batch`` with advantages of mean 0 and standard deviation 1 over its valid steps."""
-    return dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.valid))
+    return dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.target, batch.valid))
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:

@@ -57,8 +57,8 @@ class StaticSettings:
         return cls(**{**copied, **derived})
 
 
-class RewardScale(eqx.Module):
-    """Statistics by which rewards are scaled (``normalize_reward``).
+class RewardNormalizer(eqx.Module):
+    """Statistics by which rewards are divided (``normalize_reward``).
 
     Attributes:
         statistics: mean and variance of the discounted return, over all environments.
@@ -88,7 +88,7 @@ class LearnerState(eqx.Module):
         policy: the networks and the statistics of the normalizer.
         optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors, or what a custom optimizer keeps.
         hyperparameters: all of them, including those that are off; see ``enabled_hyperparameters``.
-        reward_scale: statistics that scale rewards; None without ``normalize_reward``.
+        reward_normalizer: statistics that normalize rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.
         key: random key of the next shuffle.
         steps: environment steps learned from so far, padding included, as low and high word.
@@ -98,7 +98,7 @@ class LearnerState(eqx.Module):
     policy: ActorCritic
     optimizer: PyTree
     hyperparameters: Hyperparameters
-    reward_scale: RewardScale | None
+    reward_normalizer: RewardNormalizer | None
     adaptive: AdaptiveState
     key: Key[Array, ""]
     steps: UInt32[Array, "2"]

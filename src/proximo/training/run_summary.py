@@ -88,6 +88,8 @@ def describe_preprocessing(config: Config) -> str:
         changes.append(f"levels {env.levels}")
     if env.life_loss:
         changes.append("a lost life is a termination")
+    if config.ppo.reward_scale != 1:
+        changes.append(f"rewards times {config.ppo.reward_scale:g}")
     if config.ppo.clip_reward == "sign":
         changes.append("signs of rewards")
     return ", ".join(changes)
