@@ -84,6 +84,8 @@ class AgentSettings(TypedDict, total=False):
     """clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off."""
     clip_reward: Literal["none", "sign"]
     """sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected."""
+    reward_scale: float
+    """factor of all rewards, applied before clip_reward and normalize_reward; reported returns are not affected."""
     normalize_reward: bool | Literal["auto"]
     """divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set."""
     recompute_advantage: bool
