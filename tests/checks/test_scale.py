@@ -96,6 +96,7 @@ def test_large_or_small_rewards_are_a_warning(rewards, message):
         ([-0.1, 1e-5], {}),
         ([1e5], {"normalize_reward": True}),
         ([1e5], {"clip_reward": "sign"}),
+        ([1e5], {"normalize_reward": False, "reward_scale": 1e-4}),
         ([1e-5], {"normalize_reward": True}),
     ],
 )

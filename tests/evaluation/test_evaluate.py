@@ -53,6 +53,26 @@ def test_every_episode_is_whole_and_counts_once():
     assert result.unfinished == 0
 
 
+class Tenths(toys.Counting):
+    """``Counting`` with a reward of 0.1, and episodes of 50,000 steps."""
+
+    default_params = {"shortest": 50_000, "longest": 50_000}  # noqa: RUF012
+
+    def step(self, key, state, action, params):
+        state, observation, _, *rest = super().step(key, state, action, params)
+        return state, observation, jnp.float32(0.1), *rest
+
+
+def test_returns_of_long_episodes_are_exact():
+    """A plain sum in float32 is 4999.9 in both places."""
+    tenths = 50_000 * float(np.float32(0.1))
+    assert play(Tenths(), 1).episode_return == pytest.approx([tenths], rel=1e-7)
+    collector = small_collector(Tenths(), num_envs=1, num_steps=50_000)
+    state = jax.jit(collector.init)(jax.random.key(0))
+    _, _, metrics = jax.jit(collector.collect)(state.learner.policy, state.collector)
+    assert float(metrics["rollout/return_mean"]) == pytest.approx(tenths, rel=1e-7)
+
+
 class Spoiled(toys.Counting):
     """``Counting`` whose observation or reward is NaN or infinite from step 5 on."""
 

@@ -131,12 +131,12 @@ def test_an_update_with_signs_learns_from_them_alone(normalize):
 
 
 def test_episode_returns_stay_those_of_the_environment():
-    raw, signs = (
+    raw, signs, scaled = (
         jax.jit(collector.collect)(state.learner.policy, state.collector)[2]
-        for collector in (small_collector(clip_reward="none"), small_collector(clip_reward="sign"))
+        for collector in (small_collector(), small_collector(clip_reward="sign"), small_collector(reward_scale=0.01))
         for state in [collector.init(jax.random.key(0))]
     )
-    assert float(raw["rollout/return_mean"]) == float(signs["rollout/return_mean"]) != 0.0
+    assert float(raw["rollout/return_mean"]) == float(signs["rollout/return_mean"]) == float(scaled["rollout/return_mean"]) != 0.0
 
 
 def test_recomputed_values_are_the_stored_ones_until_something_is_learned():

@@ -42,9 +42,9 @@ def test_preprocessing_is_described():
     assert describe_preprocessing(make_config("PongNoFrameskip-v4")) == (
         "Atari (each action for 4 frames, gray images of 84 × 84), 4 observations stacked, a lost life is a termination, signs of rewards"
     )
-    settings = {"action_repeat": 2, "max_episode_steps": 1000, "levels": "0:9"}
+    settings = {"action_repeat": 2, "max_episode_steps": 1000, "levels": "0:9", "reward_scale": 0.01}
     assert describe_preprocessing(small_config(**settings)) == (
-        "each action for 2 steps, episodes of at most 1,000 steps, levels 0:9"
+        "each action for 2 steps, episodes of at most 1,000 steps, levels 0:9, rewards times 0.01"
     )
 
 
