@@ -7,7 +7,8 @@
   package, for attributes of the agent, for flags of commands, and for flags of commands that take a run.
 - ``verbs``: commands of other programs, with ours.
 - ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their own ``always`` and
-  ``defaults``. ``proximo convert`` reads both.
+  ``defaults``. ``programs``: what its command lines start, if these are not its variants; the variant is then the first one whose ``where``
+  fits: a pattern for the value of each setting in it. ``proximo convert`` reads them.
 
 An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name in ``general.yaml``.
 """
@@ -62,6 +63,7 @@ class Library:
     verbs: dict[str, str] = field(default_factory=dict)
     always: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    programs: list[str] = field(default_factory=list)
     includes: str = ""
 
     def settings(self) -> Iterator[Entry]:

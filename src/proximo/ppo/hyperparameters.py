@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -89,6 +93,8 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
     """The custom function of the progress that ``setting`` is or names."""
     function = resolve(setting, value, ("__call__",))
+    if _takes_remaining(function):
+        function = OfRemaining(function)
     with custom_code_errors(f"The function of {setting}", ConfigError):
         returned: Any = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.float32))
     if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.number):
@@ -104,10 +110,32 @@ def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
     return ScheduleFunction(function)
 
 
+@dataclass(frozen=True)
+class OfRemaining:
+    """A function of the remaining share of the training, as a function of the completed share."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, completed: Any) -> Any:
+        """The value of the function at a completed share, 0 … 1."""
+        return self.function(1.0 - completed)
+
+
+def _takes_remaining(function: Any) -> bool:
+    """Whether the parameter of ``function`` is called "remaining", as in Stable-Baselines3's ``progress_remaining``."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function in C
+        return False
+    return bool(names) and "remaining" in names[0].lower()
+
+
 def _check_range(setting: str, value: str | Custom, function: Any) -> None:
-    """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training."""
+    """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training. Warn if it grows from 0, which
+    is what a function of the remaining share does."""
     low, high = LEAVES[setting].low, LEAVES[setting].high
     low, high = -math.inf if low is None else low, math.inf if high is None else high
+    numbers = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         # This may run inside jit.
         with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
@@ -117,6 +145,14 @@ def _check_range(setting: str, value: str | Custom, function: Any) -> None:
             raise ConfigError(
                 f"{setting} = {value}: the function returns {number:g} for {share:g}: expected a finite number {between}."
             )
+        numbers.append(number)
+    if numbers[0] == 0 and numbers[-1] == max(numbers) > 0:
+        given = "remaining" if isinstance(function, OfRemaining) else "completed"
+        warnings.warn(
+            f"{setting} = {value} is 0 at the start of the training and largest at its end. The function receives the {given} share of the "
+            "training; a parameter called progress_remaining receives the remaining share, 1 … 0.",
+            stacklevel=2,
+        )
 
 
 def _counts_steps(function: Any) -> bool:
