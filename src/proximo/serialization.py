@@ -64,7 +64,9 @@ class _AliasLoader(_Loader):
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
         if node is not None and _expanded(node, {}) > MAX_YAML_NODES:
-            raise yaml.YAMLError(f"its aliases (*name) stand for more than {MAX_YAML_NODES:,} values, or one for a part of itself")
+            raise yaml.YAMLError(
+                f"its aliases (*name) stand for more than {MAX_YAML_NODES:,} values, or one for a part of itself"
+            )
         return node
 
     def compose_node(self, parent: Any, index: Any) -> Any:

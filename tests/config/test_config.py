@@ -373,7 +373,6 @@ def test_refresh_memory_needs_several_sequences_per_rollout():
         ("shared_lstm", "is called towers here"),
         ("batch_size", "called minibatch_size here"),
         ("stochastic", "take --stochastic"),
-        ("mean_return", "is called return_mean"),
     ],
 )
 def test_setting_name_of_another_library_raises_with_the_equivalent(name, said):

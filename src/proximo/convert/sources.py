@@ -138,12 +138,11 @@ def _from_command(text: str) -> Source:
 
 def _variant(library: Library, given: Mapping[str, Any]) -> str:
     """The first variant whose patterns fit the flags, or their defaults."""
-
-    def fits(name: str, pattern: str) -> bool:
-        entry = library.setting(name)
-        return re.search(pattern, str(given.get(name, entry and entry.default))) is not None
-
-    return next(name for name, content in library.variants.items() if all(fits(*item) for item in content.get("where", {}).items()))
+    values = {**{entry.name: entry.default for entry in library.settings()}, **given}
+    for name, content in library.variants.items():
+        if all(re.search(pattern, str(values[key])) for key, pattern in content.get("where", {}).items()):
+            return name
+    raise AssertionError("the last variant has no pattern")
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
