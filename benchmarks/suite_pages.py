@@ -45,7 +45,7 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         "Each command trains one seed; `--seed` chooses it. Minutes are the median over the trained seeds with the range, on machines that also did other work; memory is the "
         "median. No evaluation ran during these trainings, and most programs came from the compilation cache. A first training takes longer and needs more memory. "
         "`–`: not trained or not recorded. "
-        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. The command is for seed 0. For seed n, its `--seed` is {EVALUATION_SEEDS} + n.",
+        f"The last column is the command that evaluates the final policy as the suite does; run it right after the training. The command is for the first seed, which is 0 without `--seed`. For seed n, its `--seed` is {EVALUATION_SEEDS} + n.",
         "\n".join(_commands(suite, results)),
         "## Reproduce the results",
         f"    python benchmarks/suite.py {name} --minutes 140 --jobs 2 --out my_{name}.json\n    python benchmarks/suite.py {name} --show --out my_{name}.json",
@@ -100,11 +100,11 @@ def _commands(suite: Suite, results: dict[str, Any]) -> list[str]:
 
 
 def _evaluation(task: Task) -> str:
-    """The command that evaluates the last run, of seed 0, as the suite does."""
+    """The command that evaluates the last run, of the first seed, as the suite does."""
     policy = "greedy" if task.policy == "greedy" else "stochastic"
     changed = ",".join(f"{name}={value}" for name, value in task.unseen.items())
     env = f" --env-settings {shlex.quote(changed)}" if changed else ""
-    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS}{env}`"
+    return f"`proximo eval last --{policy} --episodes {task.episodes} --seed {EVALUATION_SEEDS + task.first_seed}{env}`"
 
 
 def _minutes(rows: list[dict[str, Any]]) -> str:
@@ -122,9 +122,10 @@ def _median(rows: list[dict[str, Any]], key: str) -> str:
 
 
 def command(task: Task) -> str:
-    """The command that trains one seed of ``task``."""
+    """The command that trains the first seed of ``task``."""
     flags = [f"--{name.replace('_', '-')} {shlex.quote(text_of(value))}" for name, value in task.settings.items()]
-    return " ".join(["proximo train", task.env, *([] if task.preset else ["--no-preset"]), *flags])
+    seed = [f"--seed {task.first_seed}"] if task.first_seed else []
+    return " ".join(["proximo train", task.env, *([] if task.preset else ["--no-preset"]), *flags, *seed])
 
 
 def write_pages() -> None:

@@ -93,8 +93,8 @@ def test_call_that_does_not_fit_raises_config_error(call, says):
         ("evaluate", {"n_eval_episodes": 3}, r" n_eval_episodes is called episodes here\.$"),
         (
             "predict",
-            {"observation": 1, "state": None, "first": 0},
-            r" state is called memory here\. first is called episode_start here\.$",
+            {"observation": 1, "state": None, "action_masks": 0},
+            r" state is called memory here\. action_masks is called action_mask here\.$",
         ),
         ("predict", {"observation": 1, "stochastic": True}, r" stochastic: use deterministic, which is its opposite"),
     ],
@@ -104,9 +104,9 @@ def test_argument_of_another_library_raises_with_the_equivalent(method, given, s
         getattr(proximo.PPO, method)(None, **given)
 
 
-def test_renamed_class_raises_with_its_new_name():
-    with pytest.raises(ImportError, match=r"^proximo has no DeviceDriver: it is called JaxCollector now\.$"):
-        _ = proximo.DeviceDriver
+def test_importing_what_is_elsewhere_says_what_to_use():
+    with pytest.raises(ImportError, match=r"^proximo has no A2C: proximo has one algorithm, proximo.PPO\.$"):
+        _ = proximo.A2C
     with pytest.raises(ImportError, match=r"^proximo has no push: use `from proximo.publish import push`\.$"):
         _ = proximo.push
     assert proximo.JaxCollector

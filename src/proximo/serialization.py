@@ -15,6 +15,8 @@ from proximo.errors import shown
 MAX_YAML = 200_000
 """Characters in a YAML file. Settings need five thousand; fifty thousand take a second to read."""
 MAX_YAML_DEPTH = 20
+MAX_YAML_NODES = 10_000
+"""Values, lists and mappings in YAML with aliases, each alias counted as what it stands for."""
 MAX_YAML_BITS = 1000
 MAX_JSON_DEPTH = 100
 _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
@@ -59,6 +61,14 @@ class _Loader(yaml.SafeLoader):
 class _AliasLoader(_Loader):
     """Accepts aliases and merged mappings, as files of other libraries have them. Only a file that the user wrote or chose is read so."""
 
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _expanded(node, {}) > MAX_YAML_NODES:
+            raise yaml.YAMLError(
+                f"its aliases (*name) stand for more than {MAX_YAML_NODES:,} values, or one for a part of itself"
+            )
+        return node
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             return yaml.SafeLoader.compose_node(self, parent, index)
@@ -73,6 +83,16 @@ class _AliasLoader(_Loader):
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # overrides the constructor of the base class
 
 
+def _expanded(node: yaml.Node, counted: dict[int, float]) -> float:
+    """The number of nodes that ``node`` stands for; infinite if it contains itself. ``counted`` has the numbers of nodes by their id."""
+    if id(node) not in counted:
+        counted[id(node)] = math.inf  # until its parts are counted
+        pairs = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
+        counted[id(node)] = 1 + sum(_expanded(part, counted) for part in parts)
+    return counted[id(node)]
+
+
 def _place(event: Any) -> str:
     return f"line {event.start_mark.line + 1}"
 
@@ -85,8 +105,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def read_yaml(data: bytes | str, aliases: bool = False) -> Any:
-    """The content of YAML. Raises ``ValueError`` if it is invalid, exceeds ``MAX_YAML`` or ``MAX_YAML_DEPTH``, or has aliases without
-    ``aliases``."""
+    """The content of YAML. Raises ``ValueError`` if it is invalid, exceeds ``MAX_YAML``, ``MAX_YAML_DEPTH`` or, with ``aliases``,
+    ``MAX_YAML_NODES``. Without ``aliases``, it must have none."""
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         if len(text) > MAX_YAML:

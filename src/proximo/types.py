@@ -97,6 +97,12 @@ class ScheduleFunction(eqx.Module):
     """A hyperparameter that a custom function computes from the progress of the training, 0 … 1."""
 
     function: Callable[[Float[Array, ""]], Any] = eqx.field(static=True)
+    of_remaining: bool = eqx.field(static=True, default=False)
+    """Whether the function receives the remaining share, 1 … 0, instead of the completed share."""
+
+    def __call__(self, progress: Float[Array, ""]) -> Any:
+        """The value at the completed share ``progress``."""
+        return self.function(1.0 - progress if self.of_remaining else progress)
 
 
 class Schedule(eqx.Module):

@@ -1,6 +1,8 @@
 """Settings of other libraries as ours: values, the report, and a file that gives the same settings again."""
 
 import math
+import os
+from pathlib import Path
 
 import pytest
 
@@ -181,12 +183,58 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
         ),
         ("python ppo.py \\\n  --env-id Acrobot-v1 \\\r\n  --num-envs 8", {"id": "Acrobot-v1", "num_envs": 8}),
         ("python ppo_atari_envpool.py --env-id Pong-v5", {"id": "envpool:Pong-v5", "clip_eps": "0.1", "clip_reward": "sign"}),
+        (
+            'main.py --env_name="LunarLander-v3" --model="mlp"',
+            {
+                "id": "LunarLander-v3", "num_envs": 8, "num_steps": 128, "clip_eps": "0.1", "clip_value_eps": ScheduleText("0.1"), "ent_coef": ScheduleText("0.01"),
+                "normalize_advantage": "batch", "adam_eps": 1e-8, "normalize_observation": True, "normalize_reward": True, "encoder": "mlp",
+                "total_steps": 10**10 * 1024,
+            },
+        ),
+        (
+            "python main.py --env=PongNoFrameskip-v4 --model=cnn --end_on_life_loss=True --clip_rewards=True --num_iterations 100",
+            {
+                "id": "PongNoFrameskip-v4", "preprocessing": "atari", "frame_stack": 1, "life_loss": True, "clip_reward": "sign", "towers": "shared",
+                "normalize_reward": False, "encoder": "nature_cnn", "total_steps": 102_400,
+            },
+        ),
+        (
+            "python ppo_jax.py --num_iterations=500_000 --num-envs=8 --env_name=Acrobot-v1 --clip_vloss --capture_video --track",
+            {
+                "id": "Acrobot-v1", "num_envs": 8, "num_steps": 128, "total_steps": 500_000, "learning_rate": "0.0003", "max_grad_norm": 1e9, "track": "wandb",
+                "clip_value_eps": ScheduleText("0"), "vf_coef": 1.0, "normalize_observation": False, "adam_eps": 1e-8, "seed": 1,
+            },
+        ),
+        (
+            "python train.py --decay_lr --max_grad_norm 0.3",
+            {"id": "CartPole-v1", "learning_rate": "linear(0.0003, 0)", "max_grad_norm": 0.3, "critic_max_grad_norm": 0.3},
+        ),
+        (
+            "python -m baselines.run --alg=ppo2 --network=mlp --num_timesteps=2e8 --num_hidden=64 --num_layers=3 --num_env=12 --nsteps=128 "
+            "--lr=2.5e-4 --cliprange=.1 --env=LunarLander-v3",
+            {
+                "id": "LunarLander-v3", "num_envs": 12, "hidden_sizes": (64, 64, 64), "total_steps": 200_000_000, "clip_value_eps": ScheduleText("0.1"),
+                "learning_rate": "0.00025", "clip_eps": "0.1", "normalize_observation": False, "normalize_reward": False, "towers": "shared", "vf_coef": 0.5,
+            },
+        ),
+        (
+            "export CUDA_VISIBLE_DEVICES=1 && python -m baselines.run --alg=ppo2 --network=cnn_lstm --nlstm=256 --env=PongNoFrameskip-v4 --save_interval=10",
+            {
+                "preprocessing": "atari", "frame_stack": 4, "memory": "lstm", "memory_size": 256, "sequence_length": 0, "learning_rate": "linear(2.5e-4, 0)",
+                "num_steps": 128, "checkpoint_every": 10_240,
+            },
+        ),
+        (
+            "python -m baselines.run --env=HalfCheetah-v2",
+            {"num_envs": 1, "num_steps": 2048, "num_minibatches": 32, "normalize_reward": True, "towers": "separate", "learning_rate": "linear(3e-4, 0)"},
+        ),
     ],
 )  # fmt: skip
-def test_cleanrl_command_line_has_the_defaults_of_its_script(command, expected):
+def test_command_line_has_the_defaults_of_its_program(command, expected):
     config = convert(command).config
     found = given(config, **expected)
-    assert {name: str(value) if name == "clip_eps" else value for name, value in found.items()} == expected
+    text = ("clip_eps", "learning_rate")
+    assert {name: str(value) if name in text else value for name, value in found.items()} == expected
 
 
 def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
@@ -194,6 +242,11 @@ def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
     truncated.write_text(TRUNCATED)
     sources = [(zoo, "CartPole-v1"), (zoo, "PendulumNoVel-v1"), (str(truncated), ""), ("python ppo.py --num-envs 8", "")]
     sources += [(f"python ppo.py --env-id {env_id}", "") for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
+    sources += [
+        ("main.py --env LunarLander-v3", ""),
+        ("ppo_jax.py --decay_lr", ""),
+        ("python -m baselines.run --network=lstm", ""),
+    ]
     for source, env in sources:
         converted, path = convert(source, env), tmp_path / "ours.yaml"
         path.write_text(converted.yaml)
@@ -346,7 +399,14 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
             r"has settings for 3 environments \(CartPole-v1, Pendulum-v1, PendulumNoVel-v1 …\): choose one with --env",
         ),
         ("no.yml", "", r"Cannot read .*no.yml \(No such file"),
-        ("python train.py --lr 3", "", r"train.py: expected one script of CleanRL that proximo knows: ppo.py, "),
+        ("python dqn.py --lr 3", "", r"dqn.py: expected one program that proximo knows: ppo.py, .*, main.py, .*, baselines.run"),
+        ("python train.py --algo ppo", "", r"train.py: PPO-JAX has no flag --algo; expected a file of "),
+        ("python -m baselines.run --num_env=0", "", r"num_envs = 0: expected at least 1"),
+        ("zero.yml", "", r"batch_size = 0 is no value that RL Zoo accepts"),
+        ("bomb.yml", "", r"its aliases \(\*name\) stand for more than 10,000 values"),
+        ("merge.yml", "", r"its aliases \(\*name\) stand for more than 10,000 values"),
+        ("cycle.yml", "", r"stand for more than 10,000 values, or one for a part of itself"),
+        ("big.yml", "", r"has 200,001 bytes, expected at most 200,000"),
         ("python ppo.py CartPole-v1", "", r"Unexpected 'CartPole-v1' in the command line: expected flags"),
         ("python ppo.py --num-envs many", "", r"num_envs = 'many': expected a whole number"),
         ("ours.yaml", "", r"has settings of proximo already"),
@@ -359,11 +419,31 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
 def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
     (tmp_path / "ours.yaml").write_text("env: {id: CartPole-v1}")
     (tmp_path / "other.yaml").write_text("a: 1")
+    (tmp_path / "zero.yml").write_text("CartPole-v1: {n_envs: 8, policy: MlpPolicy, batch_size: 0}")
+    (tmp_path / "bomb.yml").write_text("a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60)))
+    (tmp_path / "merge.yml").write_text(
+        "a0: &a0 {k: 1}\n" + "".join(f"a{i + 1}: &a{i + 1} {{<<: *a{i}, k{i}: 1}}\n" for i in range(3000))
+    )
+    (tmp_path / "cycle.yml").write_text("CartPole-v1: &a {n_envs: 8, policy_kwargs: *a}")
+    (tmp_path / "big.yml").write_bytes(b" " * 200_001)
     (tmp_path / "flat.yaml").write_text("n_steps: 32\npolicy_kwargs: dict(a=f())")
     (tmp_path / "wrong.yaml").write_text(TRUNCATED.replace("CartPoleMasked", "Nonsense"))
     path = tmp_path / source
     with pytest.raises(ConfigError, match=message):
         convert(source if " " in source else str(path), env)
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_what_is_no_regular_file_is_not_read(tmp_path, kind):
+    """A device has no end, and a pipe waits for a writer."""
+    path = {"device": Path("/dev/zero"), "pipe": tmp_path / "pipe", "folder": tmp_path}[kind]
+    if kind == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is no regular file"):
+        convert(str(path))
+    if kind == "device":
+        with pytest.raises(ConfigError, match="expected at most 200,000"):
+            make_config(file=path)
 
 
 def test_expressions_are_read_without_running_them():

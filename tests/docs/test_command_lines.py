@@ -35,7 +35,9 @@ def test_a_command_line_is_read(command):
 
 def test_both_commands_for_pytorch_ppo_have_its_settings():
     found = [
-        importlib.import_module("proximo.cli.train").parse(c.words) for c in commands() if c.page == "docs/from-pytorch-ppo.md"
+        importlib.import_module("proximo.cli.train").parse(c.words)
+        for c in commands()
+        if c.page == "docs/from-pytorch-ppo.md" and c.verb == "train" and "--config" not in c.words
     ]
     plain, pong = (make_config(options.env, settings, preset=not options.no_preset) for options, settings in found[:2])
     assert pong.env.num_envs == plain.env.num_envs

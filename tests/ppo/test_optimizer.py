@@ -13,6 +13,7 @@ from proximo import ppo
 from proximo.collect.policy_check import check_policy
 from proximo.config.custom import Custom
 from proximo.errors import ConfigError
+from proximo.math.schedules import scheduled
 from proximo.ppo.custom_optimizer import resolve_optimizer
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
 from proximo.settings import make_config
@@ -132,6 +133,34 @@ def test_a_schedule_may_be_a_function_of_progress():
     text, _ = after_update(learning_rate="linear(1e-2, 0)", clip_value_eps=0.2)
     np.testing.assert_allclose(function, text, atol=1e-6)
     assert float(metrics["learning_rate"]) == pytest.approx(1e-2)
+
+
+class OfRemaining:
+    def __call__(self, progress_remaining):
+        return 0.2 * progress_remaining
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda progress_remaining: 0.2 * progress_remaining, (0.2, 0.05)),
+        (OfRemaining(), (0.2, 0.05)),
+        (jax.jit(lambda remaining, power=2: remaining**power), (1.0, 0.0625)),
+        (lambda progress: 0.2 * (1 - progress), (0.2, 0.05)),
+    ],
+)
+def test_a_parameter_called_remaining_receives_the_remaining_share(function, values):
+    schedule = learner(clip_eps=function).enabled_hyperparameters.clip_eps
+    assert [float(scheduled(schedule, jnp.float32(share))) for share in (0.0, 0.75)] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("function", "share"),
+    [(lambda progress: 0.2 * progress, "completed"), (lambda remaining: 0.2 * (1 - remaining), "remaining")],
+)
+def test_a_schedule_that_grows_from_zero_warns(function, share):
+    with pytest.warns(UserWarning, match=rf"^clip_eps = .* is 0 at the start .* receives the {share} share"):
+        learner(clip_eps=function)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.rendering.video import recording
-from proximo.report import figure, page, panels, tidy
+from proximo.report import episode_returns, figure, page, panels, tidy
 from proximo.report.build import not_drawn
 from proximo.report.clips import last_clip, last_clips
 from proximo.report.curves import all_curves
 from proximo.report.grouping import Section, sections_of
 from proximo.report.markup import Markup, tag
 from proximo.report.read import read_runs
+from proximo.tracking.histograms import Histogram
 
 EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
 
@@ -247,3 +248,18 @@ def test_clip_that_is_a_symbolic_link_is_omitted(tmp_path):
     (run_dir / "videos" / "100.mp4").symlink_to(tmp_path / "secret")
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
     assert last_clip(section.groups[0]) is None
+
+
+def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):
+    run = made_run(tmp_path / "run")
+    assert "Returns of episodes" not in rendered([run])
+    early, late = (Histogram.of(np.array(values)) for values in ([0.0, 0.0, 10.0, 100.0], [100.0] * 4))
+    rows = [{"step": step, episode_returns.NAME: h.as_json()} for step, h in ((1024, early), (2048, late)) if h]
+    (run / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 4096}]))
+    picture = rendered([run]).partition("Returns of episodes")[2].partition("</svg>")[0]
+    darkest = picture.partition('fill-opacity="1.0"')[0].rpartition("<path")[2]
+    assert "M0 39h" in darkest, "half of the early episodes have the lowest return"
+    assert "M1 0h" in darkest, "all late episodes have the highest return"
+    assert "2,048 environment steps" in picture
+    [shares, _] = episode_returns.shares({0: [early], 1: [late]}, early.low, late.high)
+    assert (shares[0], shares[4], shares.sum()) == (0.5, 0.25, 1.0)

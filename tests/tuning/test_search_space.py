@@ -21,7 +21,7 @@ BASE = override(Config(), {"id": "toys:RandomEnds"})
     ("content", "sentence"),
     [
         ({"learning_rat": [1e-3]}, "Unknown setting 'learning_rat' in s.yaml (did you mean 'learning_rate'?)."),
-        ({"clip_range": [0.1]}, "Unknown setting 'clip_range' in s.yaml: clip_range is called clip_eps here."),
+        ({"clip_range": [0.1]}, "Unknown setting 'clip_range' in s.yaml: clip_range is called clip_eps here"),
         ({"ppo": {"gamma": [0.9]}}, "s.yaml: ppo is a group: name its settings without it"),
         ({"total_steps": [1000]}, "s.yaml: total_steps cannot be searched: trials would be compared on trainings of different lengths."),
         ({"seed": [1, 2]}, "s.yaml: seed cannot be searched: it is about runs and how they are evaluated."),

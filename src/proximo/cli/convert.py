@@ -20,7 +20,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "source",
         metavar="FILE",
-        help="a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, as a file or as text",
+        help="a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, pytorch-ppo, "
+        "PPO-JAX or Baselines, as a file or as text",
     )
     parser.add_argument(
         "--env", default="", metavar="ID", help="the environment whose settings are read, if the file has several"

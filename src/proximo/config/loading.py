@@ -14,7 +14,7 @@ from proximo.config.custom import is_custom
 from proximo.config.schema import ALTERNATIVES, GIVEN, WORKER_SETTINGS
 from proximo.config.validation import NEED_MEMORY, OF_NETWORKS, ONLY_WITH, is_met, replaced_by, replaced_by_optimizers, validate
 from proximo.errors import ConfigError, ProximoError
-from proximo.serialization import read_yaml
+from proximo.serialization import MAX_YAML, read_yaml
 
 RESUMABLE = {
     "total_steps", "total_updates", "eval_every", "eval_episodes", "eval_max_steps", "eval_num_envs", "checkpoint_every", "keep_checkpoints",
@@ -44,7 +44,8 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
     """The mapping in a YAML file, without its ``provenance``. For messages, ``flag`` is the flag that named it, and ``expected`` what
     it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(4 * MAX_YAML + 1)  # a device has no end
         check_complete(content, path, ConfigError)
         mapping = read_yaml(content)
     except OSError as error:

@@ -168,7 +168,7 @@ class PPOConfig:
     recompute_advantage: bool = _setting(
         False, "recompute values and advantages before every epoch; clip_value_eps still clips around the collected values"
     )
-    sequence_length: int = _setting(0, "steps of backpropagation through time for a memory; 0: the whole rollout", low=0)
+    sequence_length: int = _setting(0, "steps of backpropagation through time for a memory; 0 or -1: the whole rollout", low=-1)
     burn_in: int = _setting(0, "steps before each sequence that only update the memory, without loss or gradient", low=0)
     refresh_memory: bool = _setting(
         False, "recompute the memory before each sequence with the current parameters, before every epoch"
@@ -448,7 +448,7 @@ class Config:
         """Steps of each training sequence; 1 without a memory, whatever the setting."""
         if not self.network.remembers:
             return 1
-        return self.ppo.sequence_length or self.ppo.num_steps
+        return self.ppo.sequence_length if self.ppo.sequence_length > 0 else self.ppo.num_steps
 
     @property
     def diagnose_every(self) -> int:

@@ -91,7 +91,7 @@ class AgentSettings(TypedDict, total=False):
     recompute_advantage: bool
     """recompute values and advantages before every epoch; clip_value_eps still clips around the collected values."""
     sequence_length: int
-    """steps of backpropagation through time for a memory; 0: the whole rollout."""
+    """steps of backpropagation through time for a memory; 0 or -1: the whole rollout."""
     burn_in: int
     """steps before each sequence that only update the memory, without loss or gradient."""
     refresh_memory: bool

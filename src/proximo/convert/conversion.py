@@ -34,8 +34,8 @@ def convert(source: str, env: str = "") -> Converted:
     """Convert settings of another library.
 
     Args:
-        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command line of CleanRL, as
-            a file or as text.
+        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command line of CleanRL,
+            pytorch-ppo, PPO-JAX or Baselines, as a file or as text.
         env: the environment whose settings are read, if the file has several.
 
     Returns:
@@ -50,7 +50,7 @@ def convert(source: str, env: str = "") -> Converted:
     for name, value in conversion.theirs.items():
         try:
             conversion.add(name, value)
-        except (ValueError, TypeError, KeyError, SyntaxError, AttributeError):
+        except (ValueError, TypeError, KeyError, SyntaxError, AttributeError, ArithmeticError):
             raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
     config = conversion.config()
     return Converted(config, _yaml(config), conversion.report(config.env.id))
@@ -83,7 +83,7 @@ class _Conversion:
             return
         converted = _converted(entry, value, self.theirs)
         if converted is None:
-            if name in self.given:
+            if name in self.given and value != entry.default:
                 self.missing.append(f"{name} = {_shown(value)}: {entry.note or 'proximo has no setting for this value'}")
             return
         if "id" in converted:

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -13,10 +14,15 @@ from typing import Any
 
 from proximo.config import GROUPS
 from proximo.errors import ConfigError, command, nearest, shown
-from proximo.other_libraries import load
+from proximo.other_libraries import Library, load
 from proximo.serialization import MAX_YAML, read_yaml
 
-EXPECTED = "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL"
+COMMANDS = ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines")
+"""The libraries whose command lines are read."""
+EXPECTED = (
+    "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, pytorch-ppo, PPO-JAX or "
+    "Baselines"
+)
 ATARI = re.compile(r"NoFrameskip-v\d$")
 
 
@@ -38,16 +44,16 @@ def read_source(source: str, env: str) -> Source:
 
     Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
     """
-    text = _text_of(source)
+    text, problem = _text_of(source), ""
     try:
         content = read_yaml(text, aliases=True)
-    except ValueError:
-        content = None
+    except ValueError as error:
+        content, problem = None, f"; it is not valid YAML: {error}"
     if isinstance(content, Mapping):
         return _from_mapping(dict(content), source, env)
-    if re.search(r"\.py\b", text):
+    if re.search(r"\.py\b|-m\s+baselines\.run\b", text):
         return _from_command(text)
-    raise ConfigError(f"{shown(source, 'text')}: expected {EXPECTED}.")
+    raise ConfigError(f"{shown(source, 'text')}: expected {EXPECTED}{problem}.")
 
 
 def _text_of(source: str) -> str:
@@ -55,10 +61,12 @@ def _text_of(source: str) -> str:
     if len(source.split()) > 1 and not os.path.isfile(source):  # Path.is_file raises for long lines
         return source
     try:
-        data = path.read_bytes()
-        if len(data) > MAX_YAML:
-            raise ConfigError(f"{path} has {len(data):,} bytes, expected at most {MAX_YAML:,}.")
-        return data.decode("utf-8")
+        status = path.stat()  # before reading: a device has no end, and a pipe waits
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path} is no regular file: expected {EXPECTED}.")
+        if status.st_size > MAX_YAML:
+            raise ConfigError(f"{path} has {status.st_size:,} bytes, expected at most {MAX_YAML:,}.")
+        return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot read {path} ({error.strerror}).") from error
     except UnicodeDecodeError:
@@ -114,16 +122,32 @@ def _from_command(text: str) -> Source:
         words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines, shlex does not
     except ValueError as error:
         raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
-    scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
-    variants = load("cleanrl").variants
-    if len(scripts) != 1 or PurePath(words[scripts[0]]).name not in variants:
-        found = ", ".join(words[i] for i in scripts)
-        raise ConfigError(f"{found}: expected one script of CleanRL that proximo knows: {', '.join(variants)}.")
-    return Source("cleanrl", PurePath(words[scripts[0]]).name, _flags(words[scripts[0] + 1 :]))
+    libraries = {program: name for name in COMMANDS for program in load(name).programs or load(name).variants}
+    programs = [i for i, word in enumerate(words) if word.endswith(".py") or words[i - 1 : i] == ["-m"]]
+    program = PurePath(words[programs[0]]).name if len(programs) == 1 else ""
+    if program not in libraries:
+        found = ", ".join(words[i] for i in programs)
+        raise ConfigError(f"{found}: expected one program that proximo knows: {', '.join(libraries)}.")
+    library = load(libraries[program])
+    given = _flags(words[programs[0] + 1 :], library)
+    unknown = [name for name in given if not library.setting(name)]
+    if unknown and program in ("main.py", "train.py"):  # other projects have programs of these names
+        raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
+    return Source(libraries[program], program if program in library.variants else _variant(library, given), given)
 
 
-def _flags(words: list[str]) -> dict[str, Any]:
-    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false."""
+def _variant(library: Library, given: Mapping[str, Any]) -> str:
+    """The first variant whose patterns fit the flags, or their defaults."""
+    values = {**{entry.name: entry.default for entry in library.settings()}, **given}
+    for name, content in library.variants.items():
+        if all(re.search(pattern, str(values[key])) for key, pattern in content.get("where", {}).items()):
+            return name
+    raise AssertionError("the last variant has no pattern")
+
+
+def _flags(words: list[str], library: Library) -> dict[str, Any]:
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false. As in argparse, the start of a
+    name is enough."""
     given: dict[str, Any] = {}
     rest = list(words)
     while rest:
@@ -136,7 +160,8 @@ def _flags(words: list[str]) -> dict[str, Any]:
             value = rest.pop(0)
         elif not equals and name.startswith("no_"):
             name, value = name.removeprefix("no_"), "false"
-        given[name] = scalar(value or "true")
+        full = [entry.name for entry in library.settings() if entry.name.startswith(name)]
+        given[full[0] if len(full) == 1 else name] = scalar(value or "true")
     return given
 
 

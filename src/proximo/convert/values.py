@@ -59,7 +59,8 @@ class Theirs(dict[str, Any]):
     @property
     def batch(self) -> int:
         """Steps of a rollout in all environments."""
-        envs, steps = ("n_workers", "worker_steps") if "worker_steps" in self else ("n_envs", "n_steps")
+        envs = next(name for name in ("n_workers", "num_workers", "num_env", "n_envs") if name in self)
+        steps = next(name for name in ("worker_steps", "num_steps", "nsteps", "n_steps") if name in self)
         return int(self[envs]) * int(self[steps])
 
 
@@ -70,6 +71,20 @@ def part(value: Any, theirs: Theirs, entry: Entry) -> Ours:
 
 def nothing(value: Any, theirs: Theirs, entry: Entry) -> None:
     """Nothing corresponds to it."""
+
+
+def each(value: Any, theirs: Theirs, entry: Entry) -> Ours:
+    """The same value for several of our settings."""
+    return dict.fromkeys(entry.ours, value)
+
+
+def network(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
+    """The networks of Baselines. Its LSTM learns from the whole rollout."""
+    if value in ("lstm", "cnn_lstm"):
+        return {"hidden_sizes": [], "memory": "lstm", "memory_size": int(theirs.get("nlstm", 128)), "sequence_length": 0}
+    if value == "mlp":
+        return {"encoder": "mlp", "hidden_sizes": [int(theirs.get("num_hidden", 64))] * int(theirs.get("num_layers", 2))}
+    return {"encoder": "nature_cnn"} if value == "cnn" else None
 
 
 def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
@@ -232,8 +247,13 @@ def env_settings(value: Any, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def anneal(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """CleanRL's learning rate, which ``anneal_lr`` lets decrease to 0."""
-    return {"learning_rate": f"linear({value}, 0)" if theirs.get("anneal_lr") else value}
+    """The learning rate of CleanRL or PPO-JAX, which a flag lets decrease to 0."""
+    return {"learning_rate": f"linear({value}, 0)" if theirs.get("anneal_lr", theirs.get("decay_lr")) else value}
+
+
+def max_grad_norm(value: float, theirs: Theirs, entry: Entry) -> Ours:
+    """The limit that PPO-JAX has for each network, or a limit without effect."""
+    return dict.fromkeys(entry.ours, value) if theirs.get("decay_lr") else {"max_grad_norm": 1e9}
 
 
 def clip_vloss(value: bool, theirs: Theirs, entry: Entry) -> Ours:
@@ -243,25 +263,19 @@ def clip_vloss(value: bool, theirs: Theirs, entry: Entry) -> Ours:
 
 def updates(value: int, theirs: Theirs, entry: Entry) -> Ours:
     """The steps of a number of updates."""
-    return {"total_steps": int(value) * theirs.batch}
+    return {"total_steps" if entry.ours == ("total_updates",) else entry.ours[0]: int(value) * theirs.batch}
 
 
 def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
-    """A polynomial schedule, which may end after the training."""
+    """A polynomial schedule, which may end after the training, for each of our settings."""
     initial, final, power = (float(value[name]) for name in ("initial", "final", "power"))
     fraction = float(value["max_decay_steps"]) / float(theirs["updates"])
     if initial == final:
-        return {entry.ours[0]: initial}
+        return dict.fromkeys(entry.ours, initial)
     numbers = [
         f"{number:g}" for number in (initial, final, *([power] if power != 1 else []), *([fraction] if fraction != 1 else []))
     ]
-    return {entry.ours[0]: f"{'linear' if power == 1 else 'polynomial'}({', '.join(numbers)})"}
-
-
-def decay_clip(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
-    """The clip ranges of policy and value."""
-    range_of_policy = decay(value, theirs, entry)["clip_eps"]
-    return {"clip_eps": range_of_policy, "clip_value_eps": range_of_policy}
+    return dict.fromkeys(entry.ours, f"{'linear' if power == 1 else 'polynomial'}({', '.join(numbers)})")
 
 
 def head_sizes(value: int, theirs: Theirs, entry: Entry) -> Ours:
@@ -284,6 +298,6 @@ def reset_params(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours
 FUNCTIONS: dict[str, Callable[[Any, Theirs, Entry], Ours | None]] = {
     "part": part, "none": nothing, "unless_default": unless_default, "policy": policy, "minibatches": minibatches, "schedule": schedule, "sde": sde, "log_std": log_std, "net_arch": net_arch,
     "critic_lstm": critic_lstm, "optimizer": optimizer, "normalize": normalize, "wrapper": wrapper, "env_settings": env_settings, "anneal": anneal,
-    "clip_vloss": clip_vloss, "updates": updates, "decay": decay, "decay_clip": decay_clip, "head_sizes": head_sizes,
+    "clip_vloss": clip_vloss, "updates": updates, "decay": decay, "each": each, "network": network, "max_grad_norm": max_grad_norm, "head_sizes": head_sizes,
     "sequence_length": sequence_length, "reset_params": reset_params,
 }  # fmt: skip

@@ -15,7 +15,7 @@ def scheduled(schedule: Schedule | ScheduleFunction, progress: Float[Array, ""])
     schedule is thus four numbers, which can be vmapped over. A custom function of the progress is called.
     """
     if isinstance(schedule, ScheduleFunction):
-        return jnp.asarray(schedule.function(progress), jnp.float32)
+        return jnp.asarray(schedule(progress), jnp.float32)
     remaining = 1.0 - jnp.clip(progress / schedule.fraction, 0.0, 1.0)
     polynomial = schedule.final + (schedule.initial - schedule.final) * remaining**schedule.power
     exponential = schedule.initial**remaining * schedule.final ** (1.0 - remaining)

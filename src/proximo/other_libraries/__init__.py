@@ -1,4 +1,4 @@
-"""Names that other libraries use for our settings, arguments and functions, and names that we used before.
+"""Names that other libraries use for our settings, arguments and functions.
 
 Each file in ``data`` lists every setting of one library for PPO, with ours and what differs. Error messages, ``proximo convert`` and the pages
 for users of other libraries are made from these files. They are read at their first use. Nothing here is accepted as a setting.
@@ -15,11 +15,7 @@ from proximo.other_libraries.answers import (
 )
 from proximo.other_libraries.library import Entry, Library, libraries, load
 
-REPORTER_METHODS = {"begun": "seeds_started", "left": "exiting"}
-"""Earlier names of methods of ``Reporter``, with their names now."""
-
 __all__ = [
-    "REPORTER_METHODS",
     "Entry", "Library", "answer", "answer_attribute", "answer_call", "answer_flags", "answer_name", "answer_verb", "is_environment", "libraries",
     "load",
 ]  # fmt: skip

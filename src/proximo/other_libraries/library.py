@@ -7,9 +7,11 @@
   package, for attributes of the agent, for flags of commands, and for flags of commands that take a run.
 - ``verbs``: commands of other programs, with ours.
 - ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their own ``always`` and
-  ``defaults``. ``proximo convert`` reads both.
+  ``defaults``. ``programs``: what its command lines start, if these are not its variants; the variant is then the first one whose ``where``
+  fits: a pattern for the value of each setting in it. ``proximo convert`` reads them.
 
-An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name in ``general.yaml``.
+An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name in ``general.yaml``. Names
+with the same entry may share a line: ``a, b: ours``.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class Library:
     verbs: dict[str, str] = field(default_factory=dict)
     always: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    programs: list[str] = field(default_factory=list)
     includes: str = ""
 
     def settings(self) -> Iterator[Entry]:
@@ -88,16 +91,22 @@ def load(name: str) -> Library:
     from proximo.serialization import read_yaml  # only now: most commands need no other library
 
     content = read_yaml((DATA / f"{name}.yaml").read_bytes())
-    library, sections = content.pop("library"), content.pop("settings")
+    library, sections = content.pop("library"), {title: _each(entries) for title, entries in content.pop("settings").items()}
     known = {theirs: value for entries in reversed(sections.values()) for theirs, value in entries.items()}
-    tables = {kind: content.pop(kind, {}) for kind in ("arguments", "names", "attributes", "flags", "run_flags")}
+    tables = {kind: _each(content.pop(kind, {})) for kind in ("arguments", "names", "attributes", "flags", "run_flags")}
     return Library(
         name=library,
         source=content.pop("source", ""),
+        verbs=_each(content.pop("verbs", {})),
         sections={title: _entries(library, entries, known, "ours") for title, entries in sections.items()},
         **{kind: _entries(library, t, {**t, **known}, "ours" if kind == "arguments" else "note") for kind, t in tables.items()},
         **content,
     )
+
+
+def _each(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A value for each name in ``a, b: value``."""
+    return {name: value for names, value in table.items() for name in names.split(", ")}
 
 
 def _entries(library: str, content: Mapping[str, Any], known: Mapping[str, Any], text: str) -> Entries:

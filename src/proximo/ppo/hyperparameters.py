@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -89,6 +91,10 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
     """The custom function of the progress that ``setting`` is or names."""
     function = resolve(setting, value, ("__call__",))
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function in C
+        parameters = []
     with custom_code_errors(f"The function of {setting}", ConfigError):
         returned: Any = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.float32))
     if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.number):
@@ -100,23 +106,34 @@ def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
             f"{setting} = {value}: this optax schedule counts steps, and hardly changes between 0 and 1. proximo calls it with the completed "
             "share of the training, 0 … 1: give it one step, as in optax.linear_schedule(1e-3, 0, transition_steps=1)."
         )
-    _check_range(setting, value, function)
-    return ScheduleFunction(function)
+    schedule = ScheduleFunction(function, any("remaining" in name for name in parameters[:1]))
+    _check_range(setting, value, schedule)
+    return schedule
 
 
-def _check_range(setting: str, value: str | Custom, function: Any) -> None:
-    """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training."""
+def _check_range(setting: str, value: str | Custom, schedule: ScheduleFunction) -> None:
+    """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training. Warn if it grows from 0, which
+    is what a function of the remaining share does."""
     low, high = LEAVES[setting].low, LEAVES[setting].high
     low, high = -math.inf if low is None else low, math.inf if high is None else high
+    numbers = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         # This may run inside jit.
         with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
-            number = float(function(jnp.float32(share)))
+            number = float(schedule(jnp.float32(share)))
         if not (math.isfinite(number) and low - ROUNDING <= number <= high + ROUNDING):
             between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
             raise ConfigError(
                 f"{setting} = {value}: the function returns {number:g} for {share:g}: expected a finite number {between}."
             )
+        numbers.append(number)
+    if numbers[0] == 0 and numbers[-1] == max(numbers) > 0:
+        given = "remaining" if schedule.of_remaining else "completed"
+        warnings.warn(
+            f"{setting} = {value} is 0 at the start of the training and largest at its end. The function receives the {given} share of the "
+            "training; a parameter called progress_remaining receives the remaining share, 1 … 0.",
+            stacklevel=2,
+        )
 
 
 def _counts_steps(function: Any) -> bool:

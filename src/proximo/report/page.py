@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import proximo
-from proximo.report import panels
+from proximo.report import episode_returns, panels
 from proximo.report.clips import Clip
 from proximo.report.curves import LEARNING, Curves, Metric, SharedAxes, chart_data
 from proximo.report.grouping import Section
@@ -131,6 +131,7 @@ def _section(i: int, section: Section, metrics: list[Metric], clips: list[Clip])
         panels.clips(clips),
         tag("h3", "Diagnostics") if charts[learning:] else None,
         tag("div", *charts[learning:], class_="charts many"),
+        episode_returns.pictures(section),
         panels.differences(section),
         panels.runs(section),
         panels.settings(section),

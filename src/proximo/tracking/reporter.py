@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
-from proximo.errors import ConfigError
-from proximo.other_libraries import REPORTER_METHODS
 
 
 class Reporter:
@@ -26,13 +24,6 @@ class Reporter:
     owns_process = False
     """Whether the process exists only for this training. If a compiled call does not return after the user interrupts, proximo then ends
     the process; otherwise it raises ``KeyboardInterrupt``."""
-
-    def __init_subclass__(cls, **arguments: Any):
-        """Raise ``ConfigError`` for a method with an earlier name, which would never be called."""
-        super().__init_subclass__(**arguments)
-        for name, now in REPORTER_METHODS.items():
-            if callable(vars(cls).get(name)):
-                raise ConfigError(f"{cls.__name__}.{name} would never be called: the method is called {now} now. Rename it.")
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         """A training starts.
