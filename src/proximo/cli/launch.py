@@ -74,7 +74,7 @@ class _Launch:
         self._before = {number: signal.signal(number, self._forward) for number in SIGNALS}
         for index in range(count):
             process = subprocess.Popen(
-                [sys.executable, "-m", "proximo", *command],
+                [sys.executable, "-P", "-m", "proximo", *command],  # with -P, not proximo.py of the working folder
                 env={**os.environ, **shared, PROCESS_ID: str(index), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
