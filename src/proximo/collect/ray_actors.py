@@ -66,8 +66,7 @@ class RolloutActor:
         self._pickled, self._path, self._part, self._version = pickled, path, part, version
         self._collector: GymnasiumCollector | None = None
         self._warnings: list[str] = []
-        self._timing = Timing()
-        """Of the rollout that is collected now. It grows with each step."""
+        self._timing = Timing()  # of the rollout that is collected now: it grows with each step
 
     def open(self) -> None:
         """Make the collector, before its first call needs it."""
