@@ -14,6 +14,7 @@ from commands import TESTS
 from proximo import cli
 from proximo.cli import main
 from proximo.errors import TrainingError
+from proximo.rendering.display import mujoco_draws
 
 SCRIPT = Path(sys.executable).with_name("proximo")
 
@@ -157,7 +158,7 @@ def test_help_does_not_wait_for_jax():
 
 def in_disguise(folder):
     """Write modules with the names of libraries into ``folder``. Each writes a file when it is imported."""
-    for name in ("json", "types", "enum", "csv", "numpy", "yaml"):
+    for name in ("json", "types", "enum", "csv", "numpy", "yaml", "proximo", "mujoco"):
         (folder / f"{name}.py").write_text("open(__file__ + '.ran', 'w').close()")
 
 
@@ -202,6 +203,16 @@ def test_commands_import_no_library_from_the_working_folder(tmp_path):
         [sys.executable, "-P", "-c", program, verbs], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500
     )
     assert ended.returncode == 0, ended.stderr
+    assert list(tmp_path.glob("*.ran")) == []
+
+
+def test_started_processes_import_no_library_from_the_working_folder(tmp_path, monkeypatch, capfd):
+    """tests/envs/gymnasium/test_workers.py starts a worker in this way, tests/collect/test_ray_actors.py an actor."""
+    in_disguise(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["launch", "-n", "1", "--", "train", "mine:Nothing"]) == 2
+    assert "[0] proximo: " in capfd.readouterr().err
+    mujoco_draws("egl")
     assert list(tmp_path.glob("*.ran")) == []
 
 

@@ -1,6 +1,8 @@
 """Rollouts of parts of the environments, joined. The actors are objects of this process; test_ray_actors.py has those of Ray."""
 
+import pickle
 import sys
+import weakref
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from proximo import __version__
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
+from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.collect.ray_actors import RolloutActor, RolloutActors, _pickled, connect
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config, override
@@ -103,6 +106,15 @@ def test_lost_actor_leaves_invalid_steps_and_begins_new_episodes():
     assert bool(state.healthy)
     statistics = state.learner.policy.normalizer[OBSERVATION]
     assert float(statistics.count[0]) == 16 * 4 * 3 - 16 * 2, "only valid steps are counted"
+
+
+def test_a_rollout_from_an_actor_is_freed():
+    rollout = GymnasiumRollout((), (1,), *range(2, 11))
+    copy = pickle.loads(pickle.dumps(rollout))
+    assert copy.last_memory == rollout.last_memory == 10
+    freed = weakref.ref(copy)
+    del copy
+    assert freed() is None
 
 
 def test_an_update_is_collected_again_if_all_actors_are_lost():

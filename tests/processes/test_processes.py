@@ -1,7 +1,9 @@
 """Several processes on loopback: they agree, and each fault of one of them ends all with a sentence."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -103,6 +105,47 @@ def test_processes_that_do_not_fit_together_are_refused(fault, sentence):
         assert error.startswith("proximo: ")
         assert sentence in error
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("127.0.0.1", "Address already in use"),
+        ("localhost", "Address already in use"),
+        ("203.0.113.1", "Cannot assign requested address"),  # for documentation: no machine has it
+        ("nowhere.invalid", "not known|resolution|No address"),
+    ],
+)
+def test_an_address_that_process_0_cannot_use_is_one_sentence(host, reason):
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        address = f"{host}:{occupied.getsockname()[1]}"
+        ended = subprocess.run([sys.executable, MEMBER, address, "2", "0", "none"], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert re.fullmatch(
+        rf"proximo: process 0 cannot use the address {address} \(.*({reason}).*\): .* with a free port.\n", ended.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "shown"),
+    [
+        ("ctypes.string_at(0)", -signal.SIGSEGV, "Segmentation fault"),
+        ("raise RuntimeError('no')", 1, "the cause\n"),
+        ("os.abort()", 2, "the cause\n"),
+    ],
+)
+def test_a_start_that_fails_shows_what_it_printed(end, code, shown):
+    program = f"""if True:
+        import ctypes, jax, os
+        from proximo.processes import join
+        def initialize(*_, **__):
+            os.write(2, b"the cause\\n")
+            {end}
+        jax.distributed.initialize = initialize
+        join("127.0.0.1:1", 2, 1)"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == code
+    assert shown in ended.stderr
 
 
 def test_seeds_in_one_program_need_one_process(monkeypatch):

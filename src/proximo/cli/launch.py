@@ -34,8 +34,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError("`proximo launch` adds --distributed itself: omit it.")
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: expected 1 or more processes.")
-    launch = _Launch(options.processes, options.heartbeat, [*command, "--distributed"])
-    return launch.wait()
+    return _Launch(options.processes, options.heartbeat, [*command, "--distributed"]).wait()
 
 
 def make_parser() -> Parser:
@@ -74,7 +73,7 @@ class _Launch:
         self._before = {number: signal.signal(number, self._forward) for number in SIGNALS}
         for index in range(count):
             process = subprocess.Popen(
-                [sys.executable, "-m", "proximo", *command],
+                [sys.executable, "-P", "-m", "proximo", *command],  # with -P, not proximo.py of the working folder
                 env={**os.environ, **shared, PROCESS_ID: str(index), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -129,11 +128,8 @@ class _Launch:
         """Name a process that was killed: it could not print anything itself."""
         if process.returncode < 0:
             name = signal.Signals(-process.returncode).name
-            print(
-                f"proximo: process {self.processes.index(process)} was ended by {name}, so the others end, too.",
-                file=sys.stderr,
-                flush=True,
-            )
+            message = f"proximo: process {self.processes.index(process)} was ended by {name}, so the others end, too."
+            print(message, file=sys.stderr, flush=True)
 
     def _forward(self, number: int, _frame: object) -> None:
         """Pass a signal on to all processes, which agree on the step at which they stop."""

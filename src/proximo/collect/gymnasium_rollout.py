@@ -124,6 +124,10 @@ class GymnasiumRollout(eqx.Module):
             **others,
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By a call: Equinox keeps a module that pickle makes without one for ever.
+        return type(self), tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
     @classmethod
     def joined(cls, parts: Sequence[GymnasiumRollout], policy: PackedPolicy) -> GymnasiumRollout:
         """The rollout of ``policy`` on the environments of all ``parts``, which follow each other."""

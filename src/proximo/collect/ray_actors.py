@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from importlib.util import find_spec
 from typing import Any
 
 import cloudpickle
@@ -65,6 +66,7 @@ class RolloutActor:
         self._pickled, self._path, self._part, self._version = pickled, path, part, version
         self._collector: GymnasiumCollector | None = None
         self._warnings: list[str] = []
+        self._timing = Timing()  # of the rollout that is collected now: it grows with each step
 
     def open(self) -> None:
         """Make the collector, before its first call needs it."""
@@ -94,7 +96,8 @@ class RolloutActor:
 
     def collect(self, policy: Sequence[np.ndarray], key: np.ndarray, begins: bool) -> RolloutPart:
         """Collect a rollout of the policy with these arrays. If ``begins`` is true, all environments start new episodes."""
-        collector, timing = self._opened(), Timing()
+        collector = self._opened()
+        self._timing = timing = Timing()
         if begins:
             collector.begin()
         restarts = collector.environments.restarts
@@ -111,8 +114,11 @@ class RolloutActor:
         if self._collector is not None:
             self._collector.environments.close()
 
-    def ping(self) -> None:
-        """Return at once, which shows that the process runs."""
+    def ping(self) -> float | None:
+        """Return at once, which shows that the process runs: a number that changes with each step of environments in this process; 0.0
+        before the first. None if workers, which have time limits themselves, step them."""
+        vector_env = self._collector and self._collector.environments.vector_env
+        return None if vector_env is None or vector_env.num_workers else self._timing.environment
 
 
 class _Actor:
@@ -171,10 +177,11 @@ class RolloutActors:
         return parts
 
     def _wait(self, calls: list[Any]) -> None:
-        """Wait until all calls have ended. An actor that does not start in time, or whose process does not answer, is killed."""
+        """Wait until all calls have ended. An actor that does not start in time, does not answer, or takes no step, is killed."""
         import ray  # pyright: ignore[reportMissingImports]
 
         step_timeout, reset_timeout, pending = self.config.env.step_timeout, self.config.env.reset_timeout, list(calls)
+        began, progress = time.monotonic(), dict[_Actor, float | None]()
         while pending:
             _, pending = ray.wait(pending, num_returns=len(pending), timeout=step_timeout)
             if not pending:
@@ -187,6 +194,12 @@ class RolloutActors:
                     actor.why_killed = f"did not start within {reset_timeout:g} s (reset_timeout)"
                 elif actor.has_answered and pings[actor] not in answered:
                     actor.why_killed = f"did not answer for more than {step_timeout:g} s (step_timeout)"
+                elif actor.has_answered:
+                    with contextlib.suppress(ray.exceptions.RayError):  # it has ended
+                        before, progress[actor] = progress.get(actor), ray.get(pings[actor])
+                        seconds, limit = (step_timeout, "step_timeout") if before else (reset_timeout, "reset_timeout")
+                        if before is not None and before == progress[actor] and time.monotonic() - began > seconds:
+                            actor.why_killed = f"took no step for more than {seconds:g} s ({limit})"
                 if actor.why_killed:
                     ray.kill(actor.handle)
 
@@ -201,6 +214,8 @@ class RolloutActors:
         except RayTaskError as error:
             raise error.cause from error
         except RayError as error:
+            if getattr(error, "actor_init_failed", False):
+                raise EnvError(f"{self._name(i)} cannot start: {str(error).strip().splitlines()[-1]}.") from None
             if actor.why_killed and not actor.has_answered and not self.restarts:
                 raise EnvError(
                     f"{self._name(i)} {actor.why_killed}: increase reset_timeout, or check with `ray status` whether the cluster has "
@@ -262,10 +277,8 @@ class RolloutActors:
 
 def check_installed() -> None:
     """Raise ``EnvError`` if Ray is not installed."""
-    try:
-        import ray  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise lacking("actors (Ray)", "ray") from None
+    if find_spec("ray") is None:  # not imported here: it reads variables that ``connect`` sets
+        raise lacking("actors (Ray)", "ray")
 
 
 def connect(address: str) -> None:
@@ -277,6 +290,8 @@ def connect(address: str) -> None:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
     check_installed()
+    if address == "local":  # no other machine takes part: have Ray listen on loopback, as it does on Windows
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray  # pyright: ignore[reportMissingImports]
 
     if ray.is_initialized():
@@ -287,6 +302,8 @@ def connect(address: str) -> None:
         return
     _check_reachable(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    options["job_config"] = job = ray.job_config.JobConfig()
+    job._runtime_env_has_working_dir = lambda: True  # Ray would put the working folder first in an actor's path
     connecting: Future[None] = Future()
 
     def work() -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import signal
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,22 +49,22 @@ def detected() -> Cluster | None:
     kinds = clusters.ClusterEnv._cluster_types
     if not any(not kind.opt_in_only_method and kind.is_env_present() for kind in kinds):
         return None
-    found = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS)
+    found: Any = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS)
     address, count, index, device_ids = found
-    assert address is not None
-    assert count is not None
-    assert index is not None
     return Cluster(address, count, index, None if device_ids is None else list(device_ids))
 
 
 def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: str) -> None:
-    """Connect to the other processes; process 0 starts the service. If that fails within ``start_timeout`` seconds, JAX ends the process; it
-    then prints ``failure`` and exits with 2. Raises ``RuntimeError`` if JAX has already started, or if the address cannot be used."""
+    """Connect to the other processes; process 0 starts the service. If they do not all connect within ``start_timeout`` seconds, JAX ends
+    the process; it then prints ``failure`` and exits with 2. Raises ``RuntimeError`` if JAX has already started, or ``OSError`` or
+    ``RuntimeError`` if the address cannot be used."""
     # One handler of SIGTERM: ours, which makes all processes save the same step.
     jax.config.update("jax_enable_preemption_service", False)
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", cluster.coordinator)  # JAX's default is all interfaces
-    set_last_words(failure, code=2)
-    with _silent_stderr():
+    if cluster.process_id == 0:
+        _check_address(bind)
+    with _stderr_of_start():
+        set_last_words(failure, code=2)
         jax.distributed.initialize(
             cluster.coordinator,
             cluster.num_processes,
@@ -73,6 +76,15 @@ def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: s
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
             coordinator_bind_address=bind,
         )
+
+
+def _check_address(address: str) -> None:
+    """Raise ``OSError`` if this process cannot listen at ``HOST:PORT``. JAX would crash, or share the port with another program."""
+    host, _, port = address.rpartition(":")
+    family, *_, name = min(socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM))  # IPv4 if the host has it
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not matter
+        probe.bind(name)
 
 
 def connect_devices() -> None:
@@ -135,41 +147,52 @@ class Store:
         self._client.key_value_delete(key)
 
 
-_handlers: list[Any] = []
-"""The handlers that C may call, which Python must not free."""
+_last_words = ("", 1)
+_terminal = 2
+"""The file descriptor of standard error, also while a file replaces it."""
+START_TIMED_OUT = b"RegisterTask"
+"""In what JAX prints if a process waits in vain for the others."""
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def _speak(_number: int) -> None:
+    """The handler of SIGABRT in C. Python's own handlers do not run during an abort."""
+    message, code = _last_words
+    try:
+        if _terminal != 2 and START_TIMED_OUT not in (output := os.pread(2, 1 << 20, 0)):
+            os.write(_terminal, output)
+        os.write(_terminal, f"proximo: {message}\n".encode())
+    finally:
+        os._exit(code)
 
 
 def set_last_words(message: str, code: int = 1) -> None:
     """If JAX aborts the process from now on, print ``message`` and exit with ``code``."""
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_int)
-    def speak(_number: int) -> None:
-        try:
-            os.write(_terminal, f"proximo: {message}\n".encode())
-        finally:
-            os._exit(code)
-
-    _handlers.append(speak)
-    set_handler = ctypes.CDLL(None).signal  # Python's own handlers do not run during an abort
+    global _last_words
+    _last_words = message, code
+    set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    set_handler(signal.SIGABRT, ctypes.cast(speak, ctypes.c_void_p))
-
-
-_terminal = 2
-"""The file descriptor of standard error, also while its output is dropped."""
+    set_handler(signal.SIGABRT, ctypes.cast(_speak, ctypes.c_void_p))
 
 
 @contextlib.contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Context manager: what is printed to standard error in the block is dropped. JAX prints a stack trace before it aborts."""
+def _stderr_of_start() -> Iterator[None]:
+    """Context manager: standard error goes to a file, which is shown if the block fails. Where the last words say it all, the stack trace
+    that JAX prints before it aborts is dropped. A crash is reported on standard error itself."""
     global _terminal
     sys.stderr.flush()
+    was_enabled = faulthandler.is_enabled()
     _terminal = os.dup(2)
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), 2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
+    faulthandler.enable(_terminal)
     try:
         yield
+    except BaseException:
+        os.write(_terminal, os.pread(2, 1 << 20, 0))
+        raise
     finally:
         os.dup2(_terminal, 2)
+        faulthandler.enable(2) if was_enabled else faulthandler.disable()
         os.close(_terminal)
         _terminal = 2

@@ -62,23 +62,22 @@ def join(
     forget_core_devices()
     try:
         connect(cluster, heartbeat, start_timeout, failure)
-    except RuntimeError as error:
-        reason = str(error).split("\n")[0]
+    except (RuntimeError, OSError) as error:
+        reason = str(getattr(error, "strerror", error)).split("\n")[0]
         if "before" in reason:
             raise ConfigError("JAX has started before the processes joined: call proximo.processes.join first.") from error
-        raise ConfigError(f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}).") from error
+        raise ConfigError(
+            f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}): the coordinator is an address of the machine "
+            "of process 0, with a free port."
+        ) from error
     flags = ()
     if coordinator is not None:
         flags = ("--coordinator", coordinator, "--num-processes", cluster.num_processes, "--process-id", cluster.process_id)
-    joined = peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, _launcher(), tuple(map(str, flags)))
+    launcher = int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
+    joined = peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, launcher, tuple(map(str, flags)))
     prepare_jax()
     connect_devices()
     return joined
-
-
-def _launcher() -> int | None:
-    """The process id of ``proximo launch``; None if another program has started this process."""
-    return int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
 
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:

@@ -38,11 +38,6 @@ class Peers:
         """Whether this process writes the run directory and prints."""
         return self.index == 0
 
-    @property
-    def name(self) -> str:
-        """``process 1``."""
-        return f"process {self.index}"
-
     def agree(self, value: Any, doing: str) -> list[Any]:
         """Give ``value``, which JSON can store, to all processes, and wait for theirs.
 
@@ -127,7 +122,7 @@ class Peers:
         ``how_to_continue`` if a process is lost."""
         if self.watchdog is not None:
             self.watchdog.on_request, self.watchdog.how_to_continue = on_request, how_to_continue
-            gone = f"{self.name} ends, because process 0 has ended. {how_to_continue}"
+            gone = f"process {self.index} ends, because process 0 has ended. {how_to_continue}"
             set_last_words(gone)
 
     def requested(self, number: int) -> None:
@@ -192,7 +187,7 @@ def start(
     peers.watchdog = Watchdog(Store(), index, count, heartbeat, start_timeout, launcher)
     peers.watchdog.start()
     _current = peers
-    set_last_words(f"{peers.name} ends, because process 0 has ended.")
+    set_last_words(f"process {index} ends, because process 0 has ended.")
     atexit.register(_end)
     return peers
 

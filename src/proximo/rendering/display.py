@@ -55,7 +55,7 @@ def mujoco_draws(backend: str) -> bool:
     )
     try:
         environment = {**os.environ, "MUJOCO_GL": backend}
-        command = [sys.executable, "-c", trial]
+        command = [sys.executable, "-P", "-c", trial]
         return subprocess.run(command, env=environment, capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
