@@ -244,8 +244,8 @@ def learn(
         parameters = jax.tree.map(lambda p, d: p - LEARNING_RATE * remaining * d, parameters, direction)
         return (parameters, optimizer_state), None
 
-    epochs = [jax.random.permutation(k, NUM_STEPS * NUM_ENVS) for k in jax.random.split(key, NUM_EPOCHS)]
-    minibatches = jnp.stack(epochs).reshape(NUM_EPOCHS * NUM_MINIBATCHES, -1)  # each epoch in another random order
+    epochs = jax.vmap(lambda k: jax.random.permutation(k, NUM_STEPS * NUM_ENVS))(jax.random.split(key, NUM_EPOCHS))
+    minibatches = epochs.reshape(NUM_EPOCHS * NUM_MINIBATCHES, -1)  # each epoch in another random order
     return jax.lax.scan(gradient_step, (parameters, optimizer_state), minibatches)[0]
 
 

@@ -1,7 +1,7 @@
 """Recurrent PPO in one file, to read from top to bottom: a GRU, trained by truncated backpropagation through time.
 
 It imports one task from proximo, and nothing else. ``ppo_in_one_file.py`` is the same algorithm without a memory.
-Where the memory makes a difference, a comment begins with "Memory".
+Where the memory makes a difference, a docstring or a comment has a line that begins with "Memory".
 
 python examples/recurrent_ppo_in_one_file.py
 """
@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-# The task: an agent on a line sees for three steps at which end the good goal is, and can move only when this is over.
+# The task: only the first three observations show at which end of a line the good goal is, and the agent is far from both ends. With
+# L = 1 it is learned, too; in PocMemory({"show_steps": 0, "freeze_steps": 12}), which needs more steps, L makes a difference.
 ENV = PocMemory()
 ENV_PARAMS = ENV.default_params
 # The hyperparameters, with their symbols in the paper (Schulman et al. 2017, arXiv:1707.06347).
@@ -270,8 +271,8 @@ def learn(
         return (parameters, optimizer_state), None
 
     # Memory: whole sequences are shuffled, not single steps.
-    epochs = [jax.random.permutation(k, len(batch.memory)) for k in jax.random.split(key, NUM_EPOCHS)]
-    minibatches = jnp.stack(epochs).reshape(NUM_EPOCHS * NUM_MINIBATCHES, -1)
+    epochs = jax.vmap(lambda k: jax.random.permutation(k, len(batch.memory)))(jax.random.split(key, NUM_EPOCHS))
+    minibatches = epochs.reshape(NUM_EPOCHS * NUM_MINIBATCHES, -1)
     return jax.lax.scan(gradient_step, (parameters, optimizer_state), minibatches)[0]
 
 
