@@ -1,11 +1,14 @@
 """PPO in one file, to read from top to bottom: Schulman et al. 2017, arXiv:1707.06347, algorithm 1.
 
-It imports nothing from proximo. It trains on CartPole of gymnax with the settings of proximo's preset, and reaches the same return.
+It imports nothing from proximo. It trains on environments of gymnax, with discrete or with continuous actions. On CartPole it has the
+settings of proximo's preset, and reaches the same return. ``recurrent_ppo_in_one_file.py`` adds a memory.
 
-python examples/ppo_in_one_file.py
+python examples/ppo_in_one_file.py                # CartPole-v1
+python examples/ppo_in_one_file.py Pendulum-v1
 """
 
 import os
+import sys
 from typing import Any, NamedTuple
 
 os.environ.setdefault("NPROC", "4")  # with fewer threads, JAX may hang on a machine with one or two cores
@@ -16,12 +19,15 @@ import jax.numpy as jnp
 import optax
 
 # The task and the hyperparameters, with their symbols in the paper.
-ENV, ENV_PARAMS = gymnax.make("CartPole-v1")
+ENV, ENV_PARAMS = gymnax.make(sys.argv[1] if __name__ == "__main__" and len(sys.argv) > 1 else "CartPole-v1")
+ACTIONS = ENV.action_space(ENV_PARAMS)
+CONTINUOUS = hasattr(ACTIONS, "low")
+TOTAL_STEPS = 200_000 if CONTINUOUS else 100_000
 NUM_ENVS = 8  # N
-NUM_STEPS = 128  # T, the steps of each environment in a rollout
+NUM_STEPS = 256 if CONTINUOUS else 128  # T, the steps of each environment in a rollout
 NUM_EPOCHS = 10  # K
-NUM_MINIBATCHES = 4
-LEARNING_RATE = 2e-3  # α, decreases linearly to 0
+NUM_MINIBATCHES = 32 if CONTINUOUS else 4
+LEARNING_RATE = 1e-3 if CONTINUOUS else 2e-3  # α, decreases linearly to 0
 CLIP_EPS = 0.2  # ε, decreases linearly to 0
 GAMMA = 0.99  # γ
 GAE_LAMBDA = 0.95  # λ
@@ -32,49 +38,80 @@ OPTIMIZER = optax.chain(optax.clip_by_global_norm(0.5), optax.scale_by_adam(eps=
 # ---- Two networks: the policy π and the value function V ----
 
 
-class Layer(NamedTuple):
-    """A linear layer ``x W + b``."""
-
-    weight: jax.Array
-    bias: jax.Array
+Layers = list[tuple[jax.Array, jax.Array]]  # weight and bias of each layer
 
 
 class Parameters(NamedTuple):
-    """The parameters θ: the layers of both networks."""
+    """The parameters θ."""
 
-    actor: list[Layer]
-    critic: list[Layer]
+    actor: Layers
+    critic: Layers
+    log_std: jax.Array  # logarithms of the standard deviations of continuous actions; empty with discrete ones
 
 
 def make_parameters(key: jax.Array) -> Parameters:
-    """Make orthogonal weights. The last ones of the actor are small, so that at first all actions are about equally probable."""
-    inputs, actions = ENV.observation_space(ENV_PARAMS).shape[0], ENV.action_space(ENV_PARAMS).n
+    """Make orthogonal weights. The last ones of the actor are small, so that at first the observation hardly matters."""
+    inputs, actions = ENV.observation_space(ENV_PARAMS).shape[0], ACTIONS.shape[0] if CONTINUOUS else ACTIONS.n
 
-    def make_layers(key: jax.Array, outputs: int, last_gain: float) -> list[Layer]:
+    def make_layers(key: jax.Array, outputs: int, last_gain: float) -> Layers:
         shapes, gains = ((inputs, 64), (64, 64), (64, outputs)), (2**0.5, 2**0.5, last_gain)
         initializers = [jax.nn.initializers.orthogonal(gain) for gain in gains]
         weights = [make(k, shape) for make, k, shape in zip(initializers, jax.random.split(key, 3), shapes, strict=True)]
-        return [Layer(weight, jnp.zeros(weight.shape[1])) for weight in weights]
+        return [(weight, jnp.zeros(weight.shape[1])) for weight in weights]
 
     key_actor, key_critic = jax.random.split(key)
-    return Parameters(make_layers(key_actor, actions, 0.01), make_layers(key_critic, 1, 1.0))
+    log_std = jnp.zeros(actions * CONTINUOUS)
+    return Parameters(make_layers(key_actor, actions, 0.01), make_layers(key_critic, 1, 1.0), log_std)
 
 
-def apply_layers(layers: list[Layer], x: jax.Array) -> jax.Array:
+def apply_layers(layers: Layers, x: jax.Array) -> jax.Array:
     """Compute the output of a network, for inputs with any leading axes."""
-    for layer in layers[:-1]:
-        x = jnp.tanh(x @ layer.weight + layer.bias)
-    return x @ layers[-1].weight + layers[-1].bias
+    for weight, bias in layers[:-1]:
+        x = jnp.tanh(x @ weight + bias)
+    return x @ layers[-1][0] + layers[-1][1]
 
 
-def log_probabilities(parameters: Parameters, observation: jax.Array) -> jax.Array:
-    """Compute ``log π(a|s)`` of all actions ``a``."""
-    return jax.nn.log_softmax(apply_layers(parameters.actor, observation))
+class Categorical(NamedTuple):
+    """A distribution over discrete actions, by the log-probabilities of all."""
+
+    log_probs: jax.Array
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.categorical(key, self.log_probs)
+
+    def mode(self) -> jax.Array:
+        return jnp.argmax(self.log_probs, axis=-1)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(self.log_probs, action[..., None], axis=-1)[..., 0]
+
+    def entropy(self) -> jax.Array:
+        return -jnp.sum(jnp.exp(self.log_probs) * self.log_probs, axis=-1)
 
 
-def log_probability(parameters: Parameters, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Compute ``log π(a|s)`` of the actions that were taken."""
-    return jnp.take_along_axis(log_probabilities(parameters, observation), action[..., None], axis=-1)[..., 0]
+class Gaussian(NamedTuple):
+    """A distribution over continuous actions, whose components are independent."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+
+    def mode(self) -> jax.Array:
+        return self.mean
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        return jax.scipy.stats.norm.logpdf(action, self.mean, jnp.exp(self.log_std)).sum(axis=-1)
+
+    def entropy(self) -> jax.Array:
+        return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
+
+
+def policy(parameters: Parameters, observation: jax.Array) -> Categorical | Gaussian:
+    """Compute ``π(·|s)``, the distribution of actions."""
+    outputs = apply_layers(parameters.actor, observation)
+    return Gaussian(outputs, parameters.log_std) if CONTINUOUS else Categorical(jax.nn.log_softmax(outputs))
 
 
 def state_value(parameters: Parameters, observation: jax.Array) -> jax.Array:
@@ -97,7 +134,7 @@ class Transition(NamedTuple):
     """A step of an environment. In a rollout, each entry has the leading axes T and N."""
 
     observation: jax.Array  # s_t
-    action: jax.Array  # a_t
+    action: jax.Array  # a_t, as sampled: before it is clipped
     reward: jax.Array  # r_t
     next_observation: jax.Array  # s_t+1; after the last step of an episode, the final observation of this episode
     terminated: jax.Array  # the episode is over: nothing follows
@@ -112,9 +149,10 @@ def reset(key: jax.Array) -> Env:
 
 
 def step(key: jax.Array, env: Env, action: jax.Array) -> tuple[Env, Transition]:
-    """Step an environment, and reset it if the episode ends."""
+    """Step an environment, and reset it if the episode ends. Continuous actions are clipped to ±1 and scaled to the action space."""
     key_step, key_reset = jax.random.split(key)
-    next_observation, state, reward, terminated, _ = ENV.step_env(key_step, env.state, action, ENV_PARAMS)
+    bounded = ACTIONS.low + (ACTIONS.high - ACTIONS.low) * (jnp.clip(action, -1, 1) + 1) / 2 if CONTINUOUS else action
+    next_observation, state, reward, terminated, _ = ENV.step_env(key_step, env.state, bounded, ENV_PARAMS)
     truncated = ENV.is_truncated(state, ENV_PARAMS) & ~terminated
     episode_return = env.episode_return + reward
     transition = Transition(env.observation, action, reward, next_observation, terminated, truncated, episode_return)
@@ -129,8 +167,8 @@ def collect(
 
     def act_and_step(envs: Env, key: jax.Array) -> tuple[Env, Transition]:
         key_action, key_envs = jax.random.split(key)
-        log_probs = log_probabilities(parameters, envs.observation)
-        action = jnp.argmax(log_probs, axis=-1) if deterministic else jax.random.categorical(key_action, log_probs)
+        distribution = policy(parameters, envs.observation)
+        action = distribution.mode() if deterministic else distribution.sample(key_action)
         return jax.vmap(step)(jax.random.split(key_envs, len(action)), envs, action)
 
     return jax.lax.scan(act_and_step, envs, jax.random.split(key, num_steps))
@@ -174,21 +212,20 @@ class Batch(NamedTuple):
 def loss(parameters: Parameters, batch: Batch, clip_eps: jax.Array) -> jax.Array:
     """Compute the negative of equation 9, ``L^CLIP - c₁ L^VF + c₂ S``, of a minibatch."""
     advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
-    ratio = jnp.exp(log_probability(parameters, batch.observation, batch.action) - batch.log_prob)
+    distribution = policy(parameters, batch.observation)
+    ratio = jnp.exp(distribution.log_prob(batch.action) - batch.log_prob)
     clipped_ratio = jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage).mean()  # equation 7
 
     value_loss = 0.5 * jnp.square(state_value(parameters, batch.observation) - batch.target).mean()
-    log_probs = log_probabilities(parameters, batch.observation)
-    entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1).mean()
-    return -(surrogate - VF_COEF * value_loss + ENT_COEF * entropy)
+    return -(surrogate - VF_COEF * value_loss + ENT_COEF * distribution.entropy().mean())
 
 
 def make_batch(parameters: Parameters, rollout: Transition) -> Batch:
     """Compute what the loss reads, and join the axes T and N of the rollout."""
     value, next_value = (state_value(parameters, x) for x in (rollout.observation, rollout.next_observation))
     advantage = advantages(rollout.reward, value, next_value, rollout.terminated, rollout.truncated)
-    log_prob = log_probability(parameters, rollout.observation, rollout.action)
+    log_prob = policy(parameters, rollout.observation).log_prob(rollout.action)
     batch = Batch(rollout.observation, rollout.action, log_prob, advantage, advantage + value)
     return jax.tree.map(lambda x: x.reshape((NUM_STEPS * NUM_ENVS, *x.shape[2:])), batch)
 
@@ -207,8 +244,8 @@ def learn(
         parameters = jax.tree.map(lambda p, d: p - LEARNING_RATE * remaining * d, parameters, direction)
         return (parameters, optimizer_state), None
 
-    epochs = [jax.random.permutation(k, NUM_STEPS * NUM_ENVS) for k in jax.random.split(key, NUM_EPOCHS)]
-    minibatches = jnp.stack(epochs).reshape(NUM_EPOCHS * NUM_MINIBATCHES, -1)  # each epoch in another random order
+    epochs = jax.vmap(lambda k: jax.random.permutation(k, NUM_STEPS * NUM_ENVS))(jax.random.split(key, NUM_EPOCHS))
+    minibatches = epochs.reshape(NUM_EPOCHS * NUM_MINIBATCHES, -1)  # each epoch in another random order
     return jax.lax.scan(gradient_step, (parameters, optimizer_state), minibatches)[0]
 
 
@@ -247,7 +284,7 @@ def evaluate(key: jax.Array, parameters: Parameters, episodes: int = 100) -> jax
     return jnp.take_along_axis(played.episode_return, first_end[None], axis=0)[0]
 
 
-def main(seed: int = 0, total_steps: int = 100_000) -> float:
+def main(seed: int = 0, total_steps: int = TOTAL_STEPS) -> float:
     """Train, print the learning curve, evaluate, and return the mean return of the evaluation."""
     num_updates = total_steps // (NUM_STEPS * NUM_ENVS)
     key_train, key_evaluate = jax.random.split(jax.random.key(seed))

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import json
 import re
+import types
 from pathlib import Path
 
 import equinox as eqx
@@ -15,6 +16,7 @@ import pytest
 import proximo
 from proximo.checks.quick import quick_check
 from proximo.cli import main
+from proximo.distributions.gaussian import Gaussian
 from proximo.envs import make_env
 from proximo.math.advantages import generalized_advantages
 
@@ -43,6 +45,29 @@ def _module(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _one_file_on_pendulum():
+    """``ppo_in_one_file.py``, as if it was started with this name."""
+    source = (ROOT / "examples" / "ppo_in_one_file.py").read_text()
+    module = types.ModuleType("ppo_in_one_file_on_pendulum")
+    exec(source.replace('else "CartPole-v1"', 'else "Pendulum-v1"'), module.__dict__)
+    assert module.CONTINUOUS
+    return module
+
+
+@pytest.fixture(scope="module")
+def recurrent():
+    """The module, parameters whose actions depend on the memory, and a rollout from environments half of which are at the time limit."""
+    example = _module("recurrent_ppo_in_one_file")
+    parameters = example.make_parameters(jax.random.key(0))
+    actor = parameters.actor
+    parameters = parameters._replace(actor=actor._replace(weight=100 * actor.weight))
+    actors = jax.vmap(example.reset)(jax.random.split(jax.random.key(1), example.NUM_ENVS))
+    time = jnp.where(jnp.arange(example.NUM_ENVS) < 8, example.ENV_PARAMS.max_steps - 2, 0)
+    actors = actors._replace(state=actors.state._replace(time=time))
+    _, rollout = jax.jit(example.collect)(jax.random.key(2), parameters, actors)
+    return example, parameters, rollout
 
 
 @pytest.mark.learning
@@ -161,24 +186,25 @@ def test_all_three_levels_of_the_python_api_run(capsys):
     assert "would push" in capsys.readouterr().out
 
 
-def test_one_file_is_short_and_imports_nothing_from_proximo():
-    source = (ROOT / "examples" / "ppo_in_one_file.py").read_text()
+@pytest.mark.parametrize(
+    ("name", "imports", "lines"),
+    [
+        ("ppo_in_one_file", {"gymnax", "os", "sys"}, 300),
+        ("recurrent_ppo_in_one_file", {"proximo.envs.tasks.poc_memory"}, 330),
+    ],
+)
+def test_one_file_is_short_and_imports_no_algorithm(name, imports, lines):
+    source = (ROOT / "examples" / f"{name}.py").read_text()
     nodes = list(ast.walk(ast.parse(source)))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    assert names | {node.module for node in nodes if isinstance(node, ast.ImportFrom)} == {
-        "gymnax",
-        "jax",
-        "jax.numpy",
-        "optax",
-        "os",
-        "typing",
-    }
-    assert len(source.splitlines()) < 280
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert names == imports | {"jax", "jax.numpy", "optax", "typing"}
+    assert len(source.splitlines()) <= lines
 
 
-def test_advantages_of_the_one_file_are_those_of_the_library():
-    """Its environment is one of gymnax."""
-    example, rng = _module("ppo_in_one_file"), np.random.default_rng(0)
+@pytest.mark.parametrize("name", ["ppo_in_one_file", "recurrent_ppo_in_one_file"])
+def test_advantages_of_the_one_file_are_those_of_the_library(name):
+    example, rng = _module(name), np.random.default_rng(0)
     reward, final = rng.normal(size=(2, 40, 5)).astype(np.float32)
     value = rng.normal(size=(41, 5)).astype(np.float32)
     terminated, truncated = rng.random((40, 5)) < 0.1, rng.random((40, 5)) < 0.1
@@ -209,6 +235,80 @@ def test_rollout_of_the_one_file_keeps_final_observations():
     assert (rollout.episode_return[2, late] == 3).all()
 
 
+def test_gaussian_of_the_one_file_is_that_of_the_library():
+    example, rng = _one_file_on_pendulum(), np.random.default_rng(0)
+    mean, action = jnp.asarray(rng.normal(size=(2, 7, 3)).astype(np.float32))
+    log_std = jnp.asarray(rng.normal(size=3).astype(np.float32))
+    ours, theirs = example.Gaussian(mean, log_std), Gaussian(mean, log_std)
+    np.testing.assert_allclose(ours.log_prob(action), theirs.log_prob(action), rtol=1e-5)
+    np.testing.assert_allclose(np.full(7, ours.entropy()), theirs.entropy(), rtol=1e-5)
+
+
+def test_one_file_scales_actions_to_the_bounds():
+    """The torque of gymnax's pendulum is limited to ±2; its state has the last one."""
+    example = _one_file_on_pendulum()
+    env = example.reset(jax.random.key(0))
+    for action, torque in [(0.25, 0.5), (-1.0, -2.0), (3.0, 2.0)]:
+        after, transition = example.step(jax.random.key(1), env, jnp.array([action]))
+        speed = 1.5 * 10.0 * jnp.sin(env.state.theta) + 3.0 * torque
+        assert after.state.theta_dot - env.state.theta_dot == pytest.approx(0.05 * float(speed), abs=1e-5)
+        assert transition.action.tolist() == [action]
+
+
+def test_recurrent_one_file_starts_with_ratio_one(recurrent):
+    """Acting and learning compute the same, with resets inside sequences; with a deliberate mistake they do not."""
+    example, parameters, rollout = recurrent
+    batch = example.make_batch(rollout)
+    assert batch.observation.shape == (64, 8, 3)
+    assert batch.episode_start[:, 1:].any(axis=1).sum() > 16
+    unroll = jax.jit(jax.vmap(example.unroll, in_axes=(None, 0, 0, 0)))
+
+    def errors(memory, observation, episode_start):
+        log_probs, value = unroll(parameters, memory, observation, episode_start)
+        log_ratio = example.of_action(log_probs, batch.action) - batch.log_prob
+        return float(jnp.abs(log_ratio).max()), float(jnp.abs(value - example.split_sequences(rollout.value)).max())
+
+    assert max(errors(batch.memory, batch.observation, batch.episode_start)) < 1e-5
+    assert min(errors(batch.memory, batch.observation, jnp.roll(batch.episode_start, 1, axis=1))) > 1e-2
+    assert min(errors(0 * batch.memory, batch.observation, batch.episode_start)) > 1e-2
+    assert min(errors(batch.memory, rollout.observation.reshape(batch.observation.shape), batch.episode_start)) > 1e-2
+
+
+def test_recurrent_one_file_truncates_gradients_at_resets_and_ends_of_sequences(recurrent):
+    """A value depends on all earlier observations of its episode in its sequence, and on the memory before it."""
+    example, parameters, _ = recurrent
+    length, start = example.SEQUENCE_LENGTH, 3
+    key_memory, key_observation = jax.random.split(jax.random.key(3))
+    memory = jax.random.normal(key_memory, (example.NUM_UNITS,))
+    observation = jax.random.normal(key_observation, (length, 3))
+    values = lambda m, o: example.unroll(parameters, m, o, jnp.arange(length) == start)[1]  # noqa: E731
+    of_memory, of_observation = jax.jit(jax.jacobian(values, argnums=(0, 1)))(memory, observation)
+    later, earlier = np.indices((length, length))
+    expected = (earlier <= later) & ((earlier >= start) == (later >= start))
+    assert (np.abs(of_observation).max(axis=-1) > 0).tolist() == expected.tolist()
+    assert (np.abs(of_memory).max(axis=-1) > 0).tolist() == [True] * start + [False] * (length - start)
+
+
+def test_recurrent_one_file_values_final_observations_with_the_memory_after_the_step(recurrent):
+    example, parameters, rollout = recurrent
+    ended = rollout.terminated | rollout.truncated
+    assert (rollout.episode_start[1:] == ended[:-1]).all()
+    np.testing.assert_allclose(rollout.next_value[:-1][~ended[:-1]], rollout.value[1:][~ended[:-1]], atol=1e-5)
+    assert rollout.truncated[1].tolist() == [True] * 8 + [False] * 8
+    memory, _, _ = example.step(parameters, rollout.memory[1], rollout.observation[1], rollout.episode_start[1])
+    final = rollout.observation[1].at[:, 1].add(0.2 * (2 * rollout.action[1] - 1))  # the goals are hidden by then
+    _, _, value = example.step(parameters, memory, final, jnp.zeros(example.NUM_ENVS, bool))
+    np.testing.assert_allclose(rollout.next_value[1, :8], value[:8], atol=1e-5)
+    assert rollout.terminated.sum() > 8
+
+
+@pytest.mark.learning
+def test_recurrent_ppo_in_one_file_learns(capsys):
+    """Sampled actions; without a memory at most 0.73 succeed."""
+    assert _module("recurrent_ppo_in_one_file").main(seed=100) >= 0.9
+    assert "evaluated: return" in capsys.readouterr().out
+
+
 @pytest.mark.learning
 def test_ppo_in_one_file_learns(capsys):
     """CartPole of gymnax; random actions reach 22."""
@@ -226,3 +326,19 @@ def test_ppo_in_one_file_reaches_the_return_of_the_library():
     theirs = [agent.evaluate(100).summary()["return_mean"] for agent in agents]
     assert min(*ours, *theirs) > 475
     assert np.mean(ours) == pytest.approx(np.mean(theirs), abs=5.0)
+
+
+@pytest.mark.slow
+def test_ppo_in_one_file_learns_continuous_actions():
+    """Three seeds on gymnax's pendulum; random actions reach about -1,200."""
+    example, keys = _one_file_on_pendulum(), jnp.stack([jax.random.key(seed) for seed in (100, 101, 102)])
+    num_updates = example.TOTAL_STEPS // (example.NUM_STEPS * example.NUM_ENVS)
+    parameters, _ = jax.jit(jax.vmap(lambda key: example.train(key, num_updates)))(keys)
+    assert jax.jit(jax.vmap(example.evaluate))(keys, parameters).mean(axis=1).min() > -250
+
+
+@pytest.mark.slow
+def test_recurrent_ppo_in_one_file_learns_with_every_seed():
+    example, keys = _module("recurrent_ppo_in_one_file"), jnp.stack([jax.random.key(seed) for seed in range(100, 105)])
+    parameters, _ = jax.jit(jax.vmap(lambda key: example.train(key, 23)))(keys)
+    assert jax.jit(jax.vmap(example.evaluate))(keys, parameters)[1].mean(axis=1).min() >= 0.9
