@@ -16,8 +16,8 @@ from proximo.config import LEAVES
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
-    "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
-    "normalize_observation", "normalize_reward",
+    "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
+    "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
 )  # fmt: skip
 PATIENCE_SECONDS = 15.0
 
