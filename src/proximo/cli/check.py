@@ -46,7 +46,7 @@ def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(
         prog="proximo check",
-        description="Check whether an environment can be trained, with Gymnasium's checker and proximo's checks.",
+        description="Check whether an environment can be trained.",
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")

@@ -166,7 +166,7 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     """``config`` of a saved run with the new values ``settings``. Raises ``ConfigError`` if a resumed run cannot change one of them."""
     check_names(settings)
     for name, value in settings.items():
-        if name in ("id", "eval_env") and value == LEAVES[name].value_in(config):
+        if name in ("id", "eval_env") and value and value == LEAVES[name].value_in(config):
             continue  # repeated, because a file must not name a function of an installed library
         if name not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
             raise ConfigError(
