@@ -620,8 +620,10 @@ def load(
 
 
 def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
-    """Load the agent in ``folder`` with the objects that ``agent`` was given: environments and ``custom`` settings."""
-    return load(folder, env=agent._given, eval_env=agent._given_eval_env, verbose=agent.verbose, **custom)
+    """Load the agent in ``folder`` with what ``agent`` was given: environments, by their ids or objects, and ``custom`` settings."""
+    objects, ids = {"id": agent._given, "eval_env": agent._given_eval_env}, agent.config.given
+    env, eval_env = (ids.get(name) if given is None else given for name, given in objects.items())
+    return load(folder, env=env, eval_env=eval_env, verbose=agent.verbose, **custom)
 
 
 def change_settings(agent: PPO, config: Config) -> None:

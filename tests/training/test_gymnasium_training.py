@@ -12,6 +12,7 @@ import safetensors.numpy
 
 import proximo
 from commands import BATCH, SMALL, Process, copied, final_state, rows, train_words, trained
+from proximo.agent import load_like
 from proximo.cli import main
 from proximo.errors import ConfigError, EnvError, EnvironmentFault
 from proximo.storage import checkpoint
@@ -178,7 +179,7 @@ def test_a_file_cannot_call_a_function_of_a_library_unless_it_is_repeated(tmp_pa
     with pytest.raises(EnvError, match=r"is a function of an installed library"):
         proximo.load(run_dir, env=make)
     agent = proximo.load(run_dir, env=make, eval_env=make)
-    agent.save(agent.set_env(make, id="CartPole-v1").save(tmp_path / "again"))
+    assert load_like(agent.set_env(make, id="CartPole-v1"), agent.save(tmp_path / "again"), {}).config.env.id == make
     assert agent.evaluate(2, env_settings={"max_episode_steps": 3}).summary()["length_mean"] <= 3
     for act in (proximo.load_policy, proximo.resume):
         with pytest.raises((EnvError, ConfigError)):

@@ -59,10 +59,9 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
 
 def code_of(config: Config) -> dict[str, str]:
     """The settings that are code, or name modules to import, with their values."""
-    environments = {"environment": config.env.id, "eval_env": config.run.eval_env}
-    code = {name: value for name, value in environments.items() if names_code(value)}
-    code |= {"wrappers": ", ".join(config.env.wrappers)} if config.env.wrappers else {}
-    return code | {name: str(value) for name, value in custom_settings(config).items()}
+    named = {"environment": config.env.id, "eval_env": config.run.eval_env, "wrappers": ", ".join(config.env.wrappers)}
+    named = {name: value for name, value in named.items() if value and (name == "wrappers" or names_code(value))}
+    return named | {name: str(value) for name, value in custom_settings(config).items()}
 
 
 def _introduction(config: Config, evaluation: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 from proximo.config import Config
 from proximo.config.validation import check_name
-from proximo.envs.registry import names_code
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.publish import hub, manifest
 from proximo.publish.card import code_of
@@ -63,8 +62,6 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
     found, files = manifest.contents(folder)
     name, env_id = name or found["name"], found["environment"]
     check_name(name)
-    if names_code(env_id) and not trust_code:
-        raise _untrusted(source, {"environment": env_id})
     origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
 
     def fill(run_dir: Path) -> None:

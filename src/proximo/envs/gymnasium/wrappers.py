@@ -104,8 +104,8 @@ def custom(env: Any, name: str, arguments: dict[str, Any]) -> Any:
     found = imported(module, f"wrappers = {name}")
     cls = getattr(found, class_name, None)
     if not inspect.isclass(cls) or not issubclass(cls, gym.Wrapper):
-        hint = nearest(class_name, vars(found)) if cls is None else ""
-        raise ConfigError(f"wrappers = {name}: expected a subclass of gymnasium.Wrapper{hint}.")
+        others = vars(found).keys() - {class_name}
+        raise ConfigError(f"wrappers = {name}: expected a subclass of gymnasium.Wrapper{nearest(class_name, others)}.")
     signature = inspect.signature(cls)
     # A file and a command line have lists, but no arrays.
     arrays = {key for key, parameter in signature.parameters.items() if "ndarray" in str(parameter)}
