@@ -16,7 +16,7 @@ from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.errors import ConfigError, EnvError, nearest, shown
 from proximo.spaces import from_any
 
 
@@ -121,7 +121,7 @@ class DropObservations(gym.ObservationWrapper):
         self.names, space = names, env.observation_space
         for name in names:
             if _without(space, (name,)) == space:
-                raise ConfigError(f"drop_observations = {name}: the observations of {env_id} have no such entry, but {space}.")
+                raise ConfigError(f"drop_observations = {name}: the observations of {env_id} have no such entry, but {shown(space)}.")
         self.observation_space = _without(space, names)
 
     def observation(self, observation: Any) -> Any:
