@@ -24,7 +24,7 @@ from proximo.collect.environment import check_same_spaces, environment
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
-from proximo.config.loading import resume_warnings
+from proximo.config.loading import resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
@@ -580,8 +580,8 @@ def load(
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``. Or
             ``zoo:NAME``, a policy that proximo contains.
-        env: the environment, if the agent was trained on an object instead of an id.
-        eval_env: the environment of the evaluations. Required if it was an object; may replace one that was an id.
+        env: the environment, if the agent was trained on an object instead of an id, or on a function of an installed library.
+        eval_env: the environment of the evaluations. Required if it was one of these; may replace one that was an id.
         runs_dir: folder of the runs that are found by name.
         verbose: as in ``PPO``.
         custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.
@@ -609,7 +609,7 @@ def load(
         keeps_settings = eval_env == config.run.eval_env if isinstance(eval_env, str) else makes_environments(eval_env)
         config = config if keeps_settings else override(config, {"eval_env_settings": {}})
     if isinstance(eval_env, str):
-        config, eval_env = override(config, {"eval_env": eval_env}), None
+        config, eval_env = with_given(config, {"eval_env": eval_env}), None
     here = with_available_devices(config)
     agent._set_up(made, here, env, eval_env, verbose)
     agent._restore(path, which)
@@ -620,8 +620,10 @@ def load(
 
 
 def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
-    """Load the agent in ``folder`` with the objects that ``agent`` was given: environments and ``custom`` settings."""
-    return load(folder, env=agent._given, eval_env=agent._given_eval_env, verbose=agent.verbose, **custom)
+    """Load the agent in ``folder`` with what ``agent`` was given: environments, by their ids or objects, and ``custom`` settings."""
+    objects, ids = {"id": agent._given, "eval_env": agent._given_eval_env}, agent.config.given
+    env, eval_env = (ids.get(name) if given is None else given for name, given in objects.items())
+    return load(folder, env=env, eval_env=eval_env, verbose=agent.verbose, **custom)
 
 
 def change_settings(agent: PPO, config: Config) -> None:

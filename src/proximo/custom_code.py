@@ -29,13 +29,13 @@ def is_of_library(file: str | None) -> bool:
     return not _PACKAGES.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
-def is_users_function(found: Any) -> bool:
-    """Whether ``found`` is a function, jitted or not, that is defined in the user's code."""
+def is_users_function(found: Any, or_of_library: bool = False) -> bool:
+    """Whether ``found`` is a function, jitted or not, that is defined in the user's code, or perhaps in that of a library."""
     try:
         function = inspect.unwrap(found) if callable(found) else found
     except ValueError:  # it wraps itself
         return False
-    return inspect.isfunction(function) and not is_of_library(function.__code__.co_filename)
+    return inspect.isfunction(function) and (or_of_library or not is_of_library(function.__code__.co_filename))
 
 
 def check_module(module_name: str) -> None:

@@ -73,7 +73,7 @@ def _made(config: Config) -> Environment:
     from proximo.jax_setup import prepare_jax
 
     prepare_jax(config.shares_program)
-    return make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
+    return make_env(config.env.id, config.env.env_settings, preprocessing_of(config), config.given.get("id") != config.env.id)
 
 
 def with_defaults(given: Given, env: Environment) -> Config:

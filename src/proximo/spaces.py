@@ -258,10 +258,10 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
     """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases,
     so neither library is imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
-    def translate(part: Any, where: str) -> Space:
+    def translate(part: Any, where: str, name: str = "") -> Space:
         found = _parts(part)
         if found and role == "observation":
-            parts = tuple((key, translate(inner, f"{where}[{key!r}]")) for key, inner in found)
+            parts = tuple((key, translate(inner, f"{where}[{key!r}]", f"{name}.{key}".strip("."))) for key, inner in found)
             return Dict(parts) if _kind(part) == "Dict" else Tuple(tuple(inner for _, inner in parts))
         leaf = None if found else _leaf(part)
         place = f" at {where}" if where else ""
@@ -269,6 +269,7 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
             raise EnvError(
                 f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
                 + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
+                + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
             )
         if isinstance(leaf, Discrete | MultiDiscrete):
             nvec, start = components(leaf)

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -52,6 +53,10 @@ def test_override_replaces_what_is_named_and_nothing_else():
         ("hidden_sizes", "()", ()),
         ("hidden_sizes", "none", ()),
         ("privileged", "none", ()),
+        ("drop_observations", "mission, camera.label", ("mission", "camera.label")),
+        ("wrappers", "a.b:C(x=1, y=[2, 3]),d:E", ("a.b:C(x=1, y=[2, 3])", "d:E")),
+        ("wrappers", ["a.b:C(x=1, y=(2, 3))"], ("a.b:C(x=1, y=(2, 3))",)),
+        ("wrappers", [gym.wrappers.TimeAwareObservation], ("gymnasium.wrappers.stateful_observation:TimeAwareObservation",)),
         ("critic_hidden_sizes", "same", "same"),
         ("critic_hidden_sizes", [256, 256], (256, 256)),
         ("critic_head_sizes", "none", ()),

@@ -236,8 +236,10 @@ def test_resume_may_change_only_resumable_settings():
     changed = changed_for_resume(config, {"total_steps": "2e6", "keep_checkpoints": 5})
     assert (changed.ppo.total_steps, changed.run.keep_checkpoints) == (2_000_000, 5)
     for name in set(LEAVES) - RESUMABLE:
-        with pytest.raises(ConfigError, match=f"^{name} cannot change when a run is resumed"):
+        what = "The environment" if name == "id" else name
+        with pytest.raises(ConfigError, match=f"^{what} cannot change when a run is resumed"):
             changed_for_resume(config, {name: LEAVES[name].default})
+    assert changed_for_resume(config, {"id": ENV}).env.id == ENV
     with pytest.raises(ConfigError, match="clip_range is called clip_eps here"):
         changed_for_resume(config, {"clip_range": 1})
 

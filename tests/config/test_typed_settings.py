@@ -58,7 +58,8 @@ def source() -> str:
     apart = (*RUN_DIRECTORY, "eval_env")  # an agent takes eval_env, which may be an object, as an argument of its own
     of_agents = [leaf for leaf in LEAVES.values() if leaf.name not in ("id", *apart)]
     objects = {name: replace(leaf, type=Custom) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
-    again = [objects.get(name, leaf) for name, leaf in LEAVES.items() if name in RESUMABLE or name in objects]
+    repeated = {*RESUMABLE, *objects, "eval_env"}
+    again = [objects.get(name, leaf) for name, leaf in LEAVES.items() if name in repeated]
     parts = [
         HEAD,
         typed_dict("AgentSettings", "TypedDict", "Settings of an agent: all but those of run directories.", of_agents),

@@ -277,17 +277,17 @@ def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys)
     assert shlex.split(evaluate) == ["proximo", "eval", run_dir]
 
 
-def asking_for(folder, env_id="proximo:PocMemory", eval_env="", **settings):
+def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none", **settings):
     """``folder`` with the settings of a stranger who asks for other environments, for a tracker and for a Ray cluster."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["env"] |= {"id": env_id, "env_settings": settings, "actors": 8, "ray": "attacker.example:6379"}
+    config["env"] |= {"id": env_id, "env_settings": settings, "wrappers": wrappers, "actors": 8, "ray": "attacker.example:6379"}
     config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
     rewritten(folder, environment=env_id, files=listed(folder, "config.yaml", text))
 
 
-@pytest.mark.parametrize("setting", ["env_id", "eval_env"])
+@pytest.mark.parametrize("setting", ["env_id", "eval_env", "wrappers"])
 @pytest.mark.parametrize("env_id", ["subprocess:Popen", "venv.__main__:X-v0", "my_package.module:MyEnv", "my_package:MyEnv-v0"])
 def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id, setting):
     asking_for(folder, **{setting: env_id})
@@ -304,8 +304,9 @@ def test_a_pulled_run_uses_the_workers_and_trackers_of_this_machine(folder, tmp_
 
 def test_whatever_names_code_or_a_machine_is_refused_or_reset():
     """Whoever adds a setting whose value is any text decides here what ``pull`` does with it."""
-    texts = {name for name, leaf in LEAVES.items() if leaf.type is str}
-    assert texts - {*publishing.OF_THE_MACHINE} == {"id", "eval_env", "levels"}
+    texts = {name for name, leaf in LEAVES.items() if leaf.type in (str, tuple[str, ...])}
+    names_no_code = {"levels", "privileged", "drop_observations"}
+    assert texts - {*publishing.OF_THE_MACHINE} - names_no_code == {"id", "eval_env", "wrappers"}
 
 
 @pytest.mark.parametrize(

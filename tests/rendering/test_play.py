@@ -13,6 +13,7 @@ from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.rendering.play import make_player, policy_agent, random_agent
+from proximo.rendering.player import checked_picture
 from proximo.rendering.watching import Subject
 from proximo.settings import make_config
 
@@ -232,6 +233,11 @@ def test_episode_is_cut_at_max_steps_and_marked_as_cut():
     assert max(lengths) <= 2
     assert all(step.ended == "truncated" or step.step == 2 for step in played if step.ended)
     assert "cut" in {step.ended for step in played}
+
+
+def test_a_picture_is_shown_without_its_opacity():
+    picture = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    np.testing.assert_array_equal(checked_picture(picture, "toy"), picture[..., :3])
 
 
 @pytest.mark.parametrize("env_id", ["toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"])

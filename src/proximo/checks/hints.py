@@ -28,6 +28,7 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None, seen: See
     """
     newer = other_ids.newer_version(config.env.id)
     version = [] if newer is None else [warning("version", f"{config.env.id} is an earlier version: {newer}")]
+    version += [warning("environment", message) for message in getattr(env, "warnings", ())]
     space = from_any(env.observation_space, "observation")
     network = check_images(space, config) or ([] if policy is None else check_size(policy))  # large images make large networks
     scale = [] if seen is None else check_scale(space, seen, config)

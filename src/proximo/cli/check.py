@@ -16,8 +16,8 @@ from proximo.config import LEAVES
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
-    "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "life_loss", "encoder",
-    "normalize_observation", "normalize_reward",
+    "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
+    "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
 )  # fmt: skip
 PATIENCE_SECONDS = 15.0
 
@@ -46,7 +46,7 @@ def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(
         prog="proximo check",
-        description="Check whether an environment can be trained, with Gymnasium's checker and proximo's checks.",
+        description="Check whether an environment can be trained.",
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")

@@ -75,7 +75,7 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
 
     modes: list[Mode] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
     with quiet_stdout(options.json):
-        policy = load_policy(f"{run_dir}@{which}", options.runs_dir)
+        policy = load_policy(f"{run_dir}@{which}", options.runs_dir, env=options.env)
         evaluation = evaluate_policy(
             policy,
             options.episodes,

@@ -57,15 +57,13 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
     # With --json, stdout contains only the object.
     with make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter:
         if options.resume is not None:
-            if options.env or options.config or options.smoke or options.no_preset or options.show_config:
+            if options.config or options.smoke or options.no_preset or options.show_config:
                 raise UsageError(
-                    "--resume continues a run with its settings, which are in its config.yaml: omit the environment, --config, "
-                    "--no-preset, --show-config and --smoke."
+                    "--resume continues a run with its settings, which are in its config.yaml: omit --config, --no-preset, --show-config "
+                    "and --smoke."
                 )
-            changes: dict[str, Any] = settings
-            runs_dir = changes.pop("runs_dir", "runs")
             with quiet_stdout(options.json):
-                results = resume(options.resume, runs_dir=runs_dir, reporter=reporter, **changes)
+                results = resume(options.resume, env=options.env or "", reporter=reporter, **settings)
         else:
             with quiet_stdout(options.json or options.show_config):  # an environment may print
                 config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
@@ -209,7 +207,7 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         "dest": f"setting_{leaf.name}",
         "default": None,
         "help": (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + shown,
-        **({"action": Pairs} if isinstance(leaf.default, dict) else {}),
+        **({"action": Pairs} if isinstance(leaf.default, dict) or leaf.type == tuple[str, ...] else {}),
     }
     if leaf.type in _SWITCHES:
         section.add_argument(flag, nargs="?", const="true", metavar=_SWITCHES[leaf.type], **common)
@@ -219,7 +217,8 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
     else:
         words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if choices(leaf.type) and takes_custom(leaf.type) else [])]
         kinds = _KINDS.get(leaf.type, "LIST").split("|")
-        section.add_argument(flag, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
+        flags = [flag, *(["--wrapper"] if leaf.name == "wrappers" else [])]
+        section.add_argument(*flags, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
     if "_" in leaf.name:
         hidden = {**common, "help": argparse.SUPPRESS}
         section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type in _SWITCHES else {}), **hidden)

@@ -10,6 +10,7 @@ from typing import Any
 
 from proximo.collect.program_cache import reuse
 from proximo.config import GYMNASIUM_ONLY, LEAVES, Config, override
+from proximo.config.coercion import wrapper_call
 from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
@@ -27,7 +28,7 @@ def environment(config: Config) -> Environment:
 
     Raises ``ConfigError`` for a setting that has no effect on this environment, and ``EnvError`` if it cannot be made.
     """
-    env = make_env(config.env.id, config.env.env_settings, preprocessing_of(config))
+    env = make_env(config.env.id, config.env.env_settings, preprocessing_of(config), config.given.get("id") != config.env.id)
     check_settings(config, env)
     return _reused(config, env)
 
@@ -45,6 +46,7 @@ def evaluation_environment(
     other: Any = None,
     env_settings: dict[str, Any] | None = None,
     levels: str | None = None,
+    from_file: bool = False,
 ) -> tuple[Environment, Config]:
     """The environment of an evaluation, and the settings that describe it.
 
@@ -55,6 +57,7 @@ def evaluation_environment(
         env_settings: parameters of the environment. They are added to those of the training if both ids name the same
             library, as in ``minigrid:…``.
         levels: range of level seeds; None: that of the training.
+        from_file: as in ``make_env``, for ``other``.
 
     Raises:
         ConfigError: the policy of the training does not fit the environment, or it does not have one of the parameters.
@@ -73,7 +76,7 @@ def evaluation_environment(
         config = override(config, {"env_settings": env_settings} if env_settings else {})
         made = environment(config)
     else:
-        made, config = _other_environment(config, other, env_settings)
+        made, config = _other_environment(config, other, env_settings, from_file)
     check_same_spaces(env, made, config.env.id)
     return made, config
 
@@ -89,10 +92,11 @@ def evaluation_during_training(
         other: an object for the evaluations; None: ``eval_env``.
         env_settings: parameters of the environment of the evaluations; None: ``eval_env_settings``.
     """
+    from_file = other is None and config.given.get("eval_env") != config.run.eval_env
     other = config.run.eval_env if other is None else other
     env_settings = config.run.eval_env_settings if env_settings is None else env_settings
     try:
-        return evaluation_environment(config, env, other, env_settings)
+        return evaluation_environment(config, env, other, env_settings, from_file=from_file)
     except ConfigError as error:
         # Other names come from the env_settings of the training, which are added to these.
         if str(error).startswith("env_settings") and any(name in str(error) for name in env_settings):
@@ -100,7 +104,7 @@ def evaluation_during_training(
         raise
 
 
-def _other_environment(config: Config, other: Any, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
+def _other_environment(config: Config, other: Any, env_settings: dict[str, Any], from_file: bool) -> tuple[Environment, Config]:
     """Another environment than that of ``config``, which only an evaluation steps."""
     if isinstance(other, str):
         if is_lost(other):
@@ -109,7 +113,7 @@ def _other_environment(config: Config, other: Any, env_settings: dict[str, Any])
             )
         library, before = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
         env_id, env_settings = other, {**(config.env.env_settings if library and library == before else {}), **env_settings}
-        made = make_env(env_id, env_settings, preprocessing_of(config))
+        made = make_env(env_id, env_settings, preprocessing_of(config), from_file)
     else:
         env_id, made = from_object(other, env_settings, preprocessing_of(config))
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
@@ -145,7 +149,8 @@ def _unbounded(space: Space) -> Any:
 
 def preprocessing_of(config: Config) -> Preprocessing:
     """The preprocessing of a Gymnasium environment."""
-    return Preprocessing(**{field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)})
+    settings = {field.name: getattr(config.env, field.name) for field in dataclasses.fields(Preprocessing)}
+    return Preprocessing(**{**settings, "wrappers": tuple(map(wrapper_call, config.env.wrappers))})
 
 
 def vector_options(config: Config, warn: Callable[[str], None] = lambda message: None) -> VectorOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
@@ -96,7 +97,7 @@ def _count_or_all(value: Any) -> int | Literal["all"]:
 def _names(value: Any) -> tuple[str, ...]:
     if value == "none":
         return ()
-    parts = value.split(",") if isinstance(value, str) else list(value)
+    parts = _split(value) if isinstance(value, str) else [str(Custom(x)) if isinstance(x, type) else x for x in value]
     if not all(isinstance(part, str) for part in parts):
         raise ValueError
     return tuple(part.strip() for part in parts if part.strip())
@@ -140,12 +141,25 @@ def _split(text: str) -> list[str]:
     """The parts of ``text`` between the commas that are not in brackets."""
     parts, depth = [""], 0
     for character in text:
-        depth += (character in "[{") - (character in "]}")
+        depth += (character in "[{(") - (character in "]})")
         if character == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += character
     return parts
+
+
+def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
+    """The name of a wrapper and its arguments: ``my_package.module:MyWrapper(name=value)``, with values as in ``env_settings``. Raises
+    ``ConfigError``."""
+    match = re.fullmatch(r"([\w.]+:\w+)(?:\((.*)\))?", text)
+    with contextlib.suppress(ValueError, RecursionError):
+        if match is not None:
+            return match[1], _pairs(match[2] or "")
+    raise ConfigError(
+        f"wrappers = {shown(text)}: expected my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value); in Python, "
+        "other wrappers go into a function that makes the environment, as lambda: MyWrapper(MyEnv())."
+    )
 
 
 def _nested(text: str) -> Any:
@@ -158,6 +172,7 @@ def _nested(text: str) -> Any:
             return [read(item) for item in value]
         return _scalar(value) if isinstance(value, str) else value
 
+    text = re.sub(r"^\((.*)\)$", r"[\1]", text)  # Python's tuple
     return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
 

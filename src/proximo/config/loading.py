@@ -167,9 +167,11 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     """``config`` of a saved run with the new values ``settings``. Raises ``ConfigError`` if a resumed run cannot change one of them."""
     check_names(settings)
     for name, value in settings.items():
+        if name in ("id", "eval_env") and value and value == LEAVES[name].value_in(config):
+            continue  # repeated, because a file must not name a function of an installed library
         if name not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
             raise ConfigError(
-                f"{name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
+                f"{'The environment' if name == 'id' else name} cannot change when a run is resumed (only {', '.join(sorted(RESUMABLE))} can): "
                 "start a new run with --config RUN/config.yaml, another --name and the new value."
             )
     return validate(with_given(config, settings))

@@ -71,6 +71,12 @@ class EnvConfig:
     levels: str = _setting(
         "", "range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; empty: any seed"
     )
+    wrappers: tuple[str, ...] = _setting(
+        (), "wrappers, from the innermost on: my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value)"
+    )
+    drop_observations: tuple[str, ...] = _setting(
+        (), "entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0"
+    )
     life_loss: bool = _setting(False, "treat a lost life as a termination when learning; the episode continues")
     num_workers: int = _setting(
         -1,
@@ -488,7 +494,9 @@ MAX_UPDATES = 64
 """The default of ``updates_per_call``. More updates in a call save nothing."""
 WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts", "actors", "ray", "actor_cpus")
 """Settings of worker processes and of Ray actors, which change how fast training is and not what it learns."""
-GYMNASIUM_ONLY = ("preprocessing", "frame_stack", "action_repeat", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag")
+GYMNASIUM_ONLY = (
+    "preprocessing", "frame_stack", "action_repeat", "wrappers", "drop_observations", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag",
+)  # fmt: skip
 """Settings that have no effect on JAX environments."""
 RUN_DIRECTORY = (
     "seeds", "seeds_mode", "runs_dir", "name", "checkpoint_every", "keep_checkpoints", "tensorboard", "track", "histograms", "video_every",

@@ -26,6 +26,10 @@ class AgentSettings(TypedDict, total=False):
     """steps for which each action is repeated; their rewards are summed."""
     levels: str
     """range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; empty: any seed."""
+    wrappers: Sequence[str]
+    """wrappers, from the innermost on: my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value)."""
+    drop_observations: Sequence[str]
+    """entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0."""
     life_loss: bool
     """treat a lost life as a termination when learning; the episode continues."""
     num_workers: int
@@ -318,6 +322,8 @@ class ResumeSettings(TypedDict, total=False):
     """environment steps between evaluations; 0: a tenth of the run. On Gymnasium environments, 0 also limits the evaluations before the end to a tenth of the steps: they play fewer episodes, or are left out."""
     eval_episodes: int
     """episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end."""
+    eval_env: str
+    """environment of the evaluations, with the same spaces; empty: that of the training."""
     eval_num_envs: int
     """environments that play an evaluation together; 0: num_envs on Gymnasium, up to 512 on JAX."""
     eval_max_steps: int

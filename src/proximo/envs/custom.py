@@ -16,9 +16,9 @@ from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
 
-def find(module_name: str, class_name: str) -> Any:
+def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     """Find the class of an environment in a module on Python's path, or a function that makes one. Raises ``EnvError`` if it does
-    not exist, or is not an environment."""
+    not exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
     try:
         with custom_code_errors(f"Importing {module_name}"):  # of a package, whose code runs now
@@ -39,12 +39,17 @@ def find(module_name: str, class_name: str) -> Any:
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
     cls = getattr(module, class_name)
     # Checked before the call: the settings of a downloaded run must not call arbitrary functions.
-    if is_users_function(cls):
+    if is_users_function(cls, or_of_library=not from_file):
         return cls
+    if is_users_function(cls, or_of_library=True):
+        raise EnvError(
+            f"'{module_name}:{class_name}' is a function of an installed library. Files such as config.yaml must not choose which of them is "
+            "called: repeat it, as the environment of `proximo train` (also with --resume or --config), as --env of `proximo eval` and "
+            "`proximo watch`, as --eval-env, or in Python as env=… or eval_env=…."
+        )
     if not inspect.isclass(cls):
         raise EnvError(
-            f"'{module_name}:{class_name}' is {type(cls).__name__}: expected the class of an environment, or a function in your module that "
-            "makes one."
+            f"'{module_name}:{class_name}' is {type(cls).__name__}: expected the class of an environment, or a function that makes one."
         )
     missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
     if missing:

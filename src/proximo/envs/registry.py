@@ -43,13 +43,16 @@ if TYPE_CHECKING:
 TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 
 
-def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None) -> Environment:
+def make_env(
+    env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None, from_file: bool = False
+) -> Environment:
     """Make the environment that ``env_id`` names.
 
     Args:
         env_id: ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module:MyEnv``.
         settings: parameters of the environment (``--env-settings``).
         preprocessing: wrappers, time limit and level seeds; default: none.
+        from_file: whether a file has the id. It must then not name a function of an installed library.
 
     Returns:
         A ``JaxEnvironment`` or a ``GymnasiumEnvironment``.
@@ -69,7 +72,7 @@ def make_env(env_id: str, settings: dict[str, Any] | None = None, preprocessing:
     if preprocessing.levels:
         LevelRange.parse(preprocessing.levels)  # before the environment is made
     try:
-        env = _maker(env_id)(settings or {}, preprocessing)
+        env = _maker(env_id, from_file)(settings or {}, preprocessing)
     except EnvError as error:
         elsewhere = other_ids.answer(env_id)  # no message of a library names what to use here
         if elsewhere is None:
@@ -96,11 +99,11 @@ Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
 """Makes an environment with its settings and its preprocessing."""
 
 
-def _maker(env_id: str) -> Maker:
+def _maker(env_id: str, from_file: bool = False) -> Maker:
     """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
     library, separator, name = env_id.partition(":")
     if not separator or library not in LIBRARIES:
-        return _gymnasium_or_custom(env_id)
+        return _gymnasium_or_custom(env_id, from_file)
     from_name = _adapter(library).from_name
     if LIBRARIES[library].is_jax:
         return lambda settings, preprocessing: from_name(name, settings)
@@ -111,11 +114,11 @@ def _adapter(library: str) -> ModuleType:
     return importlib.import_module(LIBRARIES[library].adapter)
 
 
-def _gymnasium_or_custom(env_id: str) -> Maker:
+def _gymnasium_or_custom(env_id: str, from_file: bool) -> Maker:
     """``CartPole-v1``, ``module:CartPole-v1`` (importing ``module`` registers the id), or ``module:MyEnv``."""
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
-        cls = custom.find(module, name)
+        cls = custom.find(module, name, from_file)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
     from proximo.envs.gymnasium import registered_ids
 

@@ -150,7 +150,7 @@ def evaluate_policy(
     check_numbers(episodes, seed, num_envs)
     if not modes or not isinstance(modes, list | tuple) or any(mode not in get_args(Mode) for mode in modes):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
-    policy = _policy_of(policy, runs_dir)
+    policy = _policy_of(policy, runs_dir, env)
     made, config = evaluation_environment(policy.config, policy.env, env, env_settings, levels)
     warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
@@ -182,9 +182,9 @@ def _check_returns(episodes: Episodes, env_id: str) -> None:
         )
 
 
-def _policy_of(given: str | Path | Policy | HasPolicy, runs_dir: str) -> Policy:
+def _policy_of(given: str | Path | Policy | HasPolicy, runs_dir: str, env: Any) -> Policy:
     if isinstance(given, str | Path):
-        return load_policy(given, runs_dir)
+        return load_policy(given, runs_dir, env=env)
     policy = given if isinstance(given, Policy) else getattr(given, "policy", None)
     if not isinstance(policy, Policy):
         raise ConfigError(f"{type(given).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")

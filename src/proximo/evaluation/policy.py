@@ -17,6 +17,7 @@ from proximo.collect.environment import environment
 from proximo.collect.learning import policy_shapes
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
+from proximo.config.loading import with_given
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
 from proximo.envs.gymnasium.transition_checks import MaskCheck
@@ -399,12 +400,13 @@ def check_finite(path: Path, policy: Any, config: Config) -> None:
 
 
 @answered
-def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Policy:
+def load_policy(run: str | Path, runs_dir: str = "runs", *, env: str | None = None, **custom: Any) -> Policy:
     """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
 
     Args:
         run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``; or ``zoo:NAME``, a policy that proximo contains.
         runs_dir: The folder of all runs.
+        env: The id of the run's environment again. It has no effect unless this is a function of an installed library.
         **custom: Objects that the policy was trained with and that cannot be imported by name, for example ``encoder=MyEncoder``.
 
     Returns:
@@ -418,9 +420,11 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
     prepare_jax()  # before JAX starts: later it cannot be made to run small programs in the thread that calls them
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     config = run_directory.read_config(path, custom)
-    env = environment(config)
+    if env == config.env.id:
+        config = with_given(config, {"id": env})
+    made = environment(config)
     saved, warnings = run_lookup.find_checkpoint(path, which)
-    template = policy_shapes(env, config)
+    template = policy_shapes(made, config)
     actor_critic = saved.restore(template, part=POLICY)
     check_finite(saved.path, actor_critic, config)
-    return Policy(jax.tree.map(jnp.asarray, actor_critic), env, config, saved.step, tuple(warnings))
+    return Policy(jax.tree.map(jnp.asarray, actor_critic), made, config, saved.step, tuple(warnings))

@@ -57,16 +57,22 @@ def _front_matter(config: Config, evaluation: Mapping[str, Any]) -> str:
     )
 
 
+def code_of(config: Config) -> dict[str, str]:
+    """The settings that are code, or name modules to import, with their values."""
+    named = {"environment": config.env.id, "eval_env": config.run.eval_env, "wrappers": ", ".join(config.env.wrappers)}
+    named = {name: value for name, value in named.items() if value and (name == "wrappers" or names_code(value))}
+    return named | {name: str(value) for name, value in custom_settings(config).items()}
+
+
 def _introduction(config: Config, evaluation: Mapping[str, Any]) -> str:
     what = config.network.memory if config.network.memory != "none" else config.network.actor_critic
     memory = f"with memory (`{what}`)" if config.network.remembers else "without memory"
-    named = {"environment": config.env.id} if names_code(config.env.id) else {}
-    named |= {name: str(value) for name, value in custom_settings(config).items() if is_name(str(value))}
+    named = {name: value for name, value in code_of(config).items() if is_name(value)}
     notes = "".join(
         f" The {name} `{value}` is code that this folder does not contain: it must be on Python's path."
         for name, value in named.items()
     )
-    lost = [name for name, value in custom_settings(config).items() if not is_name(str(value))]
+    lost = [name for name, value in code_of(config).items() if not is_name(value)]
     notes += "".join(
         f" The {name} was an object without a name: pass it when loading, as in `proximo.load_policy(run, {name}=…)`."
         for name in lost

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import Config, custom_settings
+from proximo.config import Config
 from proximo.config.validation import check_name
-from proximo.envs.registry import names_code
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.publish import hub, manifest
+from proximo.publish.card import code_of
 from proximo.publish.publishing import shareable
 from proximo.rendering.recorder import videos
 from proximo.serialization import json_object
@@ -62,8 +62,6 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
     found, files = manifest.contents(folder)
     name, env_id = name or found["name"], found["environment"]
     check_name(name)
-    if names_code(env_id) and not trust_code:
-        raise _untrusted(source, {"environment": env_id})
     origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
 
     def fill(run_dir: Path) -> None:
@@ -75,8 +73,7 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
             config = run_directory.read_config(run_dir)
             if config.env.id != env_id:
                 raise CheckpointError(f"{manifest.CONFIG} is for {config.env.id!r}, not for {env_id!r}.")
-            eval_env = {"eval_env": config.run.eval_env} if names_code(config.run.eval_env) else {}
-            if (code := {**eval_env, **custom_settings(config)}) and not trust_code:
+            if (code := code_of(config)) and not trust_code:
                 raise _untrusted(source, code)
             checkpoint.load(run_dir / "checkpoints" / str(found["step"]))
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder

@@ -104,9 +104,9 @@ def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
 
 
 def checked_picture(frame: Any, env_id: str) -> np.ndarray:
-    """``frame`` as a picture. Raises ``EnvError`` unless it is uint8 [height, width, 3]."""
+    """``frame`` as a picture, without its opacity. Raises ``EnvError`` unless it is uint8 [height, width, 3] or [height, width, 4]."""
     picture = np.asarray(frame)
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4) or 0 in picture.shape:
         got = f"{picture.dtype}{list(picture.shape)}" if picture.dtype != object else type(frame).__name__
         raise EnvError(f"{env_id}.render returned {got}: expected uint8 [height, width, 3].")
-    return picture
+    return picture[..., :3]

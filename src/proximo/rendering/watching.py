@@ -143,7 +143,7 @@ def trained(
             f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
             f"`{command('proximo', 'train', run)}` trains a policy for it."
         ) from error
-    policy = load_policy(f"{run_dir}@{which}", str(runs_dir))
+    policy = load_policy(f"{run_dir}@{which}", str(runs_dir), env=other)
     env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
     acts = "greedy" if deterministic else "sampled"
     other = config.env.id if config.env.id != policy.config.env.id else None

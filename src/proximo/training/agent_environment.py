@@ -65,4 +65,4 @@ def replace_environment(config: Config, env: Any, env_settings: dict[str, Any]) 
     group = dataclasses.asdict(config.env)
     settings = {name: group[name] for name in group if name not in ("id", "env_settings")} | {"env_settings": env_settings}
     made, made_config = make_environment(env, settings, preset=False)
-    return made, dataclasses.replace(config, env=made_config.env)
+    return made, dataclasses.replace(config, env=made_config.env, given={**config.given, "id": made_config.env.id})

@@ -154,7 +154,7 @@ def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping
         )
     if env and env != config.env.id:
         raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
-    return validate(with_given(config, settings))
+    return validate(with_given(config, {**settings, **({"id": env} if env else {})}))
 
 
 @contextlib.contextmanager
@@ -174,6 +174,7 @@ def _warns_if_slow(reporter: Reporter, env_id: str) -> Iterator[None]:
 def resume(
     run: str | Path,
     *,
+    env: str = "",
     runs_dir: str = "runs",
     callbacks: Sequence[Any] = (),
     reporter: Reporter | None = None,
@@ -186,6 +187,7 @@ def resume(
 
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``. Later checkpoints and rows are removed.
+        env: the id of the environment again. Required if it is a function of an installed library; likewise ``eval_env``.
         runs_dir: folder of the runs that are found by name.
         callbacks: as in ``train``. They get their saved state if their class names and order are the same as before.
         reporter: as in ``train``.
@@ -201,14 +203,15 @@ def resume(
         RunDirectoryError: another process writes into the run directory, or it cannot be written.
         TrainingError: as in ``train``.
     """
+    given = {**settings, **({"id": env} if env else {})}
     with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
         if not current().is_first:
-            return _resume(None, "last", settings, shown, callbacks)
+            return _resume(None, "last", given, shown, callbacks)
         path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
         path = path.absolute()  # an environment may change the working folder
         # Before anything is read, because another process may still write.
         with locked(seed_run_dirs(path) or [path]):
-            return _resume(path, which, settings, shown, callbacks)
+            return _resume(path, which, given, shown, callbacks)
 
 
 def _resume(

@@ -75,7 +75,7 @@ def _normalized(policy: ActorCritic, config: Config) -> str:
 
 def describe_preprocessing(config: Config) -> str:
     """How the settings change observations, actions, rewards and ends of episodes before the policy learns from them, in words."""
-    env, changes = config.env, []
+    env, changes = config.env, [*config.env.wrappers, *(f"without {name}" for name in config.env.drop_observations)]
     if env.preprocessing == "atari":
         changes.append("Atari (each action for 4 frames, gray images of 84 × 84)")
     if env.action_repeat > 1:

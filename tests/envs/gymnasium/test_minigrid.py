@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from minigrid.wrappers import RGBImgPartialObsWrapper
 
+from proximo.checks import hints
+from proximo.config import Config
 from proximo.envs import make_env
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete, MultiDiscrete
@@ -159,6 +161,19 @@ def test_invalid_settings_raise(settings, message):
 def test_unknown_task_raises_with_the_nearest_name():
     with pytest.raises(EnvError, match="MemoryS9"):
         make_env("minigrid:MemoryS8")
+
+
+@pytest.mark.parametrize("name", ["BabyAI-GoToRedBall", "BabyAI-BossLevel", "BabyAI-PutNextS4N1", "GoToDoor-5x5"])
+def test_a_mission_is_left_out_with_a_warning(name, capsys):
+    env = make_env(f"minigrid:{name}")
+    [warning] = [hint.message for hint in hints(env, Config())]
+    assert warning.startswith(f"minigrid:{name}: the policy does not observe the mission")
+    one = env.make()
+    for seed in range(20):
+        observation, _ = one.reset(seed=seed)
+    assert observation.shape == (3, 3, 3)
+    assert capsys.readouterr().out == "", "BabyAI reports each level that it draws again"
+    assert not hints(make_env("minigrid:DoorKey-5x5"), Config())
 
 
 def test_other_tasks_keep_all_actions():

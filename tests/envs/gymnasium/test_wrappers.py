@@ -6,8 +6,11 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 from vector_envs import in_process, rollout
 
+from proximo.collect.environment import preprocessing_of
+from proximo.config import Config, override
 from proximo.envs.gymnasium.actions import allowed_actions
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.observations import leaves
@@ -15,7 +18,7 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.registered_ids import from_id
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.envs.gymnasium.wrappers import ActionRepeat
-from proximo.errors import EnvError
+from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box
 
 import gym_toys
@@ -207,3 +210,105 @@ def _registered(preprocessing):
 
     gym.register_envs(ale_py)
     return preprocessing
+
+
+class Weighted(gym.Wrapper):
+    """Multiplies the reward by the sum of ``weight``, which must be an array."""
+
+    def __init__(self, env, weight: np.ndarray, offset=0.0):
+        super().__init__(env)
+        self.factor, self.offset = weight.sum(), offset
+
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return observation, self.factor * reward + self.offset, *rest
+
+
+def not_a_wrapper(env):
+    raise AssertionError("called")
+
+
+class Unrelated:
+    def __init__(self, env):
+        not_a_wrapper(env)
+
+
+def made(*wrappers, cls=gym_toys.Countdown, **settings):
+    """One environment with the setting ``wrappers``."""
+    config = override(Config(), {"wrappers": wrappers, **settings})
+    return from_factory(cls, "toy", preprocessing_of(config)).make()
+
+
+def test_the_first_wrapper_is_the_innermost():
+    rewards = []
+    for order in (1, -1):
+        names = ["test_wrappers:Weighted(weight=[2, 1])", "test_wrappers:Weighted(weight=(0.5, 0), offset=1)"][::order]
+        env = made(*names)
+        env.reset(seed=0)
+        rewards.append([float(env.step(0)[1]) for _ in range(3)])
+    plain = gym_toys.Countdown()
+    plain.reset(seed=0)
+    raw = np.array([float(plain.step(0)[1]) for _ in range(3)])
+    np.testing.assert_allclose(rewards, [raw * 3 * 0.5 + 1, (raw * 0.5 + 1) * 3])
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        ("test_wrappers:Unrelated", r"^wrappers = test_wrappers:Unrelated: expected a subclass of gymnasium.Wrapper\.$"),
+        ("test_wrappers:not_a_wrapper", r"expected a subclass of gymnasium.Wrapper"),
+        ("test_wrappers:Weigted", r"expected a subclass of gymnasium.Wrapper \(did you mean 'Weighted'\?\)"),
+        ("gymnasium.vector:VectorWrapper", r"expected a subclass of gymnasium.Wrapper"),
+        ("subprocess:Popen(args=[touch, evil])", r"'subprocess' is a part of Python or a program"),
+        ("no_such_module:Wrap", r"the module 'no_such_module' cannot be imported"),
+        ("test_wrappers:Weighted", r"which is Weighted\(env, weight: numpy.ndarray, offset=0.0\), raised TypeError: .*'weight'"),
+        ("test_wrappers:Weighted(weigth=[1])", r"raised TypeError: .*unexpected keyword argument 'weigth'"),
+        ("Weighted", r"^wrappers = 'Weighted': expected my_package.module:MyWrapper or my_package.module:MyWrapper\(name=value"),
+        ("test_wrappers:Weighted(3)", r"expected my_package.module:MyWrapper or"),
+        ("test_wrappers:Weighted(weight=[1)", r"expected my_package.module:MyWrapper or"),
+        ("<__main__.Weighted>", r"in Python, other wrappers go into a function"),
+    ],
+)
+def test_only_wrappers_are_called(wrapper, message):
+    with pytest.raises(ConfigError, match=message):
+        made(wrapper)
+
+
+class Labelled(gym_toys.Parts):
+    """``Parts`` with a text, and with a text inside a Tuple."""
+
+    text = gym.spaces.Text(9)
+    observation_space = gym.spaces.Dict(
+        {**gym_toys.Parts.observation_space.spaces, "label": text, "pair": gym.spaces.Tuple((text, Discrete(3)))}
+    )
+
+    def _observation(self):
+        return {**super()._observation(), "label": "go", "pair": ("there", 2)}
+
+
+def test_entries_of_observations_are_dropped():
+    env = made(cls=Labelled, drop_observations="label,pair.0,camera")
+    observation, _ = env.reset(seed=0)
+    assert sorted(observation) == sorted(env.observation_space) == ["action_mask", "dials", "doors", "gear", "pair", "pose"]
+    assert observation["pair"] == (2,)
+    assert env.observation_space["pair"] == gym.spaces.Tuple([Discrete(3)])
+    assert env.observation_space.contains(observation)
+
+
+@pytest.mark.parametrize(
+    ("cls", "dropped", "error", "message"),
+    [
+        (Labelled, "none", EnvError, r"at \['label'\] Text.*drop_observations = label leaves it out"),
+        (Labelled, "label", EnvError, r"at \['pair'\]\[0\] Text.*drop_observations = pair.0 leaves it out"),
+        (
+            Labelled,
+            "label,pair,lable",
+            ConfigError,
+            r"^drop_observations = lable: the observations of toy have no such entry, but Dict\(",
+        ),
+        (gym_toys.Countdown, "label", ConfigError, r"^drop_observations = label: .* no such entry, but Box\("),
+    ],
+)
+def test_unreadable_and_unknown_entries_are_named(cls, dropped, error, message):
+    with pytest.raises(error, match=message):
+        made(cls=cls, drop_observations=dropped)

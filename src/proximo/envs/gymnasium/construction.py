@@ -227,8 +227,8 @@ def from_vector(
     """
     if preprocessing.wraps:
         raise ConfigError(
-            f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels and max_episode_steps need single "
-            "environments; set its own parameters with --env-settings."
+            f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
+            "max_episode_steps need single environments; set its own parameters with --env-settings."
         )
     with reports_waiting(warnings.warn, 1, env_id):
         env = make_vector(1)

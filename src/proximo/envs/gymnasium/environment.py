@@ -57,6 +57,8 @@ class GymnasiumEnvironment(Described):
     """Values of ``render_mode`` that a single environment declares."""
     render_fps: float = 0.0
     """Frames per second that it declares; 0: none."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know before a training, one sentence each."""
 
     def check(self, num_envs: int, options: VectorOptions) -> None:
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""

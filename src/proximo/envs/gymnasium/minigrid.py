@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,6 +23,8 @@ TILE = 28
 """Pixels of a cell, along each side."""
 HELD_OUT_OF = 4
 """One of this many levels is held out; in the memory tasks, one of this many start positions."""
+NEED_MISSION = ("BabyAI-", "Fetch-", "GoTo", "PutNear-")
+"""Beginnings of the names of tasks in which the mission, a text, says what to do."""
 MAX_DRAWS = 1000
 """Maximum number of draws until a level belongs to the requested part."""
 MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
@@ -51,12 +53,15 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` if the name has a version; ``settings`` are fields of ``MiniGridSettings``."""
+    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` if the name has a version; ``settings`` are fields of ``MiniGridSettings``. Names of
+    BabyAI's levels begin with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
     check_known(env_id, names())
     make = partial(make_env, name, _settings(settings, env_id, name))
     with construction_errors(env_id):
-        return from_factory(make, env_id, preprocessing)
+        env = from_factory(make, env_id, preprocessing)
+    dropped = f"{env_id}: the policy does not observe the mission, a text that says what to do: proximo has no encoder of text."
+    return replace(env, warnings=(dropped,)) if name.startswith(NEED_MISSION) else env
 
 
 def names() -> list[str]:
@@ -65,7 +70,7 @@ def names() -> list[str]:
         import minigrid  # noqa: F401
     except ImportError:
         return []
-    return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in gym.registry if i.startswith("MiniGrid-"))
+    return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in gym.registry if i.startswith(("MiniGrid-", "BabyAI-")))
 
 
 def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
@@ -87,9 +92,11 @@ def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings
 def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = None) -> gym.Env:
     """Make one environment. It renders the whole level, with the cells that the agent sees highlighted."""
     import minigrid  # noqa: F401  (registers the ids)
+    from minigrid.envs.babyai.core import roomgrid_level
     from minigrid.wrappers import RGBImgPartialObsWrapper
 
-    env_id = f"MiniGrid-{name}"
+    roomgrid_level.print = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # it reports levels that it draws again
+    env_id = name if name.startswith("BabyAI-") else f"MiniGrid-{name}"
     env_id = env_id if env_id in gym.registry else f"{env_id}-v0"
     # The user has chosen the version.
     warnings.filterwarnings("ignore", f".*{env_id} is out of date", DeprecationWarning)

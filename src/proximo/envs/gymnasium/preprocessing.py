@@ -22,6 +22,10 @@ class Preprocessing:
     """Steps after which an episode is truncated; 0: only the environment's own limit."""
     levels: str = ""
     """Range of level seeds, such as ``"0:100"``; empty: any level."""
+    wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """Names and arguments of custom wrappers; the first is the innermost."""
+    drop_observations: tuple[str, ...] = ()
+    """Entries that observations lose after these wrappers."""
     life_loss: bool = False
     """Treat a lost life as a termination during training."""
 
@@ -29,7 +33,7 @@ class Preprocessing:
     def wraps(self) -> bool:
         """Whether single environments must be wrapped, so that a vector environment cannot be used."""
         changed = self.preprocessing != "none" or self.frame_stack > 1 or self.action_repeat > 1
-        return changed or self.max_episode_steps > 0 or bool(self.levels)
+        return changed or self.max_episode_steps > 0 or bool(self.levels or self.wrappers or self.drop_observations)
 
     def arguments(self) -> dict[str, Any]:
         """Return arguments for ``gym.make``. The Atari preprocessing skips frames, so the environment must not.
@@ -44,6 +48,10 @@ class Preprocessing:
         from proximo.envs.gymnasium import wrappers  # JAX environments do not need Gymnasium
 
         env = wrappers.with_base_class(env)
+        for name, arguments in self.wrappers:
+            env = wrappers.custom(env, name, arguments)
+        if self.drop_observations:
+            env = wrappers.DropObservations(env, env_id, self.drop_observations)
         if self.preprocessing == "atari":
             env = wrappers.atari(env, env_id)
         if self.action_repeat > 1:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from proximo.custom_code import custom_code_errors, imported
 from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError, EnvError, nearest, shown
 from proximo.spaces import from_any
 
 
@@ -92,6 +95,49 @@ class ActionRepeat(gym.Wrapper):
             if terminated or truncated or self._forbids(observation, info, action):
                 break
         return observation, total, terminated, truncated, info
+
+
+def custom(env: Any, name: str, arguments: dict[str, Any]) -> Any:
+    """Add the user's wrapper ``name``, as ``my_package.module:MyWrapper``. Raises ``ConfigError`` if it is not a subclass of ``gymnasium.Wrapper``,
+    which is checked before anything is called, or cannot be made."""
+    module, _, class_name = name.partition(":")
+    found = imported(module, f"wrappers = {name}")
+    cls = getattr(found, class_name, None)
+    if not inspect.isclass(cls) or not issubclass(cls, gym.Wrapper):
+        others = vars(found).keys() - {class_name}
+        raise ConfigError(f"wrappers = {name}: expected a subclass of gymnasium.Wrapper{nearest(class_name, others)}.")
+    signature = inspect.signature(cls)
+    # A file and a command line have lists, but no arrays.
+    arrays = {key for key, parameter in signature.parameters.items() if "ndarray" in str(parameter)}
+    with custom_code_errors(f"wrappers = {name}, which is {class_name}{signature},", ConfigError):
+        return cls(env, **{key: np.array(value) if key in arrays else value for key, value in arguments.items()})
+
+
+class DropObservations(gym.ObservationWrapper):
+    """Leaves out entries of Dict and Tuple observations. ``camera.label`` names an entry of the entry ``camera``."""
+
+    def __init__(self, env: Any, env_id: str, names: tuple[str, ...]):
+        super().__init__(env)
+        self.names, space = names, env.observation_space
+        for name in names:
+            if _without(space, (name,)) == space:
+                raise ConfigError(f"drop_observations = {name}: the observations of {env_id} have no such entry, but {shown(space)}.")
+        self.observation_space = _without(space, names)
+
+    def observation(self, observation: Any) -> Any:
+        """Return the observation without these entries."""
+        return _without(observation, self.names)
+
+
+def _without(value: Any, names: tuple[str, ...], where: str = "") -> Any:
+    """A space, or an observation, without the entries ``names``."""
+    if isinstance(value, Mapping):
+        kept = {key: _without(part, names, f"{where}{key}.") for key, part in value.items() if f"{where}{key}" not in names}
+        return gym.spaces.Dict(kept) if isinstance(value, gym.Space) else kept
+    if isinstance(value, tuple | gym.spaces.Tuple):
+        rest = tuple(_without(part, names, f"{where}{i}.") for i, part in enumerate(value) if f"{where}{i}" not in names)
+        return gym.spaces.Tuple(rest) if isinstance(value, gym.Space) else rest
+    return value
 
 
 def hide_velocities(env: Any, mask: VelocityMask) -> Any:
