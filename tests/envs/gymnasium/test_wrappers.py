@@ -304,9 +304,9 @@ def test_entries_of_observations_are_dropped():
             Labelled,
             "label,pair,lable",
             ConfigError,
-            r"^drop_observations = lable: the observations of toy have no such entry, but Dict\(",
+            r"^drop_observations = lable: toy has no such observation: Dict\(",
         ),
-        (gym_toys.Countdown, "label", ConfigError, r"^drop_observations = label: .* no such entry, but Box\("),
+        (gym_toys.Countdown, "label", ConfigError, r"^drop_observations = label: .* no such observation: Box\("),
     ],
 )
 def test_unreadable_and_unknown_entries_are_named(cls, dropped, error, message):

@@ -121,7 +121,7 @@ class DropObservations(gym.ObservationWrapper):
         self.names, space = names, env.observation_space
         for name in names:
             if _without(space, (name,)) == space:
-                raise ConfigError(f"drop_observations = {name}: the observations of {env_id} have no such entry, but {shown(space)}.")
+                raise ConfigError(f"drop_observations = {name}: {env_id} has no such observation: {shown(space)}.")
         self.observation_space = _without(space, names)
 
     def observation(self, observation: Any) -> Any:
