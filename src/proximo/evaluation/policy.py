@@ -419,7 +419,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs", **custom: Any) -> Polic
     path, which = run_lookup.find_single_run(str(run), Path(runs_dir))
     config = run_directory.read_config(path, custom)
     env = environment(config)
-    saved, warnings = run_lookup.find_checkpoint(path, which)
+    saved, warnings = run_lookup.find_checkpoint(path, which, config)
     template = policy_shapes(env, config)
     actor_critic = saved.restore(template, part=POLICY)
     check_finite(saved.path, actor_critic, config)

@@ -1,11 +1,10 @@
-"""Saving and loading the whole training state: ``checkpoints/<step>/{state.safetensors, meta.json}``, never pickle.
+"""Saving and loading the whole training state: ``checkpoints/<step>/{state.safetensors, meta.json, config.yaml}``, never pickle.
 
 ``checkpoint_format`` describes the two files, ``run_lookup`` finds the newest or the best checkpoint of a run, ``retention`` removes old ones.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -21,14 +20,27 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
-from proximo.storage.checkpoint_format import META, STATE, encode, flatten, foreign, is_array, leaf_name, read
+from proximo.storage.atomic_files import remove_folder, sync_folder, write_synced
+from proximo.storage.checkpoint_format import (
+    META,
+    REPLACEMENT,
+    STATE,
+    SavedConfig,
+    encode,
+    flatten,
+    foreign,
+    is_array,
+    leaf_name,
+    read,
+)
 
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
+CURRENT = "current"
+"""File in ``RUN/checkpoints`` while ``save_run`` replaces a run: the step of the only checkpoint that counts."""
 
 
-def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
+def save(folder: Path, step: int, state: Any, info: Mapping[str, Any], config: SavedConfig | None = None) -> Path:
     """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. The caller must hold the lock of the run.
 
     Args:
@@ -36,12 +48,13 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
         step: environment steps learned from.
         state: any pytree of arrays.
         info: anything that JSON can store; NaN and infinity become null.
+        config: the settings of the run.
 
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written.
         TypeError: an array has a type that safetensors cannot store.
     """
-    return write(folder, step, encode(step, state, info))
+    return write(folder, step, encode(step, state, info, config))
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
@@ -58,7 +71,10 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
         for name, content in files.items():
             write_synced(temporary / name, content)
         sync_folder(temporary)
-        replace_folder(temporary, final)
+        finish_replacements(folder)
+        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)  # from here on, this checkpoint counts
+        sync_folder(folder)
+        finish_replacements(folder)
         sync_folder(folder.parent)  # folder itself may be new
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -70,15 +86,35 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
     return final
 
 
+def finish_replacements(folder: Path) -> None:
+    """Remove each checkpoint that was replaced, and give its name to its replacement. The caller must hold the lock of the run."""
+    for new in folder.glob(f"*{REPLACEMENT}"):
+        old = new.with_suffix("")
+        if old.exists():
+            remove_folder(old)
+        os.rename(new, old)
+
+
 def steps(folder: Path) -> list[int]:
-    """The steps of all checkpoints in ``folder``, in ascending order. Restores a checkpoint whose replacement was interrupted."""
-    for old in folder.glob(".replaced-*"):
-        final = folder / old.name.removeprefix(".replaced-")
-        # The rename fails if another reader was faster, or this user has no permission to write.
-        with contextlib.suppress(OSError):
-            if not final.exists():
-                os.rename(old, final)
-    return sorted(int(path.name) for path in folder.glob("*") if re.fullmatch("0|[1-9][0-9]*", path.name) and path.is_dir())
+    """The steps of all checkpoints in ``folder`` that count, in ascending order."""
+    names = {path.name.removesuffix(REPLACEMENT) for path in folder.glob("[0-9]*") if path.is_dir()}
+    found = sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
+    current = current_step(folder)
+    return [current] if current in found else found
+
+
+def current_step(folder: Path) -> int | None:
+    """The step in ``folder/current``: a save of an agent goes on or was interrupted. None without such a file."""
+    try:
+        return int((folder / CURRENT).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def in_effect(path: Path) -> Path:
+    """The folder of the checkpoint ``path``, or its replacement if there is one."""
+    new = path.with_name(path.name + REPLACEMENT)
+    return new if new.is_dir() else path
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +132,8 @@ class Checkpoint:
     """The implementation of each random key, by its dotted name."""
     files: dict[str, bytes]
     """The content of both files, by name."""
+    settings: str | None = None
+    """Hash of the settings that a resume may not change; None in a published policy and in version 4."""
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r})"
@@ -181,8 +219,9 @@ class Checkpoint:
 def load(path: Path) -> Checkpoint:
     """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
     written by another program, or in another version of the format."""
+    path = in_effect(path)
     if not path.is_dir():
         others = ", ".join(str(step) for step in steps(path.parent)) or "none"
         raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.")
     meta, files = read(path)
-    return Checkpoint(path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files)
+    return Checkpoint(path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"))
