@@ -46,11 +46,14 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder. After a crash it is complete or gone, apart from a hidden rest."""
+    """Remove a folder, or a link to one. After a crash it is complete or gone, apart from a hidden rest."""
     hidden = folder.with_name(f".removing-{folder.name}")
-    shutil.rmtree(hidden, ignore_errors=True)
-    os.rename(folder, hidden)
-    shutil.rmtree(hidden, ignore_errors=True)
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.rename(folder, hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def move_files(made: Path, folder: Path, last: str) -> None:

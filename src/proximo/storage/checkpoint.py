@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,24 +190,40 @@ class Checkpoint:
                 f"Checkpoint {self.path} does not fit these settings: it {' and '.join(parts)}. It was probably "
                 "made with other network settings (encoder, hidden_sizes, memory) or another environment: use the config.yaml of its run."
             )
-        try:
-            arrays = safetensors.numpy.load(self.files[STATE])
+        with self._arrays() as arrays:
             values = {name: self._decode(name, arrays[name], leaf) for name, leaf in needed.items()}
-        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # another program wrote the file
-            raise foreign(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
         return jax.tree_util.tree_map_with_path(
             lambda where, leaf: values[prefix + leaf_name(where)] if is_array(leaf) else leaf, template
         )
 
+    def check_readable(self) -> None:
+        """Raise ``CheckpointError`` unless it has a policy and every array is stored as described."""
+        with self._arrays() as arrays:
+            for name, leaf in self.leaves.items():
+                value = self._value(name, arrays[name])
+                if list(value.shape) != leaf["shape"]:
+                    raise ValueError(f"{name} has the shape {value.shape}")
+            if not any(name.startswith(f"{POLICY}.") for name in self.leaves):
+                raise KeyError(POLICY)
+
+    @contextlib.contextmanager
+    def _arrays(self) -> Iterator[dict[str, np.ndarray]]:
+        """The arrays in the file. What they raise when they are decoded becomes a ``CheckpointError``."""
+        try:
+            yield safetensors.numpy.load(self.files[STATE])
+        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # another program wrote the file
+            raise foreign(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
+
+    def _value(self, name: str, array: np.ndarray) -> Any:
+        if name in self.keys:
+            return jax.random.wrap_key_data(jnp.array(array), impl=self.keys[name])
+        return array.view(jnp.dtype(self.leaves[name]["dtype"]))
+
     def _decode(self, name: str, array: np.ndarray, template: Any) -> Any:
         """One array of the same kind as ``template`` (NumPy or JAX). Raises ``CheckpointError`` if shape or type differ."""
-        dtype = self.leaves[name]["dtype"]
-        if name in self.keys:
-            value = jax.random.wrap_key_data(jnp.array(array), impl=self.keys[name])
-        elif isinstance(template, np.ndarray | np.generic):
-            value = np.array(array).view(jnp.dtype(dtype))
-        else:
-            value = jnp.array(array.view(jnp.dtype(dtype)))
+        value = self._value(name, array)
+        if name not in self.keys:
+            value = np.array(value) if isinstance(template, np.ndarray | np.generic) else jnp.array(value)
         for what, found, needed in (("shape", value.shape, template.shape), ("type", value.dtype, template.dtype)):
             if found != needed:
                 raise CheckpointError(

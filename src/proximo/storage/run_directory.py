@@ -169,13 +169,15 @@ def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
 def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
     """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their hash is not checked.
 
-    Raises ``ConfigError`` if a setting differs that a resume may not change.
+    Raises ``CheckpointError`` if a pulled run has other settings, and ``ConfigError`` if the user has changed one.
     """
     if saved.settings in (None, _hash(config)):
         return
     file = run_dir / CONFIG
     if not (saved.path / CONFIG).exists():
-        raise ConfigError(f"{file} has other settings than {saved.path} was trained with: restore the file.")
+        raise CheckpointError(
+            f"{file} has other settings than {saved.path} was trained with: restore the file, or pull the policy again."
+        )
     trained = _read_file(saved.path / CONFIG)
     for name in FIXED:
         before, now = LEAVES[name].value_in(trained), LEAVES[name].value_in(config)
