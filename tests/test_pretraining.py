@@ -195,11 +195,14 @@ def test_invalid_numbers_and_unbounded_actions_are_rejected():
     learner = agent(Box((1,), -2.0, 2.0))
     with pytest.raises(ConfigError, match=r"^actions\[2\] is \[2.5\], outside of the bounds of Box\(1,\) float32"):
         proximo.pretrain(learner, X, [[0.0], [2.00001], [2.5], [0.0]])
-    with pytest.raises(ConfigError, match=r"^num_epochs = 0: expected a whole number, 1 or more"):
-        proximo.pretrain(learner, X, np.zeros((4, 1)), num_epochs=0)
-    with pytest.raises(ConfigError, match=r"^learning_rate = 0: expected a number above 0"):
-        proximo.pretrain(learner, X, np.zeros((4, 1)), learning_rate=0)
+    for name, values in (("num_epochs", (0, 2**80)), ("minibatch_size", (0, 10**400)), ("learning_rate", (0, 10**400, 1e300))):
+        for value in values:
+            with pytest.raises(ConfigError, match=rf"^{name} = .*: expected a (whole number from 1 to 1,000,000|number above 0)"):
+                proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
     before = bits(learner.policy.actor_critic)
     with pytest.raises(TrainingError, match=r"use a learning_rate below 1e\+30"):
         proximo.pretrain(learner, observations(), np.zeros((STEPS, 1)), learning_rate=1e30, num_epochs=3)
+    for scale in (1e19, 1e30):
+        with pytest.raises(TrainingError, match=r"NaN or infinity in normalizer.* scale the observations|^The losses"):
+            proximo.pretrain(learner, scale * observations(), np.zeros((STEPS, 1)), num_epochs=1)
     assert bits(learner.policy.actor_critic) == before

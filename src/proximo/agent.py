@@ -559,16 +559,18 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
 
-    def _restore(self, run_dir: Path, which: Which) -> None:
-        """Take state, evaluation and history of a checkpoint in ``run_dir``."""
-        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which)
+    def _restore(self, run_dir: Path, which: Which, stored: Config) -> None:
+        """Take state, evaluation and history of a checkpoint in ``run_dir``, whose settings are ``stored``."""
+        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which, stored)
         with contextlib.closing(self._backend()) as backend:
             state = backend.restore(saved)
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
         best = saved.best or saved.evaluation
         self._best = best if best and best["return_mean"] is not None else None
-        self.history = [row for row in read_rows(run_dir / METRICS) if row["step"] <= self.step]
+        rows = saved.path / METRICS  # only while its save goes on, or if it was interrupted
+        rows = rows if rows.exists() else run_dir / METRICS
+        self.history = [row for row in read_rows(rows) if row["step"] <= self.step]
 
 
 @answered
@@ -612,7 +614,7 @@ def load(
         config, eval_env = with_given(config, {"eval_env": eval_env}), None
     here = with_available_devices(config)
     agent._set_up(made, here, env, eval_env, verbose)
-    agent._restore(path, which)
+    agent._restore(path, which, stored)
     if eval_env is not None or config.run.eval_env != stored.run.eval_env:
         agent._best = None  # the evaluations were perhaps on another environment
     agent.warnings += resume_warnings(config, here)

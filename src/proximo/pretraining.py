@@ -13,8 +13,9 @@ from jaxtyping import Array
 
 from proximo.agent import PPO
 from proximo.envs.gymnasium.actions import allows
-from proximo.errors import ConfigError, TrainingError
+from proximo.errors import ConfigError, TrainingError, shown
 from proximo.evaluation.observations import convert_observation, count_stacked
+from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
 from proximo.signatures import answered, is_integer, is_number
@@ -23,6 +24,9 @@ from proximo.training.exclusive_use import ExclusiveUse
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)
+MAX_RATE = float(np.finfo(np.float32).max)
+MAX_NUMBER = 10**6
+"""Of epochs and of steps in a minibatch. The program stores a key and a loss for each epoch."""
 
 
 @answered
@@ -57,8 +61,8 @@ def pretrain(
         actions: the K actions, as the environment takes them.
         episode_start: K flags: whether an episode starts with this observation. Ignored by policies that do not depend on the order.
         rewards: the reward of each action. Required by policies that observe rewards (``observe_reward``), and ignored by others.
-        num_epochs: passes over the demonstrations, 1 or more.
-        minibatch_size: steps of each gradient step, 1 or more; rounded to whole sequences.
+        num_epochs: passes over the demonstrations, from 1 to a million.
+        minibatch_size: steps of each gradient step, from 1 to a million; rounded to whole sequences.
         learning_rate: learning rate of Adam, above 0.
 
     Returns:
@@ -84,6 +88,8 @@ def pretrain(
                 f"The losses of the epochs are {np.asarray(losses).tolist()}: use a learning_rate below {learning_rate}, and check that the "
                 "demonstrations have no extreme numbers."
             )
+        if name := non_finite_leaf(policy, config):
+            raise TrainingError(f"NaN or infinity in {name}: scale the observations of the demonstrations, some are too large.")
         learner = dataclasses.replace(state.learner, policy=policy, key=key)
         agent._state = dataclasses.replace(state, learner=learner)
         agent._evaluation = agent._best = None  # the evaluations were of another policy
@@ -92,10 +98,10 @@ def pretrain(
 
 def _check_numbers(num_epochs: Any, minibatch_size: Any, learning_rate: Any) -> None:
     for name, given in (("num_epochs", num_epochs), ("minibatch_size", minibatch_size)):
-        if not is_integer(given) or given < 1:
-            raise ConfigError(f"{name} = {given!r}: expected a whole number, 1 or more.")
-    if not is_number(learning_rate) or not 0 < learning_rate < np.inf:
-        raise ConfigError(f"learning_rate = {learning_rate!r}: expected a number above 0, such as 1e-3.")
+        if not is_integer(given) or not 1 <= given <= MAX_NUMBER:
+            raise ConfigError(f"{name} = {shown(given)}: expected a whole number from 1 to {MAX_NUMBER:,}.")
+    if not is_number(learning_rate) or not 0 < learning_rate <= MAX_RATE:
+        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a number above 0, such as 1e-3.")
 
 
 def _convert(

@@ -164,6 +164,11 @@ def jsonable(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def csv_cell(value: Any) -> Any:
+    """``value`` for a CSV file. A name that a spreadsheet would compute as a formula begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
 def check_depth(content: Any) -> None:
     """Raise ``ValueError`` if lists and dictionaries are nested deeper than ``MAX_JSON_DEPTH``."""
     level = [content]

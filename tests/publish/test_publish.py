@@ -23,7 +23,7 @@ from proximo.cli import main
 from proximo.config import LEAVES
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.storage import checkpoint, run_directory, run_lookup
+from proximo.storage import checkpoint, checkpoint_format, run_directory, run_lookup
 
 MIDDLE = 10 * BATCH
 
@@ -183,6 +183,23 @@ def listed(folder, name, data):
     return {**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
 
 
+def checkpoint_of(folder):
+    """The arrays and the description of the published checkpoint."""
+    path = folder / "checkpoints" / str(MIDDLE)
+    return (path / "state.safetensors").read_bytes(), json.loads((path / "meta.json").read_text())
+
+
+def forged(folder, meta, data):
+    """``folder`` with this description and these arrays as its checkpoint, and with valid checksums."""
+    meta = {name: value for name, value in meta.items() if name != "sha256"}
+    meta["files"] = {"state.safetensors": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
+    text = checkpoint_format._render({**meta, "sha256": checkpoint_format._sha256(checkpoint_format._render(meta))})
+    for file, content in (("state.safetensors", data), ("meta.json", text)):
+        name = f"checkpoints/{MIDDLE}/{file}"
+        (folder / name).write_bytes(content)
+        rewritten(folder, files=listed(folder, name, content))
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -228,7 +245,7 @@ def test_changed_or_missing_file_raises_and_leaves_no_files(folder, tmp_path, fi
     with pytest.raises(CheckpointError, match=f"is damaged: {file} has the sha256"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     (folder / file).write_bytes(data + b"more")
-    with pytest.raises(CheckpointError, match=f"is damaged: {file} has [0-9,]+ bytes, expected at most [0-9,]+"):
+    with pytest.raises(CheckpointError, match=f"is damaged: {file} has [0-9,]+ bytes, expected [0-9,]+"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     (folder / file).unlink()
     os.mkfifo(folder / file)
@@ -238,6 +255,44 @@ def test_changed_or_missing_file_raises_and_leaves_no_files(folder, tmp_path, fi
     with pytest.raises(CheckpointError, match=f"is damaged: cannot read {file}"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize("size", [0, 2**40])
+def test_a_file_of_another_size_is_not_read(folder, tmp_path, size):
+    os.truncate(folder / "system.json", size)
+    with pytest.raises(CheckpointError, match=rf"system.json has {size:,} bytes, expected [0-9,]+\."):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy"])
+def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
+    data, meta = checkpoint_of(folder)
+    name = next(name for name in meta["leaves"] if name.startswith("learner.policy."))
+    if change == "bytes":
+        data = data[8:]
+    elif change == "type":
+        meta["leaves"][name]["dtype"] = "floaty"
+    elif change == "key":
+        meta["keys"] = dict.fromkeys(meta["keys"], "mersenne")
+    else:
+        meta["leaves"] = {name: leaf for name, leaf in meta["leaves"].items() if not name.startswith("learner.policy.")}
+    forged(folder, meta, data)
+    with pytest.raises(CheckpointError, match=r"is not a proximo checkpoint: state.safetensors does not match meta.json"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+    assert not list(tmp_path.glob("runs/*/*"))
+
+
+def test_other_settings_than_the_checkpoint_was_trained_with_are_refused_at_pull(folder, tmp_path):
+    text = (folder / "config.yaml").read_bytes().replace(b"activation: tanh", b"activation: relu")
+    (folder / "config.yaml").write_bytes(text)
+    rewritten(folder, files=listed(folder, "config.yaml", text))
+    with pytest.raises(CheckpointError, match=r"has other settings than .* was trained with"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
+
+
+def test_a_name_that_is_too_long_is_no_folder(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist: expected a published policy"):
+        pull("x" * 400, runs_dir=str(tmp_path))
 
 
 def test_edited_card_is_pulled_unchanged(folder, tmp_path):
@@ -252,6 +307,15 @@ def test_edited_card_is_pulled_unchanged(folder, tmp_path):
         ({"format_version": 2}, "has the format version 2; this proximo reads version 1"),
         ({"step": "1"}, "is damaged: it lacks step"),
         ({"files": {}}, "is damaged: it lacks config.yaml, system.json, evaluation.json"),
+        ({"environment": "x" * 400}, "is for the environment 'x+…: expected at most 200 bytes"),
+        (
+            {"files": {"config.yaml": {"size": 2**40}, "system.json": {}, "evaluation.json": {}}},
+            "config.yaml the size 1099511627776: exp",
+        ),
+        (
+            {"files": {"config.yaml": {"size": True}, "system.json": {}, "evaluation.json": {}}},
+            "config.yaml the size True: expected",
+        ),
         ({"environment": "CartPole-v1"}, "is for 'proximo:PocMemory', not for 'CartPole-v1'"),
         ({"step": 7}, "There is no checkpoint"),
         ({"name": "../up"}, "expected a plain name"),
@@ -285,6 +349,8 @@ def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none",
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
     rewritten(folder, environment=env_id, files=listed(folder, "config.yaml", text))
+    data, meta = checkpoint_of(folder)
+    forged(folder, {name: value for name, value in meta.items() if name != "settings"}, data)
 
 
 @pytest.mark.parametrize("setting", ["env_id", "eval_env", "wrappers"])

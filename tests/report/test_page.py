@@ -198,6 +198,13 @@ def test_the_csv_has_every_value_as_it_was_measured(groups, tmp_path):
     assert {(row["group"], row["seed"]) for row in found} == {("lstm", "2")}
 
 
+def test_no_name_is_a_formula_in_the_csv(tmp_path):
+    made_run(tmp_path / "=HYPERLINK(1)", env="@SUM(1)", updates=2)
+    tidy.write_csv(tmp_path / "t.csv", sections_of(read_runs([str(tmp_path / "=HYPERLINK(1)")], tmp_path)))
+    for line in (tmp_path / "t.csv").read_text().splitlines()[1:]:
+        assert line.startswith("'@SUM(1),'=HYPERLINK(1),'=HYPERLINK(1),0,")
+
+
 def test_page_and_csv_include_seeds_that_failed_without_measurements(groups, tmp_path):
     (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
     write_rows(groups[0] / "seed-1", [])

@@ -7,7 +7,7 @@ import pytest
 
 from disks import full_disk
 from proximo.storage import atomic_files
-from proximo.storage.atomic_files import AppendedFile, replace_folder, write_atomic
+from proximo.storage.atomic_files import AppendedFile, write_atomic
 
 
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
@@ -72,16 +72,3 @@ def test_atomic_write_on_a_full_disk_keeps_the_old_file(tmp_path):
     with full_disk(), pytest.raises(OSError, match="too large"):
         write_atomic(tmp_path / "a", "new")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
-
-
-def test_a_link_to_a_folder_is_replaced_again_and_again(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    final = tmp_path / "final"
-    final.symlink_to(tmp_path / "elsewhere")
-    for text in ("one", "two", "three"):
-        temporary = tmp_path / "temporary"
-        temporary.mkdir()
-        (temporary / "file").write_text(text)
-        replace_folder(temporary, final)
-        assert (final / "file").read_text() == text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "final"]

@@ -200,15 +200,7 @@ def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, mes
     assert final_state(run_dir) == final_state(whole["feed-forward"])
 
 
-def test_edited_schedule_is_shown_with_all_its_numbers(tmp_path):
-    run_dir = trained(tmp_path, "r", clip_eps="linear(0.2, 0.1)")
-    config = (run_dir / "config.yaml").read_text()
-    (run_dir / "config.yaml").write_text(config.replace("linear(0.2, 0.1)", "linear(0.2, 0.1, 0.5)"))
-    with pytest.raises(ConfigError, match=r"trained with 0\.2 → 0\.1 \(power 1, fraction 1\), and clip_eps cannot change"):
-        proximo.resume(f"{run_dir}@{TOTAL - 2 * BATCH}")
-
-
-def test_damaged_link_to_the_best_checkpoint_is_repaired(whole, tmp_path):
+def test_damaged_file_best_is_replaced(whole, tmp_path):
     run_dir = copied(whole["feed-forward"], tmp_path)
     (run_dir / "best").unlink()
     (run_dir / "best").write_text("nonsense")
@@ -266,7 +258,7 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
     before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     for words in (["train", "--resume", f"{run_dir}@{3 * BATCH}"], ["eval", str(run_dir)]):
         assert main(words) == 2
-        assert "does not fit these settings" in capsys.readouterr().err
+        assert re.search("memory = gru in .*, but its checkpoint was trained with none", capsys.readouterr().err)
         after = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
         assert after == before
 
@@ -316,17 +308,6 @@ def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run_dir) if "eval/return_mean" in row}
     assert retention.best_step(run_dir) == last_best(evaluations)
-
-
-@pytest.mark.parametrize("which", ["", "@best"])
-def test_copy_that_followed_links_is_resumed(whole, tmp_path, which):
-    run_dir = shutil.copytree(whole["feed-forward"], tmp_path / "copy")
-    assert not (run_dir / "best").is_symlink()
-    best = retention.best_step(run_dir)
-    assert proximo.load_policy(f"{run_dir}@best").step == best
-    resumed(run_dir, which, "--total-steps", str(TOTAL + 2 * BATCH))
-    assert (run_dir / "best").is_symlink()
-    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
 
 
 def test_saved_config_gives_the_same_run(whole, tmp_path):
@@ -403,7 +384,7 @@ def test_resume_with_fewer_total_steps_raises(whole, tmp_path):
 def test_checkpoint_of_a_newer_proximo_raises(whole, tmp_path, monkeypatch):
     run_dir = copied(whole["feed-forward"], tmp_path)
     before = checkpoint.steps(run_dir / "checkpoints")
-    monkeypatch.setattr(checkpoint_format, "VERSION", 0)
+    monkeypatch.setattr(checkpoint_format, "READABLE", (0, 0))
     with pytest.raises(CheckpointError, match="has the format version"):
         proximo.resume(run_dir)
     assert checkpoint.steps(run_dir / "checkpoints") == before

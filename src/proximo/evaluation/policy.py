@@ -386,17 +386,19 @@ def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
 
 
 def check_finite(path: Path, policy: Any, config: Config) -> None:
-    """Raise ``CheckpointError`` if ``policy``, of the checkpoint ``path``, contains NaN or infinity.
+    """Raise ``CheckpointError`` if ``policy``, of the checkpoint ``path``, contains NaN or infinity."""
+    if name := non_finite_leaf(policy, config):
+        raise CheckpointError(
+            f"Checkpoint {path} has NaN or infinity in {name}, so its policy cannot act. A training never saves such a checkpoint: "
+            "load another one (@STEP), or get a new copy of the run."
+        )
 
-    Infinity is allowed in policies with custom code, which may use it as a mask.
-    """
+
+def non_finite_leaf(policy: Any, config: Config) -> str | None:
+    """The name of the first array of ``policy`` with NaN or infinity. Custom code may use infinity as a mask."""
     wrong = np.isnan if custom_settings(config) else lambda x: ~np.isfinite(x)
-    for name, leaf in flatten(policy).items():
-        if jnp.issubdtype(leaf.dtype, jnp.inexact) and wrong(np.asarray(leaf)).any():
-            raise CheckpointError(
-                f"Checkpoint {path} has NaN or infinity in {name}, so its policy cannot act. A training never saves such a checkpoint: "
-                "load another one (@STEP), or get a new copy of the run."
-            )
+    floats = {name: leaf for name, leaf in flatten(policy).items() if jnp.issubdtype(leaf.dtype, jnp.inexact)}
+    return next((name for name, leaf in floats.items() if wrong(np.asarray(leaf)).any()), None)
 
 
 @answered
@@ -423,7 +425,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs", *, env: str | None = No
     if env == config.env.id:
         config = with_given(config, {"id": env})
     made = environment(config)
-    saved, warnings = run_lookup.find_checkpoint(path, which)
+    saved, warnings = run_lookup.find_checkpoint(path, which, config)
     template = policy_shapes(made, config)
     actor_critic = saved.restore(template, part=POLICY)
     check_finite(saved.path, actor_critic, config)

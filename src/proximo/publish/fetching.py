@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shlex
 import sys
 import tempfile
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
-from proximo.config.validation import check_name
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
+from proximo.config.validation import MAX_NAME_BYTES, check_name
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, shown
 from proximo.publish import hub, manifest
 from proximo.publish.card import code_of
 from proximo.publish.publishing import shareable
@@ -57,11 +58,13 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
 
 
 def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path) -> Path:
-    if not source or not folder.is_dir():
+    if not source or not os.path.isdir(folder):  # Path.is_dir raises OSError for a name that is too long
         raise CheckpointError(f"The folder {source!r} does not exist: expected a published policy, or hf:OWNER/NAME on the Hub.")
     found, files = manifest.contents(folder)
     name, env_id = name or found["name"], found["environment"]
     check_name(name)
+    if len(env_id.encode(errors="replace")) > MAX_NAME_BYTES:
+        raise CheckpointError(f"{source} is for the environment {shown(env_id)}: expected at most {MAX_NAME_BYTES} bytes.")
     origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
 
     def fill(run_dir: Path) -> None:
@@ -75,7 +78,9 @@ def _pull(folder: Path, source: str, name: str, trust_code: bool, runs_dir: Path
                 raise CheckpointError(f"{manifest.CONFIG} is for {config.env.id!r}, not for {env_id!r}.")
             if (code := code_of(config)) and not trust_code:
                 raise _untrusted(source, code)
-            checkpoint.load(run_dir / "checkpoints" / str(found["step"]))
+            saved = checkpoint.load(run_dir / "checkpoints" / str(found["step"]))
+            saved.check_readable()
+            run_directory.check_settings(saved, config, run_dir)
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{run_dir}/', '')}") from error
         _adapt_to_machine(run_dir, config, origin)

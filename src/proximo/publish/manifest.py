@@ -32,6 +32,8 @@ _LISTED = re.compile(
 """The only names that a folder may list. The card is not listed, because people edit it after it is published."""
 MAX_TEXT = 10_000_000
 """Maximum size of ``proximo.json`` and of a card, in bytes."""
+MAX_FILE = 4 * 2**30
+"""Maximum size of any other file: a training state of 350 million parameters."""
 _NEEDED = (CONFIG, SYSTEM, EVALUATION)
 _SCHEMA = {"name": str, "environment": str, "step": int, "files": dict}
 
@@ -68,9 +70,12 @@ def read(folder: Path) -> dict[str, Any]:
     lacking = wrong or [name for name in _NEEDED if name not in content["files"]]
     if lacking:
         raise CheckpointError(f"{path} is damaged: it lacks {', '.join(lacking)}.")
-    for name in content["files"]:
+    for name, described in content["files"].items():
         if not _LISTED.fullmatch(name):
             raise CheckpointError(f"{path} lists {shown(name)}, which is not a file of a published policy: nothing was copied.")
+        size = described.get("size") if isinstance(described, dict) else None
+        if type(size) is not int or not 0 <= size <= MAX_FILE:
+            raise CheckpointError(f"{path} gives {name} the size {shown(size)}: expected at most {MAX_FILE:,} bytes.")
     return content
 
 
@@ -87,11 +92,8 @@ def contents(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _verified(folder: Path, name: str, expected: Any) -> bytes:
-    size = expected.get("size") if isinstance(expected, dict) else None
-    if not isinstance(size, int):
-        raise CheckpointError(f"{folder / MANIFEST} is damaged: it has no size for {name}.")
     try:
-        data = _bytes(folder, name, size)
+        data = _bytes(folder, name, expected["size"], exactly=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is damaged: cannot read {name} ({error.strerror}).") from error
     found = _described(data)
@@ -111,16 +113,17 @@ def check_no_link(folder: Path, name: str) -> None:
             raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
 
 
-def _bytes(folder: Path, name: str, most: int) -> bytes:
-    """Read a regular file of at most ``most`` bytes. Pipes and endless files raise ``CheckpointError`` instead of blocking."""
+def _bytes(folder: Path, name: str, most: int, exactly: bool = False) -> bytes:
+    """Read a regular file of at most, or ``exactly``, ``most`` bytes. Pipes and endless files raise ``CheckpointError`` instead of blocking."""
     check_no_link(folder, name)
     path = folder / name
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
             raise CheckpointError(f"{path} is not a regular file: nothing was copied.")
-        if about.st_size > most:
-            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected at most {most:,}.")
+        if about.st_size > most or (exactly and about.st_size < most):
+            expected = f"{most:,}" if exactly else f"at most {most:,}"
+            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected {expected}.")
         return path.read_bytes()
     except FileNotFoundError:
         raise

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.report.grouping import Section
+from proximo.serialization import csv_cell
 
 COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "value")
 
@@ -34,7 +35,7 @@ def lines(sections: Sequence[Section]) -> Iterator[str]:
 
 def _line(cells: Sequence[Any]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    csv.writer(buffer, lineterminator="\n").writerow(map(csv_cell, cells))
     return buffer.getvalue()
 
 

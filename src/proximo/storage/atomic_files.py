@@ -45,22 +45,15 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     sync_folder(path.parent)
 
 
-def replace_folder(temporary: Path, final: Path) -> None:
-    """Rename the finished folder ``temporary`` to ``final``. An old one cannot be replaced in one step, so it is set aside first, as
-    ``.replaced-<name>``."""
-    old = final.with_name(f".replaced-{final.name}")
-    while temporary.exists():
-        if final.exists():
-            _remove(old)
-            os.rename(final, old)
-        try:
-            os.rename(temporary, final)
-        except OSError:
-            # A reader between the two renames has restored the old one: try again.
-            if not final.exists():
-                raise
-    sync_folder(final.parent)
-    _remove(old)
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, or a link to one. After a crash it is complete or gone, apart from a hidden rest."""
+    hidden = folder.with_name(f".removing-{folder.name}")
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.rename(folder, hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def move_files(made: Path, folder: Path, last: str) -> None:
@@ -69,13 +62,6 @@ def move_files(made: Path, folder: Path, last: str) -> None:
         target = folder / file.relative_to(made)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, or a link to one."""
-    if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Attempts:

@@ -1,4 +1,4 @@
-"""Saving and loading the whole training state: ``checkpoints/<step>/{state.safetensors, meta.json}``, never pickle.
+"""Saving and loading the whole training state: ``checkpoints/<step>/{state.safetensors, meta.json, config.yaml}``, never pickle.
 
 ``checkpoint_format`` describes the two files, ``run_lookup`` finds the newest or the best checkpoint of a run, ``retention`` removes old ones.
 """
@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,27 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.storage.atomic_files import replace_folder, sync_folder, write_synced
-from proximo.storage.checkpoint_format import META, STATE, encode, flatten, foreign, is_array, leaf_name, read
+from proximo.storage.atomic_files import remove_folder, sync_folder, write_synced
+from proximo.storage.checkpoint_format import (
+    META,
+    REPLACEMENT,
+    STATE,
+    SavedConfig,
+    encode,
+    flatten,
+    foreign,
+    is_array,
+    leaf_name,
+    read,
+)
 
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
+CURRENT = "current"
+"""File in ``RUN/checkpoints`` while ``save_run`` replaces a run: the step of the only checkpoint that counts."""
 
 
-def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
+def save(folder: Path, step: int, state: Any, info: Mapping[str, Any], config: SavedConfig | None = None) -> Path:
     """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. The caller must hold the lock of the run.
 
     Args:
@@ -36,12 +49,13 @@ def save(folder: Path, step: int, state: Any, info: Mapping[str, Any]) -> Path:
         step: environment steps learned from.
         state: any pytree of arrays.
         info: anything that JSON can store; NaN and infinity become null.
+        config: the settings of the run.
 
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written.
         TypeError: an array has a type that safetensors cannot store.
     """
-    return write(folder, step, encode(step, state, info))
+    return write(folder, step, encode(step, state, info, config))
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
@@ -58,7 +72,10 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
         for name, content in files.items():
             write_synced(temporary / name, content)
         sync_folder(temporary)
-        replace_folder(temporary, final)
+        finish_replacements(folder)
+        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)  # from here on, this checkpoint counts
+        sync_folder(folder)
+        finish_replacements(folder)
         sync_folder(folder.parent)  # folder itself may be new
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -70,15 +87,35 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
     return final
 
 
+def finish_replacements(folder: Path) -> None:
+    """Remove each checkpoint that was replaced, and give its name to its replacement. The caller must hold the lock of the run."""
+    for new in folder.glob(f"*{REPLACEMENT}"):
+        old = new.with_suffix("")
+        if old.exists():
+            remove_folder(old)
+        os.rename(new, old)
+
+
 def steps(folder: Path) -> list[int]:
-    """The steps of all checkpoints in ``folder``, in ascending order. Restores a checkpoint whose replacement was interrupted."""
-    for old in folder.glob(".replaced-*"):
-        final = folder / old.name.removeprefix(".replaced-")
-        # The rename fails if another reader was faster, or this user has no permission to write.
-        with contextlib.suppress(OSError):
-            if not final.exists():
-                os.rename(old, final)
-    return sorted(int(path.name) for path in folder.glob("*") if re.fullmatch("0|[1-9][0-9]*", path.name) and path.is_dir())
+    """The steps of all checkpoints in ``folder`` that count, in ascending order."""
+    names = {path.name.removesuffix(REPLACEMENT) for path in folder.glob("[0-9]*") if path.is_dir()}
+    found = sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
+    current = current_step(folder)
+    return [current] if current in found else found
+
+
+def current_step(folder: Path) -> int | None:
+    """The step in ``folder/current``: a save of an agent goes on or was interrupted. None without such a file."""
+    try:
+        return int((folder / CURRENT).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def in_effect(path: Path) -> Path:
+    """The folder of the checkpoint ``path``, or its replacement if there is one."""
+    new = path.with_name(path.name + REPLACEMENT)
+    return new if new.is_dir() else path
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +133,8 @@ class Checkpoint:
     """The implementation of each random key, by its dotted name."""
     files: dict[str, bytes]
     """The content of both files, by name."""
+    settings: str | None = None
+    """Hash of the settings that a resume may not change; None in a published policy and in version 4."""
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r})"
@@ -151,24 +190,40 @@ class Checkpoint:
                 f"Checkpoint {self.path} does not fit these settings: it {' and '.join(parts)}. It was probably "
                 "made with other network settings (encoder, hidden_sizes, memory) or another environment: use the config.yaml of its run."
             )
-        try:
-            arrays = safetensors.numpy.load(self.files[STATE])
+        with self._arrays() as arrays:
             values = {name: self._decode(name, arrays[name], leaf) for name, leaf in needed.items()}
-        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # another program wrote the file
-            raise foreign(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
         return jax.tree_util.tree_map_with_path(
             lambda where, leaf: values[prefix + leaf_name(where)] if is_array(leaf) else leaf, template
         )
 
+    def check_readable(self) -> None:
+        """Raise ``CheckpointError`` unless it has a policy and every array is stored as described."""
+        with self._arrays() as arrays:
+            for name, leaf in self.leaves.items():
+                value = self._value(name, arrays[name])
+                if list(value.shape) != leaf["shape"]:
+                    raise ValueError(f"{name} has the shape {value.shape}")
+            if not any(name.startswith(f"{POLICY}.") for name in self.leaves):
+                raise KeyError(POLICY)
+
+    @contextlib.contextmanager
+    def _arrays(self) -> Iterator[dict[str, np.ndarray]]:
+        """The arrays in the file. What they raise when they are decoded becomes a ``CheckpointError``."""
+        try:
+            yield safetensors.numpy.load(self.files[STATE])
+        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # another program wrote the file
+            raise foreign(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
+
+    def _value(self, name: str, array: np.ndarray) -> Any:
+        if name in self.keys:
+            return jax.random.wrap_key_data(jnp.array(array), impl=self.keys[name])
+        return array.view(jnp.dtype(self.leaves[name]["dtype"]))
+
     def _decode(self, name: str, array: np.ndarray, template: Any) -> Any:
         """One array of the same kind as ``template`` (NumPy or JAX). Raises ``CheckpointError`` if shape or type differ."""
-        dtype = self.leaves[name]["dtype"]
-        if name in self.keys:
-            value = jax.random.wrap_key_data(jnp.array(array), impl=self.keys[name])
-        elif isinstance(template, np.ndarray | np.generic):
-            value = np.array(array).view(jnp.dtype(dtype))
-        else:
-            value = jnp.array(array.view(jnp.dtype(dtype)))
+        value = self._value(name, array)
+        if name not in self.keys:
+            value = np.array(value) if isinstance(template, np.ndarray | np.generic) else jnp.array(value)
         for what, found, needed in (("shape", value.shape, template.shape), ("type", value.dtype, template.dtype)):
             if found != needed:
                 raise CheckpointError(
@@ -181,8 +236,9 @@ class Checkpoint:
 def load(path: Path) -> Checkpoint:
     """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
     written by another program, or in another version of the format."""
+    path = in_effect(path)
     if not path.is_dir():
         others = ", ".join(str(step) for step in steps(path.parent)) or "none"
         raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.")
     meta, files = read(path)
-    return Checkpoint(path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files)
+    return Checkpoint(path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"))

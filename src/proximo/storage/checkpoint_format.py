@@ -1,4 +1,5 @@
-"""The two files of a checkpoint, ``state.safetensors`` and ``meta.json``: encoding a state, and verifying what was read.
+"""The files of a checkpoint, ``state.safetensors`` and ``meta.json``: encoding a state, and verifying what was read. The third one, a copy of
+``config.yaml``, is the settings of the run when it was saved; a published checkpoint does not have it.
 
 NumPy and safetensors are enough to read a checkpoint. ``meta.json`` describes what safetensors cannot: a random key is stored as
 its uint32 data (``keys`` has its implementation), and a bfloat16 leaf as its bits in uint16 (``stored``).
@@ -11,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +23,26 @@ from proximo.errors import CheckpointError, shown
 from proximo.serialization import jsonable, read_json
 
 FORMAT = "proximo-checkpoint"
-VERSION = 4
+VERSION = 5
 """Raise it when a leaf of ``TrainState`` is added, removed or renamed, for example a field of ``Hyperparameters``."""
-STATE, META = "state.safetensors", "meta.json"
+READABLE = (4, VERSION)
+"""Version 4 is version 5 without the hash and the copy of the settings."""
+STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
+REPLACEMENT = ".new"
+"""Ending of the folder of a checkpoint that replaces one of the same step, until that one is removed."""
 
 _SCHEMA = {"step": int, "files": dict, "leaves": dict, "keys": dict, "info": dict, "versions": dict}
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _NATIVE = {"bool", "float16", "float32", "float64", "complex64"} | _INTEGERS
+
+
+class SavedConfig(NamedTuple):
+    """The settings that a checkpoint stores."""
+
+    text: str
+    """The content of ``config.yaml``."""
+    sha256: str
+    """Hash of the settings that a resume may not change."""
 
 
 class UnsupportedVersionError(CheckpointError):
@@ -61,8 +75,8 @@ def flatten(tree: Any) -> dict[str, Any]:
     return {leaf_name(path): leaf for path, leaf in leaves if is_array(leaf)}
 
 
-def encode(step: int, state: Any, info: Mapping[str, Any]) -> dict[str, bytes]:
-    """The content of both files, by name. Raises ``TypeError`` for an array of a type that safetensors cannot store."""
+def encode(step: int, state: Any, info: Mapping[str, Any], config: SavedConfig | None = None) -> dict[str, bytes]:
+    """The content of the files, by name. Raises ``TypeError`` for an array of a type that safetensors cannot store."""
     leaves = flatten(state)
     keys = {n: str(jax.random.key_impl(leaf)) for n, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
     data = jax.device_get({name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()})
@@ -81,8 +95,10 @@ def encode(step: int, state: Any, info: Mapping[str, Any]) -> dict[str, bytes]:
         "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info), "leaves": described, "keys": keys,
         "files": {STATE: {"sha256": _sha256(tensors), "size": len(tensors)}},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
+        **({"settings": config.sha256} if config else {}),
     }  # fmt: skip
-    return {STATE: tensors, META: _render({**meta, "sha256": _sha256(_render(meta))})}
+    files = {STATE: tensors, META: _render({**meta, "sha256": _sha256(_render(meta))})}
+    return files if config is None else {**files, CONFIG: config.text.encode()}
 
 
 def _render(meta: Mapping[str, Any]) -> bytes:
@@ -129,9 +145,9 @@ def _checked_meta(path: Path, raw: bytes) -> dict[str, Any]:
         raise _damaged(path, f"the content of {META} has the sha256 {actual}, expected {expected}")
     if content.get("format") != FORMAT:
         raise foreign(path, f"its format is {shown(content.get('format'))}, expected {FORMAT!r}")
-    if content.get("format_version") != VERSION:
+    if content.get("format_version") not in READABLE:
         raise UnsupportedVersionError(
-            f"Checkpoint {path} has the format version {shown(content.get('format_version'))}, but this proximo reads version {VERSION}: "
+            f"Checkpoint {path} has the format version {shown(content.get('format_version'))}, but this proximo reads versions {READABLE[0]} to {VERSION}: "
             "load it with the proximo that wrote it (system.json of the run has its version), or train again."
         )
     wrong = [key for key, kind in _SCHEMA.items() if not isinstance(content.get(key), kind)]
@@ -139,7 +155,8 @@ def _checked_meta(path: Path, raw: bytes) -> dict[str, Any]:
         raise foreign(path, f"{META} lacks {', '.join(wrong) or STATE}")
     if not _is_described(content):
         raise foreign(path, f"{META} does not describe its leaves and {STATE}")
-    if path.name.isdecimal() and content["step"] != int(path.name):
+    name = path.name.removesuffix(REPLACEMENT)
+    if name.isdecimal() and content["step"] != int(name):
         raise _damaged(path, f"it was saved as step {content['step']}, and its folder was renamed: restore the name")
     others = [name for name in content["files"] if name != STATE]
     if others:  # a checkpoint of a stranger must not choose which files this process reads
@@ -155,6 +172,7 @@ def _is_described(content: dict[str, Any]) -> bool:
         isinstance(state, dict)
         and isinstance(state.get("size"), int)
         and isinstance(state.get("sha256"), str)
+        and isinstance(content.get("settings", ""), str)
         and all(isinstance(leaf, dict) and isinstance(leaf.get("dtype"), str) for leaf in leaves)
         and all(name in content["leaves"] and isinstance(kind, str) for name, kind in content["keys"].items())
     )

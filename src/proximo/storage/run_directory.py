@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,17 +15,21 @@ from typing import Any
 
 from proximo.config import LEAVES, Config, custom_settings, from_mapping, may_replace, override, to_mapping
 from proximo.config.custom import Custom
-from proximo.config.loading import END, END_NOTE, check_complete
+from proximo.config.loading import END, END_NOTE, RESUMABLE, check_complete
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, command, nearest
 from proximo.serialization import dump_yaml, jsonable, read_yaml
 from proximo.storage import zoo
 from proximo.storage.atomic_files import sync_folder, write_atomic
+from proximo.storage.checkpoint import Checkpoint, current_step, in_effect
+from proximo.storage.checkpoint_format import CONFIG, SavedConfig
 
-METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
+METRICS, HISTOGRAMS, COMMAND, SYSTEM = "metrics.jsonl", "histograms.jsonl", "command.txt", "system.json"
 FAILURE = "failure.txt"
 """File with the reason, if NaN or infinity stopped the run."""
 STOPPED = "stopped.txt"
 """File that says where a callback has stopped the run."""
+FIXED = sorted(LEAVES.keys() - RESUMABLE - {"runs_dir", "name"})
+"""The settings that a resume may not change."""
 
 PUBLISHED = "proximo.json"
 """File that marks a folder as a published policy. The folder may come from a stranger. Therefore only `proximo pull` reads it; it checks
@@ -99,21 +104,38 @@ def render_config(config: Config) -> str:
     return f"{_CONFIG_HEADER}{END_NOTE}\n{dump_yaml(to_mapping(config))}{END}\n"
 
 
+def saved_config(config: Config) -> SavedConfig:
+    """What each checkpoint stores of the settings."""
+    return SavedConfig(render_config(config), _hash(config))
+
+
+def _hash(config: Config) -> str:
+    """The SHA-256 of all settings that a resume may not change. Defaults do not count, so that a later version may add settings."""
+    plain = {name: value for group in to_mapping(config).values() for name, value in group.items()}
+    fixed = {name: plain[name] for name in FIXED if LEAVES[name].value_in(config) != LEAVES[name].default}
+    return hashlib.sha256(dump_yaml(fixed).encode()).hexdigest()
+
+
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
-    """Write config.yaml, command.txt and system.json (with the time of the start, by which ``last`` is chosen)."""
-    started = datetime.now(UTC).isoformat(timespec="microseconds")
+    """Write config.yaml, command.txt and system.json."""
     run_dir.mkdir(exist_ok=True)
-    write_atomic(run_dir / "config.yaml", render_config(config))
-    write_atomic(run_dir / "command.txt", command.rstrip("\n") + "\n")
-    write_atomic(run_dir / "system.json", json.dumps({"started": started, **jsonable(system)}, indent=2) + "\n")
+    write_atomic(run_dir / CONFIG, render_config(config))
+    write_atomic(run_dir / COMMAND, command.rstrip("\n") + "\n")
+    write_atomic(run_dir / SYSTEM, render_system(system))
+
+
+def render_system(system: Mapping[str, Any]) -> str:
+    """The text of system.json, with the time of the start, by which ``last`` is chosen."""
+    started = datetime.now(UTC).isoformat(timespec="microseconds")
+    return json.dumps({"started": started, **jsonable(system)}, indent=2) + "\n"
 
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
     """Append ``command`` to command.txt, and make ``config`` the settings of the run."""
     text = render_config(config)
-    if (run_dir / "config.yaml").read_text(encoding="utf-8") != text:
-        write_atomic(run_dir / "config.yaml", text)
-    commands = run_dir / "command.txt"
+    if (run_dir / CONFIG).read_text(encoding="utf-8") != text:
+        write_atomic(run_dir / CONFIG, text)
+    commands = run_dir / COMMAND
     earlier = commands.read_text(encoding="utf-8") if commands.exists() else ""
     write_atomic(commands, earlier + command.rstrip("\n") + "\n")
 
@@ -144,16 +166,44 @@ def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
     return override(config, custom)
 
 
+def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
+    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their hash is not checked.
+
+    Raises ``CheckpointError`` if a pulled run has other settings, and ``ConfigError`` if the user has changed one.
+    """
+    if saved.settings in (None, _hash(config)):
+        return
+    file = run_dir / CONFIG
+    if not (saved.path / CONFIG).exists():
+        raise CheckpointError(
+            f"{file} has other settings than {saved.path} was trained with: restore the file, or pull the policy again."
+        )
+    trained = _read_file(saved.path / CONFIG)
+    for name in FIXED:
+        before, now = LEAVES[name].value_in(trained), LEAVES[name].value_in(config)
+        if before != now and not (name in custom_settings(trained) and may_replace(trained, name, now)):
+            raise ConfigError(
+                f"{name} = {now} in {file}, but its checkpoint was trained with {before}, and {name} cannot change when a run is "
+                f"resumed: restore the value, or start a new run with --config {file} and another --name."
+            )
+
+
 def _read_config(run_dir: Path) -> Config:
-    path = run_dir / "config.yaml"
     if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
+    checkpoints = run_dir / "checkpoints"
+    # While an agent is saved, and after such a save was interrupted, the other file may belong to another agent.
+    copy = in_effect(checkpoints / str(current_step(checkpoints))) / CONFIG
+    return _read_file(copy if copy.is_file() else run_dir / CONFIG)
+
+
+def _read_file(path: Path) -> Config:
     try:
         content = path.read_bytes()
         check_complete(content, path, CheckpointError)
         return from_mapping(read_yaml(content), Config(), str(path))
     except OSError as error:
-        raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {run_dir} a run directory?") from error
+        raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {path.parent} a run directory?") from error
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
     except ConfigError as error:

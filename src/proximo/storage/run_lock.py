@@ -15,15 +15,18 @@ from proximo.errors import RunDirectoryError
 from proximo.serialization import json_object
 from proximo.storage.atomic_files import write_atomic
 
+CONFLICT = "two trainings cannot write into one run. Stop that process, or start a new run with another --name."
+
 
 class RunLock:
     """Context manager: only this process writes into ``run_dir``. The operating system holds the lock, so it ends with the process.
 
-    Raises ``RunDirectoryError`` if another process has the lock, or if the folder is missing or cannot be written.
+    Raises ``RunDirectoryError`` if another process has the lock, or if the folder is missing or cannot be written. ``conflict`` is the end of
+    the message for the first case.
     """
 
-    def __init__(self, run_dir: Path):
-        self.run_dir = run_dir
+    def __init__(self, run_dir: Path, conflict: str = CONFLICT):
+        self.run_dir, self._conflict = run_dir, conflict
         self._owner = run_dir / ".lock.json"
         self._lock = filelock.FileLock(run_dir / ".lock", timeout=0)
 
@@ -33,10 +36,7 @@ class RunLock:
         try:
             self._lock.acquire()
         except filelock.Timeout:
-            raise RunDirectoryError(
-                f"{self.run_dir} is in use by {self._describe_owner()}: two trainings cannot write into one run. "
-                "Stop that process, or start a new run with another --name."
-            ) from None
+            raise RunDirectoryError(f"{self.run_dir} is in use by {self._describe_owner()}: {self._conflict}") from None
         except OSError as error:
             raise RunDirectoryError(f"Cannot lock {self.run_dir} ({error.strerror}): check its permissions.") from error
         started = datetime.now().isoformat(sep=" ", timespec="seconds")

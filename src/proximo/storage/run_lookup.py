@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from proximo.config import Config
 from proximo.errors import CheckpointError, command, nearest
 from proximo.serialization import json_object
 from proximo.storage import zoo
@@ -14,6 +15,7 @@ from proximo.storage.checkpoint import Checkpoint, load, steps
 from proximo.storage.checkpoint_format import UnsupportedVersionError
 from proximo.storage.named_folders import FolderKind, find_folder, is_run, seed_run_dirs
 from proximo.storage.retention import best_step
+from proximo.storage.run_directory import check_settings
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
@@ -91,21 +93,29 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
     return path, which
 
 
-def find_checkpoint(run_dir: Path, which: Which) -> tuple[Checkpoint, list[str]]:
+def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
     """Load the checkpoint that ``which`` means: ``last`` is the newest valid one. Returns it with a warning for each damaged one that
-    was skipped. Raises ``CheckpointError`` if there is none, or if it is damaged."""
+    was skipped.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+        ConfigError: it was trained with other settings than ``config``, the settings of the run.
+    """
     folder = run_dir / "checkpoints"
-    if which == "last":
-        return load_newest(folder)
+    saved, warnings = load_newest(folder) if which == "last" else (_load_step(run_dir, which), [])
+    check_settings(saved, config, run_dir)
+    return saved, warnings
+
+
+def _load_step(run_dir: Path, which: Literal["best"] | int) -> Checkpoint:
+    folder = run_dir / "checkpoints"
     step = best_step(run_dir) if which == "best" else which
     if step is None:
         raise CheckpointError(f"{zoo.label(run_dir)} has no best checkpoint: it was never evaluated. Use @last.")
     if step not in steps(folder):
-        if which == "best" and (run_dir / "best").is_dir():  # a copy that has followed the link, without the checkpoint
-            return load(run_dir / "best"), []
         known = ", ".join(map(str, steps(folder))) or "none"
         raise CheckpointError(f"{zoo.label(run_dir)} has no checkpoint of step {step}; it has {known}.")
-    return load(folder / str(step)), []
+    return load(folder / str(step))
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:

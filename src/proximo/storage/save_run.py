@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError
-from proximo.storage import checkpoint, retention, run_directory
-from proximo.storage.atomic_files import replace_folder, sync_folder, write_atomic
-from proximo.storage.run_directory import METRICS
+from proximo.storage import checkpoint, retention
+from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic
+from proximo.storage.checkpoint import CURRENT, current_step
+from proximo.storage.checkpoint_format import CONFIG, META, STATE, encode
+from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM, render_system, saved_config
 from proximo.storage.run_lock import RunLock
 from proximo.storage.system_info import system_info
 from proximo.types import TrainState
 
-COMMAND = "# saved from Python\n"
-WORKPLACE = ".saving"
-UNFINISHED = (".lock", ".lock.json", WORKPLACE)
-"""What a save that failed may leave in an empty folder."""
+SAVED = "# saved from Python\n"
+"""The ``command.txt`` of a saved agent. It is the first file of a save."""
+UNFINISHED = re.compile(r"\.lock|\.lock\.json|\.(\.lock\.json|command\.txt)\.\d+\.tmp")
+"""What a save that was killed may leave in a folder before ``command.txt``."""
+CONFLICT = "two agents cannot be saved into one folder at the same time. Wait for that process, or choose another folder."
 
 
 def save_run(
@@ -35,43 +38,62 @@ def save_run(
 ) -> Path:
     """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder`` before.
 
+    After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its checkpoint, which counts
+    as soon as ``checkpoints/current`` names it. ``finish`` then puts them in their places.
+
     ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
-    contains other files, and ``CheckpointError`` if it cannot be written.
+    contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if it cannot be written.
     """
+    info = {"best": None, "evaluation": evaluation, "total_steps": config.ppo.total_steps}
+    files = {
+        **encode(step, state, info, saved_config(config)),
+        METRICS: "".join(f"{json.dumps(row)}\n" for row in rows).encode(),
+        SYSTEM: render_system(system_info()).encode(),
+    }
+    return write_run(folder, step, files)
+
+
+def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
+    """Write the ``files`` of an agent, as ``save_run`` does."""
     try:
-        saved_before = (folder / "config.yaml").is_file() and (folder / "command.txt").is_file()
-        if saved_before and (folder / "command.txt").read_text(encoding="utf-8") != COMMAND:
-            raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
-        if folder.exists() and not saved_before and not (folder.is_dir() and {p.name for p in folder.iterdir()} <= {*UNFINISHED}):
+        if (folder / COMMAND).is_file():
+            if (folder / COMMAND).read_text(encoding="utf-8") != SAVED:
+                raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
+        elif folder.exists() and not (folder.is_dir() and all(UNFINISHED.fullmatch(path.name) for path in folder.iterdir())):
             raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
         folder.mkdir(parents=True, exist_ok=True)
-        with RunLock(folder), _workplace(folder) as made:
-            # All is written before anything is removed: if the disk is full, the earlier save stays.
-            run_directory.write_start_files(made, config, COMMAND, system_info())
-            write_atomic(made / METRICS, "".join(f"{json.dumps(row)}\n" for row in rows))
-            info = {"best": None, "evaluation": evaluation, "total_steps": config.ppo.total_steps}
-            checkpoint.save(made / "checkpoints", step, state, info)
+        with RunLock(folder, CONFLICT):
+            write_atomic(folder / COMMAND, SAVED)
+            checkpoints = folder / "checkpoints"
+            if saved := checkpoint.steps(checkpoints):
+                write_atomic(checkpoints / CURRENT, f"{saved[-1]}\n")
+            checkpoint.write(checkpoints, step, files)
+            write_atomic(checkpoints / CURRENT, f"{step}\n")
             for derived in ("export", "videos"):  # derived from what was saved before
                 shutil.rmtree(folder / derived, ignore_errors=True)
             for ending in ("html", "png", "csv"):
                 (folder / f"report.{ending}").unlink(missing_ok=True)
             retention.unmark_best(folder)
-            for file in made.glob("*.*"):
-                os.replace(file, folder / file.name)
-            replace_folder(made / "checkpoints", folder / "checkpoints")
-            sync_folder(folder)
+            finish(folder)
     except OSError as error:
         raise CheckpointError(f"Cannot write into {folder} ({error.strerror}): choose another folder.") from error
     return folder
 
 
-@contextlib.contextmanager
-def _workplace(folder: Path) -> Iterator[Path]:
-    """An empty folder inside of ``folder``, on the same disk, which is removed at the end."""
-    made = folder / WORKPLACE
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+def finish(folder: Path) -> None:
+    """Make ``folder`` a run with the checkpoint that ``checkpoints/current`` names, and no other, if there is such a file. The caller must
+    hold the lock of the run."""
+    checkpoints = folder / "checkpoints"
+    if (step := current_step(checkpoints)) is None:
+        return
+    retention.clear_leftovers(checkpoints)
+    for path in checkpoints.glob("[0-9]*"):
+        if path.name != str(step):
+            remove_folder(path)
+    for file in (checkpoints / str(step)).iterdir():
+        if file.name == CONFIG:
+            write_atomic(folder / CONFIG, file.read_bytes())
+        elif file.name not in (STATE, META):
+            os.replace(file, folder / file.name)
+    sync_folder(folder)
+    (checkpoints / CURRENT).unlink()

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsFloat
 
-from proximo.serialization import jsonable
+from proximo.serialization import csv_cell, jsonable
 from proximo.storage.atomic_files import Attempts, write_atomic
 from proximo.storage.run_directory import METRICS
 from proximo.tracking.json_lines import read_rows
@@ -50,7 +50,7 @@ class CsvTable(Tracker):
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         self._columns |= dict.fromkeys(name for row in rows for name in row)
-        write_atomic(self._path, self._text([{name: name for name in self._columns}, *rows]))
+        write_atomic(self._path, self._text([{name: csv_cell(name) for name in self._columns}, *rows]))
 
     def _text(self, rows: Iterable[Mapping[str, Any]]) -> str:
         text = io.StringIO()

@@ -238,8 +238,6 @@ def _resume(
         raise ConfigError(
             f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
         )
-    for start in left if found else ():
-        resuming.check_hyperparameters(start)
     together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0
     if together > len(left):
         reporter.warned(

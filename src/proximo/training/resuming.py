@@ -1,7 +1,7 @@
 """What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
 
 ``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
-``storage.checkpoint_format.read`` the hashes of files, and ``Checkpoint.restore`` the names, shapes and types of arrays.
+``storage.checkpoint_format.read`` the hashes of files, ``storage.run_directory.check_settings`` those that must not change, and ``Checkpoint.restore`` the names, shapes and types of arrays.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from proximo.backends import Backend
 from proximo.collect.devices import from_first
-from proximo.config import LEAVES, Config, from_mapping, override, to_mapping
+from proximo.config import Config, from_mapping, override, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError
-from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
 from proximo.storage.run_lookup import Which
+from proximo.storage.save_run import finish
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
@@ -49,24 +46,6 @@ def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
         remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
         raise ConfigError(f"The seeds of {path} have different {', '.join(differing)}: resume each seed alone{remedy}.")
-
-
-def check_hyperparameters(start: SeedStart) -> None:
-    """Raise ``ConfigError`` if ``config.yaml`` has another value of a traced setting than the checkpoint, which has the values that train."""
-    if start.saved is None or start.saved.policy_only:
-        return
-    configured, file = make_hyperparameters(start.config.ppo), start.run_dir / "config.yaml"
-    saved = start.saved.restore(configured, part="learner.hyperparameters")
-    for name in [name for name in vars(configured) if name != "total_steps"]:
-        trained_with, wanted = (jax.tree.leaves(getattr(x, name)) for x in (saved, configured))
-        if not all(map(np.array_equal, trained_with, wanted)):
-            first, *others = (f"{float(x):.6g}" for x in trained_with)
-            if others and others[0] != first:  # a schedule
-                first += " → {} (power {}, fraction {})".format(*others)
-            raise ConfigError(
-                f"{name} = {LEAVES[name].value_in(start.config)} in {file}, but its checkpoint was trained with {first}, "
-                f"and {name} cannot change when a run is resumed: restore the value, or start a new run with --config {file} and another --name."
-            )
 
 
 def stored_settings(found: Path | None, reporter: Reporter) -> tuple[Path, list[tuple[Path, Config]]]:
@@ -128,9 +107,9 @@ def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: b
 
     for run_dir in run_dirs:
         with writable(run_dir):
-            retention.restore_link(run_dir)
+            finish(run_dir)
     found = [
-        start(run_dir, config, _checkpoint_to_resume(run_dir, which, reporter))
+        start(run_dir, config, _checkpoint_to_resume(run_dir, config, which, reporter))
         for run_dir, config in zip(run_dirs, configs, strict=True)
     ]
     left = [one for one in found if not is_complete(one)]
@@ -140,11 +119,11 @@ def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: b
     return [start(one.run_dir, one.config, _checkpoint_of_all(one, first, reporter)) if one in left else one for one in found]
 
 
-def _checkpoint_to_resume(run_dir: Path, which: Which, reporter: Reporter) -> Checkpoint | None:
+def _checkpoint_to_resume(run_dir: Path, config: Config, which: Which, reporter: Reporter) -> Checkpoint | None:
     if which == "last" and not checkpoint.steps(run_dir / "checkpoints"):
         reporter.warned(f"no checkpoint was saved yet in {run_dir}: it starts from the beginning.")
         return None
-    saved, warnings = run_lookup.find_checkpoint(run_dir, which)
+    saved, warnings = run_lookup.find_checkpoint(run_dir, which, config)
     for warning in warnings:
         reporter.warned(warning)
     return saved
@@ -164,7 +143,7 @@ def _checkpoint_of_all(found: SeedStart, step: int, reporter: Reporter) -> Check
         raise CheckpointError(
             f"{run_dir} continues from step {found.step}, and another seed continues from step {step}: resume each seed alone, or all with @{step}."
         )
-    return _checkpoint_to_resume(run_dir, step, reporter) if step else None
+    return _checkpoint_to_resume(run_dir, found.config, step, reporter) if step else None
 
 
 def is_complete(start: SeedStart) -> bool:

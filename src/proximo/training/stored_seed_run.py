@@ -15,7 +15,7 @@ from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.checkpoint_format import encode
-from proximo.storage.run_directory import FAILURE, METRICS, STOPPED
+from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, saved_config
 from proximo.storage.run_lock import RunLock, current_path
 from proximo.tracking.json_lines import JsonLines
 from proximo.tracking.run_trackers import RunTrackers
@@ -53,6 +53,7 @@ class StoredSeedRun(SeedRun):
         self.start, self.run_dir = start, run_dir
         self.checkpoints = run_dir / "checkpoints"
         self._stat = run_dir.stat()
+        self._saved_config = saved_config(config)
         self._unwritten: list[tuple[int, dict[str, float]]] = []
         """Rows that came after the run directory was renamed or removed."""
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
@@ -120,7 +121,7 @@ class StoredSeedRun(SeedRun):
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
-        return functools.partial(self._write_checkpoint, step, encode(step, state, info), best)
+        return functools.partial(self._write_checkpoint, step, encode(step, state, info, self._saved_config), best)
 
     def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
         current_dir = self.current_dir

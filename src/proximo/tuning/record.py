@@ -18,6 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from proximo.errors import CheckpointError
+from proximo.serialization import csv_cell
 from proximo.storage.atomic_files import write_atomic
 from proximo.tuning.plan import JOURNAL
 
@@ -167,11 +168,11 @@ def write_csv(path: Path, trials: list[Record], names: tuple[str, ...]) -> None:
     lists = ("seed_scores", "final_scores", "test_scores", "evaluations", "reason")
     writer.writerow(["trial", "state", "score", "final_score", "test_score", *names, "seconds", *lists])
     for t in trials:
-        settings = [t.settings.get(name, "") for name in names]
+        settings = [csv_cell(t.settings.get(name, "")) for name in names]
         listed = [
             " ".join(f"{x:g}" for x in values) for values in (t.seed_scores, t.final or [], t.test or [], t.evaluations.values())
         ]
         writer.writerow(
-            [t.number, t.state, t.score, t.final_score, t.test_score, *settings, round(t.seconds, 2), *listed, t.reason]
+            [t.number, t.state, t.score, t.final_score, t.test_score, *settings, round(t.seconds, 2), *listed, csv_cell(t.reason)]
         )
     write_atomic(path, out.getvalue())
