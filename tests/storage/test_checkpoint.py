@@ -474,3 +474,15 @@ def test_checkpoint_of_another_format_version_raises_one_sentence(tmp_path, vers
             f"Checkpoint {path} has the format version {version}, but this proximo reads versions 4 to 5: load it with the proximo that "
             "wrote it (system.json of the run has its version), or train again."
         )
+
+
+def test_policy_alone_is_read_from_the_earlier_format(tmp_path):
+    tree = {"learner": {"policy": {"a": np.arange(3.0)}, "steps": np.zeros(2)}}
+    path = checkpoint.save(tmp_path, 1, tree, {})
+    rewrite_meta(path, format_version=4)
+    saved = checkpoint.load(path)
+    np.testing.assert_array_equal(saved.restore({"a": np.zeros(3)}, part=checkpoint.POLICY)["a"], np.arange(3.0))
+    with pytest.raises(
+        CheckpointError, match="has the format version 4, of which this proximo can only use the policy: train again"
+    ):
+        saved.restore(tree)

@@ -26,7 +26,9 @@ from proximo.storage.checkpoint_format import (
     META,
     REPLACEMENT,
     STATE,
+    VERSION,
     SavedConfig,
+    UnsupportedVersionError,
     encode,
     flatten,
     foreign,
@@ -135,6 +137,8 @@ class Checkpoint:
     """The content of both files, by name."""
     settings: str | None = None
     """Hash of the settings that a resume may not change; None in a published policy and in version 4."""
+    version: int = VERSION
+    """Version of the format."""
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r})"
@@ -178,7 +182,13 @@ class Checkpoint:
 
         Raises:
             CheckpointError: the names, shapes or types are not those of ``template``.
+            UnsupportedVersionError: only the policy of this version can be restored.
         """
+        if not part and self.version != VERSION:
+            raise UnsupportedVersionError(
+                f"Checkpoint {self.path} has the format version {self.version}, of which this proximo can only use the policy: train again, or "
+                "continue with the proximo that wrote it (system.json of the run has its version)."
+            )
         prefix = f"{part}." if part else ""
         needed = {prefix + name: leaf for name, leaf in flatten(template).items()}
         missing = [name for name in needed if name not in self.leaves]
@@ -241,4 +251,6 @@ def load(path: Path) -> Checkpoint:
         others = ", ".join(str(step) for step in steps(path.parent)) or "none"
         raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.")
     meta, files = read(path)
-    return Checkpoint(path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"))
+    return Checkpoint(
+        path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"), meta["format_version"]
+    )

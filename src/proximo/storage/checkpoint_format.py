@@ -26,7 +26,7 @@ FORMAT = "proximo-checkpoint"
 VERSION = 5
 """Raise it when a leaf of ``TrainState`` is added, removed or renamed, for example a field of ``Hyperparameters``."""
 READABLE = (4, VERSION)
-"""Version 4 is version 5 without the hash and the copy of the settings."""
+"""Of version 4, which has no hash and no copy of the settings, only policies are read: its training states have other leaves."""
 STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
 REPLACEMENT = ".new"
 """Ending of the folder of a checkpoint that replaces one of the same step, until that one is removed."""
