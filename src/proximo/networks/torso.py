@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from proximo.networks.custom.forward import ForwardNetwork
 from proximo.networks.custom.networks import CustomEncoder, PassThrough
 from proximo.networks.encoders import Encoder
 from proximo.networks.layers import MLP
@@ -24,7 +25,7 @@ class Torso(eqx.Module):
     Inputs and outputs have the parameters' type. The shared layers, and a memory with ``full_precision``, are computed in it too.
     """
 
-    encoder: Encoder | CustomEncoder | PassThrough
+    encoder: Encoder | CustomEncoder | PassThrough | ForwardNetwork
     cell: MemoryCell
     shared: MLP
     compute_dtype: str = eqx.field(static=True)
