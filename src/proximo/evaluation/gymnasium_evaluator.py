@@ -25,7 +25,7 @@ from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
 from proximo.networks import ActorCritic
-from proximo.networks.custom.forward import custom_predict
+from proximo.networks.custom.forward import Forward
 from proximo.networks.recurrent import select
 from proximo.threads import together
 
@@ -54,7 +54,7 @@ class GymnasiumEvaluator:
         )
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
-        self._predict = custom_predict(config)
+        self._predict = given.predict if (given := Forward.of(config.network)) is not None else None
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 
     def compile(self, policy: ActorCritic) -> None:

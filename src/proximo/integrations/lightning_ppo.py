@@ -30,13 +30,13 @@ from proximo.config.validation import validate
 from proximo.custom_code import custom_code_errors
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.custom import makes_environments
+from proximo.envs.custom import is_vectorized, makes_environments
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import NETWORK_STREAM, Episodes, evaluation_key
 from proximo.evaluation.policy import Policy
 from proximo.integrations.lightning_training import LightningTraining, Shapes, is_jax_network
 from proximo.networks import ActorCritic
-from proximo.networks.custom.forward import Forward, objects
+from proximo.networks.custom.forward import Forward
 from proximo.networks.custom.module import CustomModule
 from proximo.other_libraries import load
 from proximo.ppo.loss import with_value_and_entropy
@@ -68,18 +68,13 @@ class EvaluatedEpisodes(Episodes):
 
 
 class SubprocVecEnv:
-    """Several environments of one kind, as ``make_vec_env`` describes them to ``PPO``, which makes them.
+    """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment, or ids.
 
-    proximo measures whether worker processes are faster than one process, and seeds the environments itself.
-
-    Args:
-        env_fns: functions that each make the same environment, or ids.
-
-    Attributes:
-        num_envs: number of environments.
+    ``PPO`` measures whether worker processes step them faster than one process.
     """
 
     seed: int | None = None
+    env_settings: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init__(self, env_fns: Sequence[Any]):
         self.env, self.num_envs = env_fns[0], len(env_fns)
@@ -90,36 +85,24 @@ def make_vec_env(
     env_id: Any,
     n_envs: int = 1,
     seed: int | None = None,
-    *,
-    wrapper_class: Callable[[Any], Any] | None = None,
     env_kwargs: dict[str, Any] | None = None,
     vec_env_cls: type[SubprocVecEnv] = SubprocVecEnv,
 ) -> SubprocVecEnv:
-    """Describe ``n_envs`` environments to ``PPO``.
+    """Describe environments for ``PPO``.
 
     Args:
-        env_id: an id, or a class or function that makes an environment.
+        env_id: an id, or a class or a function that makes an environment.
         n_envs: number of environments.
         seed: ``seed`` of ``PPO``.
-        wrapper_class: called with each environment; returns the one that is used.
         env_kwargs: arguments of the environment.
         vec_env_cls: ``SubprocVecEnv``.
 
     Returns:
-        The description.
+        The environments, which ``PPO`` makes.
     """
-    made = env_id if not (wrapper_class or env_kwargs) else functools.partial(_make, env_id, wrapper_class, env_kwargs or {})
-    described = vec_env_cls([made] * n_envs)
-    described.seed = seed
+    described = vec_env_cls([env_id] * n_envs)
+    described.seed, described.env_settings = seed, env_kwargs or {}
     return described
-
-
-def _make(env_id: Any, wrapper: Callable[[Any], Any] | None, arguments: dict[str, Any], **more: Any) -> Any:
-    """Make one environment of ``make_vec_env``."""
-    import gymnasium
-
-    made = (functools.partial(gymnasium.make, env_id) if isinstance(env_id, str) else env_id)(**arguments, **more)
-    return made if wrapper is None else wrapper(made)
 
 
 class LightningPPO(LightningTraining):
@@ -138,25 +121,25 @@ class LightningPPO(LightningTraining):
         self._logged: dict[str, Array] | None = None
         """Of a copy that is traced: what it has logged."""
         if isinstance(env, SubprocVecEnv):
-            settings.setdefault("num_envs", env.num_envs)
-            settings.setdefault("seed", env.seed)
-        seed, self._verbose = settings.pop("seed", None), settings.pop("verbose", 0)
-        self.follows = frozenset({"total_steps", "max_grad_norm"} | ({"seed"} if seed is None else set()))
-        self.seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
-        self._keys = itertools.count()
+            described = {"num_envs": env.num_envs, "seed": env.seed, "env_settings": dict(env.env_settings)}
+            settings = {name: x for name, x in described.items() if x} | settings
         self._given, self._given_eval = (x.env if isinstance(x, SubprocVecEnv) else x for x in (env, eval_env))
         settings.setdefault("num_envs", getattr(self._given, "num_envs", 1))
-        self._settings, frequency = _our_settings(settings), settings.get("sde_sample_freq", -1)
-        self._sde_every = self._settings["num_steps"] if frequency < 1 else frequency
+        self._saved = {
+            name: x for name, x in (("env", self._given), ("eval_env", self._given_eval)) if isinstance(x, str)
+        } | settings
+        seed, self._verbose = settings.pop("seed", None), settings.pop("verbose", 0)
+        self.follows = frozenset({"total_steps", "max_grad_norm"} | ({"seed"} if seed is None else set()))
+        self.seed = self._saved["seed"] = int(np.random.default_rng().integers(2**32)) if seed is None else seed
+        self._keys = itertools.count()
+        self._settings, every = _our_settings(settings), settings.get("sde_sample_freq", -1)
+        self._sde_every = every if every > 0 else self._settings["num_steps"]
         self._made, config = make_environment(self._given, {**self._settings, "seed": self.seed}, preset=False)
         self.num_envs, self.num_eval_episodes = config.env.num_envs, config.run.eval_episodes
         self.env = self._made if isinstance(self._given, str) or makes_environments(self._given) else self._given
-        self.eval_env = self.env if eval_env is None else self._given_eval
-        if isinstance(self.eval_env, str) or makes_environments(self.eval_env):
-            self.eval_env, _ = evaluation_environment(config, self._made, self.eval_env)
+        self.eval_env = evaluation_environment(config, self._made, self._given_eval)[0] if eval_env is not None else self.env
         self.observation_space, self.action_space = _spaces(self._given, self._made)
-        ids = {name: x for name, x in (("env", self._given), ("eval_env", self._given_eval)) if isinstance(x, str)}
-        super().save_hyperparameters(_plain({**ids, **settings, "seed": self.seed}))
+        super().save_hyperparameters(_plain(self._saved))
         self._networks: tuple[str, ...] = ()
         """Names of the attributes that the agent trains."""
         self._own = frozenset(self.__dict__)
@@ -177,7 +160,9 @@ class LightningPPO(LightningTraining):
     def _make_agent(self) -> agents.PPO:
         name, cls = type(self).__name__, type(self)
         if cls.forward is LightningPPO.forward:
-            raise ConfigError(f"{name} has no forward: define forward(self, x), which returns (distribution, value) of N observations.")
+            raise ConfigError(
+                f"{name} has no forward: define forward(self, x), which returns (distribution, value) of N observations."
+            )
         if (predicts := cls.predict is not LightningPPO.predict) and not isinstance(self._made, GymnasiumEnvironment):
             raise ConfigError(
                 f"{name}.predict runs outside JAX, on Gymnasium environments only: leave it out on {self._made}, where forward chooses the actions."
@@ -187,7 +172,9 @@ class LightningPPO(LightningTraining):
         settings = {**self._settings, "actor_critic": network, "total_steps": self._settings["eval_every"], "seed": self.seed}
         if cls.training_step is not LightningPPO.training_step:
             if {"objective", "dual_clip"} & settings.keys():
-                raise ConfigError(f"objective has no effect on {name}, whose training_step is the whole loss: leave one of them out.")
+                raise ConfigError(
+                    f"objective has no effect on {name}, whose training_step is the whole loss: leave one of them out."
+                )
             settings["objective"] = WholeLoss(self._run_training_step)
         optimizer = self._given_optimizer()
         if optimizer is not None:
@@ -214,7 +201,7 @@ class LightningPPO(LightningTraining):
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("_networks", ()):
-            return _attributes(self.agent.policy.actor_critic)[name]
+            return _networks_of(self.agent.policy.actor_critic)[name]
         return super().__getattr__(name)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -222,26 +209,29 @@ class LightningPPO(LightningTraining):
         if not isinstance(value, Shapes) and any(isinstance(x, torch.nn.Parameter) and x.requires_grad for x in parameters):
             raise ConfigError(TORCH.format(f"self.{name} = {type(value).__name__}(…)"))
         if name in self.__dict__.get("_networks", ()):
-            raise ConfigError(f"self.{name} is being trained since the first fit, evaluate or predict: set it before, in __init__.")
+            raise ConfigError(
+                f"self.{name} is being trained since the first fit, evaluate or predict: set it before, in __init__."
+            )
         super(LightningTraining, self).__setattr__(name, value)
 
-    def _copy(self, policy: ActorCritic, modules: dict[str, Any], logged: dict[str, Array] | None) -> LightningPPO:
+    def _copy(self, policy: ActorCritic | None, modules: dict[str, Any], logged: dict[str, Array] | None) -> LightningPPO:
         """A copy whose networks are ``modules``, so that a traced call leaves nothing in ``self``."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **modules, _acting=policy, _logged=logged)
         return copy
 
-    def _run_forward(self, modules: dict[str, Any], x: Any) -> tuple[Distribution, Array]:
-        return self._copy(None, _given_objects(modules), {}).forward(x)
+    def _run_forward(self, modules: dict[str, CustomModule], x: Any) -> Any:
+        return self._copy(None, _objects(modules), {}).forward(x)
 
     def _run_training_step(self, policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], dict[str, Array]]:
         logged: dict[str, Array] = {}
-        return type(self).training_step(self._copy(policy, _attributes(policy), logged), minibatch, minibatch.index), logged
+        step: Any = type(self).training_step  # of the class: Lightning calls that of the instance
+        return step(self._copy(policy, _networks_of(policy), logged), minibatch, minibatch.index), logged
 
     def _run_predict(self, policy: ActorCritic, x: Any, deterministic: bool) -> np.ndarray:
         space, count = policy.actor.space, len(jax.tree.leaves(x)[0])
         with custom_code_errors("predict", ConfigError):
-            action = np.asarray(self._copy(policy, _attributes(policy), None).predict(x, deterministic=deterministic))
+            action = np.asarray(self._copy(policy, _networks_of(policy), None).predict(x, deterministic=deterministic))
         if action.shape != (count, *space.shape):
             raise ConfigError(
                 f"predict returns {action.shape} for {count} observations: expected their actions, an array of shape {(count, *space.shape)}."
@@ -255,7 +245,9 @@ class LightningPPO(LightningTraining):
             ConfigError: it is called in ``forward`` or ``training_step``, which are compiled once, so that the key would always be the same.
         """
         if self._logged is not None:
-            raise ConfigError("next_key() in forward or training_step would always return the same key, because JAX compiles them once.")
+            raise ConfigError(
+                "next_key() in forward or training_step would always return the same key, because JAX compiles them once."
+            )
         return jax.random.fold_in(evaluation_key(self.seed, NETWORK_STREAM), next(self._keys))
 
     def forward(self, x: Any) -> tuple[Distribution, Array]:
@@ -288,14 +280,12 @@ class LightningPPO(LightningTraining):
             self._logged[name] = jnp.asarray(value, float)
 
     def save_hyperparameters(self, *arguments: Any, ignore: Any = None, frame: Any = None, logger: bool = True) -> None:
-        """Save the arguments of ``__init__`` without environments, functions and other objects, which no checkpoint can contain."""
-        objects = [name for name, x in (("env", self._given), ("eval_env", self._given_eval)) if not isinstance(x, str)]
-        ignored = [ignore] if isinstance(ignore, str) else list(ignore or ())
+        """Save the arguments of ``__init__``. Environments, functions and other objects are left out, because no checkpoint can contain them."""
         frame = frame or inspect.currentframe().f_back  # pyright: ignore[reportOptionalMemberAccess]
-        super().save_hyperparameters(*arguments, ignore=[*ignored, *objects], frame=frame, logger=logger)
-        for saved in (self.hparams, getattr(self, "_hparams_initial", {})):
-            for name in saved.keys() - _plain(saved).keys():
-                del saved[name]
+        ignored = [ignore] if isinstance(ignore, str) else list(ignore or ())
+        super().save_hyperparameters(*arguments, ignore=[*ignored, "env", "eval_env"], frame=frame, logger=logger)
+        kept = {name: x for name, x in _plain({**self._saved, **self.hparams}).items() if name not in ignored}
+        self._hparams, self._hparams_initial = type(self.hparams)(kept), type(self.hparams)(kept)
 
     def evaluate(
         self,
@@ -345,7 +335,9 @@ class LightningPPO(LightningTraining):
                 raise ConfigError("gradient_clip_algorithm = 'value': proximo clips the norm of the gradient: leave it out.")
             logger = "lightning.pytorch" if self.package == "lightning" else self.package
             logging.getLogger(logger).info(f"gradient_clip_val={clip_val} of the Trainer sets max_grad_norm of proximo.")
-            trainer.gradient_clip_val = None  # until the training starts: Lightning refuses it, because proximo has no PyTorch optimizer
+            trainer.gradient_clip_val = (
+                None  # until the training starts: Lightning refuses it, because proximo has no PyTorch optimizer
+            )
         return []
 
     def setup(self, stage: str) -> None:
@@ -383,9 +375,11 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
                 f"{name} has no effect on PPO, whose forward(x) has its own networks, no memory, and unnormalized observations: leave it out, or "
                 f"use PPOModule(…, {name}=…)."
             )
-    taken = set(ours) | {ALTERNATIVES[size] for size in ours if size in ALTERNATIVES} | {
-        size for size, count in ALTERNATIVES.items() if count in ours
-    }
+    taken = (
+        set(ours)
+        | {ALTERNATIVES[size] for size in ours if size in ALTERNATIVES}
+        | {size for size, count in ALTERNATIVES.items() if count in ours}
+    )
     settings = {"normalize_observation": False, "normalize_reward": False, "max_grad_norm": NO_CLIPPING, **ours}
     for name, entry in table.items():
         if len(entry.ours) != 1 or name in ("env", "eval_env", "seed", "use_sde", "sde_sample_freq"):
@@ -396,9 +390,14 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
             value = given.get(name, entry.default)
             settings[entry.ours[0]] = 0 if value is None else value * entry.times if entry.times != 1 else value
     if given.get("use_sde"):
-        raise ConfigError("use_sde = True: PPO samples from what forward returns: return a StateDependentGaussian, and leave use_sde out.")
+        raise ConfigError(
+            "use_sde = True: PPO samples from what forward returns: return a StateDependentGaussian, and leave use_sde out."
+        )
     settings["eval_every"] *= settings["num_envs"] * settings["num_steps"]
-    return {name: _of_remaining(x) if LEAVES[name].type == SCHEDULE and callable(x) else x for name, x in settings.items() if name in LEAVES}
+    return {
+        name: _of_remaining(x) if callable(x) and name in LEAVES and LEAVES[name].type == SCHEDULE else x
+        for name, x in settings.items()
+    }
 
 
 def _of_remaining(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -418,15 +417,15 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _spaces(given: Any, made: Any) -> tuple[Any, Any]:
     """Observation and action space of one environment: those of Gymnasium, or on JAX environments those of ``proximo.spaces``."""
-    if hasattr(given, "single_observation_space"):
-        return given.single_observation_space, given.single_action_space
     if not isinstance(made, GymnasiumEnvironment):
         return from_any(made.observation_space, "observation"), from_any(made.action_space, "action")
-    prefix, one = ("", made.make()) if made.make is not None else ("single_", made.make_vector(1))
+    one = given if is_vectorized(type(given)) else made.make() if made.make is not None else made.make_vector(1)  # pyright: ignore[reportOptionalCall]
+    prefix = "single_" if hasattr(one, "single_action_space") else ""
     try:
         return getattr(one, f"{prefix}observation_space"), getattr(one, f"{prefix}action_space")
     finally:
-        one.close()
+        if one is not given:
+            one.close()
 
 
 def _from_flax(value: Any, next_key: Callable[[], Any], space: Any) -> Any:
@@ -443,12 +442,12 @@ def _from_flax(value: Any, next_key: Callable[[], Any], space: Any) -> Any:
     return flax.nnx(lambda space, rngs: value)(next_key(), space)
 
 
-def _given_objects(modules: dict[str, Any]) -> dict[str, Any]:
-    """The objects as the user made them: an nnx module instead of its parameters and its graph."""
+def _objects(modules: dict[str, CustomModule]) -> dict[str, Any]:
+    """The user's objects with the current parameters: of nnx the module instead of its parameters and its graph."""
     flax: Any = sys.modules.get("proximo.integrations.flax")
-    return {name: x.module if flax and isinstance(x, flax.NnxModule) else x for name, x in modules.items()}
+    found = {name: custom.module for name, custom in modules.items()}
+    return {name: x.module if flax and isinstance(x, flax.NnxModule) else x for name, x in found.items()}
 
 
-def _attributes(policy: ActorCritic) -> dict[str, Any]:
-    """The networks of a subclass with the parameters of ``policy``."""
-    return _given_objects(objects(policy.torsos[0].encoder.modules))  # pyright: ignore[reportAttributeAccessIssue]
+def _networks_of(policy: ActorCritic) -> dict[str, Any]:
+    return _objects(policy.torsos[0].modules)  # pyright: ignore[reportAttributeAccessIssue]

@@ -57,6 +57,11 @@ def is_jax_network(value: Any) -> bool:
     return "flax" in libraries or ("equinox" in libraries and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
 
 
+def _no_optimizer() -> list[Any]:
+    """The ``configure_optimizers`` that Lightning calls."""
+    return []
+
+
 def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 
@@ -276,7 +281,7 @@ class LightningTraining:
         """What a subclass returns from ``configure_optimizers``, or None. Lightning's own call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
-        self.configure_optimizers = list
+        self.configure_optimizers = _no_optimizer
         if isinstance(optimizer, list) and not optimizer:
             return None
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):

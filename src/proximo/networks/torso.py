@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from proximo.networks.custom.forward import ForwardNetwork
 from proximo.networks.custom.networks import CustomEncoder, PassThrough
 from proximo.networks.encoders import Encoder
 from proximo.networks.layers import MLP
@@ -25,7 +24,7 @@ class Torso(eqx.Module):
     Inputs and outputs have the parameters' type. The shared layers, and a memory with ``full_precision``, are computed in it too.
     """
 
-    encoder: Encoder | CustomEncoder | PassThrough | ForwardNetwork
+    encoder: Encoder | CustomEncoder | PassThrough
     cell: MemoryCell
     shared: MLP
     compute_dtype: str = eqx.field(static=True)

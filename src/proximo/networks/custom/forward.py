@@ -10,30 +10,32 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
-from proximo.config import Config, NetworkConfig
+from proximo import distributions
+from proximo.config import NetworkConfig
 from proximo.config.custom import Custom
 from proximo.custom_code import custom_code_errors
-from proximo.distributions import (
-    Bernoulli,
-    Beta,
-    Categorical,
-    Distribution,
-    Gaussian,
-    ProductCategorical,
-    StateDependentGaussian,
-    TanhGaussian,
-)
+from proximo.distributions import Distribution, Gaussian, StateDependentGaussian, TanhGaussian
 from proximo.errors import ConfigError
 from proximo.networks.custom.module import CustomModule, describe_shape, is_array
+from proximo.networks.custom.networks import PassThrough
 from proximo.networks.heads import ActorHead, BernoulliHead, BetaHead, CategoricalHead, GaussianHead, ProductHead
+from proximo.networks.layers import MLP
 from proximo.networks.recurrent.protocol import NoMemory
+from proximo.networks.torso import Method, Torso
 from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, Space, zeros
-from proximo.types import Observation
+from proximo.types import Memory, Observation
 
 EXAMPLES = 3
-"""Number of observations for which ``forward`` is called to find the shapes of its results."""
+FAMILIES: dict[type[Distribution], tuple[type, type[ActorHead[Any]]]] = {
+    distributions.ProductCategorical: (MultiDiscrete, ProductHead),
+    distributions.Categorical: (Discrete, CategoricalHead),
+    distributions.Bernoulli: (MultiBinary, BernoulliHead),
+    distributions.Beta: (Box, BetaHead),
+    Gaussian: (Box, GaussianHead),
+}
+"""The kind of actions of each family of distributions, and the head that draws its noise."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,64 +44,43 @@ class Forward:
 
     modules: dict[str, CustomModule]
     """What is trained."""
-    forward: Callable[[dict[str, Any], Observation], tuple[Distribution, Array]]
-    """``forward(modules, x[N ...]) -> (distribution, value[N])``, with the user's objects."""
+    forward: Callable[[dict[str, CustomModule], Observation], Any]
+    """``forward(modules, x[N ...]) -> (distribution, value[N])``."""
     predict: Callable[[Any, Any, bool], np.ndarray] | None
     """``predict(policy, x[N ...], deterministic) -> action[N ...]`` of an ``ActorCritic``: the actions of evaluations on Gymnasium environments,
     outside JAX. None: those of ``forward``."""
     sde_every: int
     """Steps for which a ``StateDependentGaussian`` keeps its noise."""
 
+    @classmethod
+    def of(cls, config: NetworkConfig) -> Forward | None:
+        """The value of ``actor_critic`` if it is a ``Forward``."""
+        value = config.actor_critic
+        return value.value if isinstance(value, Custom) and isinstance(value.value, cls) else None
 
-class ForwardNetwork(eqx.Module):
-    """Takes the place of the encoder. Its features are the distribution and the value."""
+
+class ForwardTorso(Torso):
+    """Calls ``forward``. Its features are the distribution and the value."""
 
     modules: dict[str, CustomModule]
     given: Forward = eqx.field(static=True)
-    space: Space = eqx.field(static=True)
 
-    def __call__(self, x: Observation) -> tuple[Distribution, Float[Array, "*batch"]]:
-        ndim = jax.tree.leaves(x)[0].ndim - jax.tree.leaves(zeros(self.space, ()))[0].ndim
-        lead = jax.tree.leaves(x)[0].shape[:ndim]
+    def run(
+        self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
+    ) -> tuple[Memory, Any]:
+        lead = episode_start.shape
+        ndim = len(lead)
         flat = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[ndim:])), x)
-        distribution, value = self.given.forward(objects(self.modules), flat)
-        if isinstance(distribution, Gaussian):
-            distribution = dataclasses.replace(distribution, log_std=jnp.broadcast_to(distribution.log_std, distribution.mean.shape))
-        shared: dict[str, Any] = {}  # has no leading axis
-        if isinstance(distribution, StateDependentGaussian):
+        distribution, value = self.given.forward(self.modules, flat)
+        shared: dict[str, Any] = {}
+        if isinstance(distribution, StateDependentGaussian):  # its matrix has no leading axis
             shared = {"matrix_log_std": distribution.matrix_log_std}
             distribution = dataclasses.replace(distribution, matrix_log_std=value)
+        if isinstance(distribution, Gaussian):
+            log_std = jnp.broadcast_to(distribution.log_std, distribution.mean.shape)
+            distribution = dataclasses.replace(distribution, log_std=log_std)
         distribution, value = jax.tree.map(lambda y: y.reshape((*lead, *y.shape[1:])), (distribution, value))
-        return dataclasses.replace(distribution, **shared), value
-
-
-class ForwardHead(ActorHead[ActionSpace]):
-    """The head for a distribution that ``forward`` has made. It does not support action masks."""
-
-    family: ActorHead
-    """Draws the noise, and maps samples to the space."""
-    sde: tuple[int, int, int] | None = eqx.field(static=True)
-    """For ``StateDependentGaussian``: steps for which the noise is kept, features, components."""
-
-    def __call__(self, features: Any, mask: None) -> Distribution:
-        return features[0]
-
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
-        return self.family.noise(key, shape) if self.sde is None else StateDependentGaussian.matrices(key, shape, *self.sde)
-
-    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return (self.family if self._is_scaled else super()).to_space(action)
-
-    def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return (self.family if self._is_scaled else super()).from_space(action)
-
-    def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
-        return self.family.features(action)
-
-    @property
-    def _is_scaled(self) -> bool:
-        """Whether samples are scaled to the bounds. Those of a Gaussian are actions of the environment, which are only clipped."""
-        return not isinstance(self.family, GaussianHead) or self.family.mapping == "tanh"
+        return memory, (dataclasses.replace(distribution, **shared), value)
 
 
 class ForwardValue(eqx.Module):
@@ -109,74 +90,65 @@ class ForwardValue(eqx.Module):
         return features[1][..., None]
 
 
-FAMILIES: dict[type[Distribution], tuple[type, Callable[[Any], ActorHead]]] = {
-    Categorical: (Discrete, lambda space: CategoricalHead(ForwardValue(), space)),
-    ProductCategorical: (MultiDiscrete, lambda space: ProductHead(ForwardValue(), space)),
-    Bernoulli: (MultiBinary, lambda space: BernoulliHead(ForwardValue(), space)),
-    Beta: (Box, lambda space: BetaHead(ForwardValue(), space)),
-    TanhGaussian: (Box, lambda space: GaussianHead(ForwardValue(), space, None, "tanh")),  # pyright: ignore[reportArgumentType]
-    Gaussian: (Box, lambda space: GaussianHead(ForwardValue(), space, None, "clip")),  # pyright: ignore[reportArgumentType]
-}
-"""The kind of actions of each family of distributions, and its head."""
+class ForwardHead(ActorHead[ActionSpace]):
+    """The head for a distribution that ``forward`` has made. It does not support action masks."""
+
+    family: type[ActorHead[Any]] = eqx.field(static=True)
+    """The head that draws the noise."""
+    mapping: str = eqx.field(static=True)
+    """Of a Gaussian: ``tanh``, or ``clip`` for samples that are actions of the environment, and are only clipped."""
+    matrices: tuple[int, int, int] | None = eqx.field(static=True)
+    """For ``StateDependentGaussian``: steps for which the noise is kept, features, components."""
+
+    def __call__(self, features: Any, mask: None) -> Distribution:
+        return features[0]
+
+    @property
+    def _head(self) -> ActorHead[Any]:
+        options: tuple[Any, ...] = (jnp.zeros(self.space.size), self.mapping) if self.mapping else ()
+        return self.family(ForwardValue(), self.space, *options)
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
+        return StateDependentGaussian.matrices(key, shape, *self.matrices) if self.matrices else self._head.noise(key, shape)
+
+    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        return (super() if self.mapping == "clip" else self._head).to_space(action)
+
+    def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        return (super() if self.mapping == "clip" else self._head).from_space(action)
 
 
-
-
-def objects(modules: dict[str, CustomModule]) -> dict[str, Any]:
-    """The user's objects with the current parameters."""
-    return {name: custom.module for name, custom in modules.items()}
-
-
-def forward_of(config: NetworkConfig) -> Forward | None:
-    """The ``Forward`` of the settings, if their networks are one."""
-    value = config.actor_critic
-    return value.value if isinstance(value, Custom) and isinstance(value.value, Forward) else None
-
-
-def custom_predict(config: Config) -> Callable[[Any, Any, bool], np.ndarray] | None:
-    """``Forward.predict`` of the settings, if they have one."""
-    given = forward_of(config.network)
-    return None if given is None else given.predict
-
-
-def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[ForwardNetwork, NoMemory, ForwardHead]:
-    """The encoder, the memory and the actor head of ``given``; ``ForwardValue`` is the critic.
+def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[ForwardTorso, ForwardHead]:
+    """The torso and the actor head of ``given``; ``ForwardValue`` is the critic.
 
     Raises:
-        ConfigError: ``forward`` raises, or returns anything else than a distribution for ``action_space`` and a vector of values.
+        ConfigError: ``forward`` raises, or returns anything else than a distribution of ``action_space`` and a vector of values.
     """
     x = jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,)))
     with custom_code_errors("forward(x)", ConfigError):
-        out = jax.eval_shape(lambda modules: given.forward(objects(modules), x), given.modules)
-    if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[0], Distribution):
+        out = jax.eval_shape(lambda modules: given.forward(modules, x), given.modules)
+    distribution, value = out if isinstance(out, tuple) and len(out) == 2 else (None, None)
+    kind, family = next((FAMILIES[family] for family in FAMILIES if isinstance(distribution, family)), (None, None))
+    if kind is None or family is None or not isinstance(action_space, kind):
+        fitting = " or ".join(family.__name__ for family, (of, _) in FAMILIES.items() if isinstance(action_space, of))
+        got = describe_shape(out) if distribution is None else type(distribution).__name__
         raise ConfigError(
-            f"forward(x) returns {describe_shape(out)}: expected (distribution, value) with a distribution of proximo.distributions, "
-            "such as Categorical(logits)."
+            f"forward(x) returns {got}: expected (distribution, value) with a {fitting} for the actions {action_space}."
         )
-    distribution, value = out
     if not is_array(value, floating=True) or value.shape != (EXAMPLES,):
         raise ConfigError(
             f"forward(x) returns the value {describe_shape(value)} for {EXAMPLES} observations: expected one floating-point number for each, as "
-            "self.critic(x).flatten() gives them."
+            "from self.critic(x).flatten()."
         )
-    kind, make = next((FAMILIES[family] for family in FAMILIES if isinstance(distribution, family)), (None, None))
-    name = type(distribution).__name__
-    if make is None or not isinstance(action_space, kind):
-        fitting = ", ".join(family.__name__ for family, (space, _) in FAMILIES.items() if isinstance(action_space, space))
-        raise ConfigError(f"forward(x) returns {name}, but the actions are {action_space}: expected {fitting}.")
-    sde = None
-    if isinstance(distribution, StateDependentGaussian):
-        sde = (given.sde_every, *distribution.matrix_log_std.shape)
-    network, head = ForwardNetwork(given.modules, given, space), ForwardHead(ForwardValue(), action_space, make(action_space), sde)
     sizes = (action_space.n,) if isinstance(action_space, Discrete) else (action_space.size,)
-    if isinstance(action_space, MultiDiscrete):
-        sizes = (action_space.size, max(action_space.nvec))
-    shape = jax.tree.leaves(distribution)[0].shape
-    with custom_code_errors(f"The distribution that forward(x) returns, {name},", ConfigError):
-        log_prob = jax.eval_shape(lambda network: network(x)[0].log_prob(network(x)[0].mode()), network)
-    if shape != (EXAMPLES, *sizes) or log_prob.shape != (EXAMPLES,):
+    sizes += (max(action_space.nvec),) if isinstance(action_space, MultiDiscrete) else ()
+    if (shape := jax.tree.leaves(distribution)[0].shape) != (EXAMPLES, *sizes):
         raise ConfigError(
-            f"forward(x) returns {name} with parameters of shape {shape} for {EXAMPLES} observations: expected {(EXAMPLES, *sizes)}, for "
-            f"the actions {action_space}."
+            f"forward(x) returns {type(distribution).__name__} with parameters of shape {shape} for {EXAMPLES} observations: expected "
+            f"{(EXAMPLES, *sizes)} for the actions {action_space}."
         )
-    return network, NoMemory(), head
+    mapping = "tanh" if isinstance(distribution, TanhGaussian) else "clip" if isinstance(distribution, Gaussian) else ""
+    matrix = distribution.matrix_log_std.shape if isinstance(distribution, StateDependentGaussian) else None
+    matrices = None if matrix is None else (given.sde_every, matrix[0], matrix[1])
+    head = ForwardHead(ForwardValue(), action_space, family, mapping, matrices)
+    return ForwardTorso(PassThrough(space), NoMemory(), MLP.empty(), "float32", given.modules, given), head
