@@ -160,9 +160,7 @@ class LightningPPO(LightningTraining):
     def _make_agent(self) -> agents.PPO:
         name, cls = type(self).__name__, type(self)
         if cls.forward is LightningPPO.forward:
-            raise ConfigError(
-                f"{name} has no forward: define forward(self, x), which returns (distribution, value) of N observations."
-            )
+            raise ConfigError(f"{name} has no forward: define forward(self, x), which returns (distribution, value) of N inputs.")
         if (predicts := cls.predict is not LightningPPO.predict) and not isinstance(self._made, GymnasiumEnvironment):
             raise ConfigError(
                 f"{name}.predict runs outside JAX, on Gymnasium environments only: leave it out on {self._made}, where forward chooses the actions."
@@ -172,9 +170,7 @@ class LightningPPO(LightningTraining):
         settings = {**self._settings, "actor_critic": network, "total_steps": self._settings["eval_every"], "seed": self.seed}
         if cls.training_step is not LightningPPO.training_step:
             if {"objective", "dual_clip"} & settings.keys():
-                raise ConfigError(
-                    f"objective has no effect on {name}, whose training_step is the whole loss: leave one of them out."
-                )
+                raise ConfigError(f"objective has no effect on {name}, whose training_step is the whole loss: omit one of them.")
             settings["objective"] = WholeLoss(self._run_training_step)
         optimizer = self._given_optimizer()
         if optimizer is not None:
@@ -209,9 +205,7 @@ class LightningPPO(LightningTraining):
         if not isinstance(value, Shapes) and any(isinstance(x, torch.nn.Parameter) and x.requires_grad for x in parameters):
             raise ConfigError(TORCH.format(f"self.{name} = {type(value).__name__}(…)"))
         if name in self.__dict__.get("_networks", ()):
-            raise ConfigError(
-                f"self.{name} is being trained since the first fit, evaluate or predict: set it before, in __init__."
-            )
+            raise ConfigError(f"self.{name} is being trained since the first fit, evaluate or predict: set it in __init__.")
         super(LightningTraining, self).__setattr__(name, value)
 
     def _copy(self, policy: ActorCritic | None, modules: dict[str, Any], logged: dict[str, Array] | None) -> LightningPPO:
@@ -245,9 +239,7 @@ class LightningPPO(LightningTraining):
             ConfigError: it is called in ``forward`` or ``training_step``, which are compiled once, so that the key would always be the same.
         """
         if self._logged is not None:
-            raise ConfigError(
-                "next_key() in forward or training_step would always return the same key, because JAX compiles them once."
-            )
+            raise ConfigError("next_key() in forward or training_step would always return the same key: JAX compiles them once.")
         return jax.random.fold_in(evaluation_key(self.seed, NETWORK_STREAM), next(self._keys))
 
     def forward(self, x: Any) -> tuple[Distribution, Array]:
@@ -336,7 +328,7 @@ class LightningPPO(LightningTraining):
             logger = "lightning.pytorch" if self.package == "lightning" else self.package
             logging.getLogger(logger).info(f"gradient_clip_val={clip_val} of the Trainer sets max_grad_norm of proximo.")
             trainer.gradient_clip_val = (
-                None  # until the training starts: Lightning refuses it, because proximo has no PyTorch optimizer
+                None  # until the training starts, because Lightning refuses it without a PyTorch optimizer
             )
         return []
 
@@ -375,11 +367,7 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
                 f"{name} has no effect on PPO, whose forward(x) has its own networks, no memory, and unnormalized observations: leave it out, or "
                 f"use PPOModule(…, {name}=…)."
             )
-    taken = (
-        set(ours)
-        | {ALTERNATIVES[size] for size in ours if size in ALTERNATIVES}
-        | {size for size, count in ALTERNATIVES.items() if count in ours}
-    )
+    taken = set(ours) | {size for size, count in ALTERNATIVES.items() if count in ours}
     settings = {"normalize_observation": False, "normalize_reward": False, "max_grad_norm": NO_CLIPPING, **ours}
     for name, entry in table.items():
         if len(entry.ours) != 1 or name in ("env", "eval_env", "seed", "use_sde", "sde_sample_freq"):
@@ -390,9 +378,7 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
             value = given.get(name, entry.default)
             settings[entry.ours[0]] = 0 if value is None else value * entry.times if entry.times != 1 else value
     if given.get("use_sde"):
-        raise ConfigError(
-            "use_sde = True: PPO samples from what forward returns: return a StateDependentGaussian, and leave use_sde out."
-        )
+        raise ConfigError("use_sde = True: instead, return a StateDependentGaussian from forward, which PPO samples from.")
     settings["eval_every"] *= settings["num_envs"] * settings["num_steps"]
     return {
         name: _of_remaining(x) if callable(x) and name in LEAVES and LEAVES[name].type == SCHEDULE else x
