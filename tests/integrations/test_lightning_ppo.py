@@ -343,7 +343,7 @@ def test_an_overridden_predict_plays_all_episodes_outside_jax(tmp_path, monkeypa
     assert all(8 <= length <= 11 for length in lengths)
     assert isinstance(returns, list)
     assert model.evaluate().summary()["episodes"] == 8
-    assert len(model.agent.render(max_steps=20).frames) <= 12
+    assert model.agent.render(max_steps=20).frames <= 12
     assert model.agent.watch("w.gif", episodes=1).exists()
 
 
@@ -397,16 +397,16 @@ def test_training_step_of_the_base_class_is_the_loss_of_ppo(tmp_path):
     for ours, theirs in zip(*(leaves(model.actor, model.critic) for model in models), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert isinstance(indices[0], jax.core.Tracer)
-    row = models[0].agent.history[-1]
+    row, expected = ({name: x for row in model.agent.history for name, x in row.items()} for model in models)
     assert (row["train/index"], row["train/twice"]) == (1.5, 3.0)  # means of 0 … 3
-    assert row["train/loss"] == pytest.approx(models[1].agent.history[-1]["train/loss"], abs=1e-5)
+    assert row["train/loss"] == pytest.approx(expected["train/loss"], abs=1e-5)
 
 
 def test_an_overridden_training_step_replaces_the_loss(tmp_path):
     class OnlyCritic(Model):
         def training_step(self, minibatch, index):
             distribution, value = self(minibatch.observation[0])
-            np.testing.assert_array_equal(distribution.logits.shape, (16, 2))
+            assert distribution.logits.shape == (len(minibatch.observation[0]), 2)
             return minibatch.mean((value[None] - minibatch.target) ** 2)
 
     model = OnlyCritic()

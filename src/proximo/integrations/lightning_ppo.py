@@ -262,7 +262,8 @@ class LightningPPO(LightningTraining):
         Returns:
             The loss. It is traced in JAX. ``self.log`` records a metric.
         """
-        return with_value_and_entropy(clip(self.agent.policy.actor_critic, minibatch)[0], minibatch)[0]
+        assert self._acting is not None  # a copy that is traced
+        return with_value_and_entropy(clip(self._acting, minibatch)[0], minibatch)[0]
 
     def log(self, name: str, value: Any, *arguments: Any, **options: Any) -> None:
         """Log a metric: in ``training_step`` one of the update, elsewhere as in Lightning."""

@@ -24,7 +24,7 @@ from proximo.networks.heads import ActorHead, BernoulliHead, BetaHead, Categoric
 from proximo.networks.layers import MLP
 from proximo.networks.recurrent.protocol import NoMemory
 from proximo.networks.torso import Method, Torso
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, Space, zeros
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, Space, flatdim, zeros
 from proximo.types import Memory, Observation
 
 EXAMPLES = 3
@@ -72,15 +72,15 @@ class ForwardTorso(Torso):
         ndim = len(lead)
         flat = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[ndim:])), x)
         distribution, value = self.given.forward(self.modules, flat)
-        shared: dict[str, Any] = {}
-        if isinstance(distribution, StateDependentGaussian):  # its matrix has no leading axis
-            shared = {"matrix_log_std": distribution.matrix_log_std}
-            distribution = dataclasses.replace(distribution, matrix_log_std=value)
         if isinstance(distribution, Gaussian):
             log_std = jnp.broadcast_to(distribution.log_std, distribution.mean.shape)
             distribution = dataclasses.replace(distribution, log_std=log_std)
-        distribution, value = jax.tree.map(lambda y: y.reshape((*lead, *y.shape[1:])), (distribution, value))
-        return memory, (dataclasses.replace(distribution, **shared), value)
+
+        def with_lead(path: tuple[Any, ...], y: Array) -> Array:
+            is_shared = getattr(path[-1], "name", "") == "matrix_log_std"  # of StateDependentGaussian: for all observations
+            return y if is_shared else y.reshape((*lead, *y.shape[1:]))
+
+        return memory, jax.tree_util.tree_map_with_path(with_lead, (distribution, value))
 
 
 class ForwardValue(eqx.Module):
@@ -105,7 +105,7 @@ class ForwardHead(ActorHead[ActionSpace]):
 
     @property
     def _head(self) -> ActorHead[Any]:
-        options: tuple[Any, ...] = (jnp.zeros(self.space.size), self.mapping) if self.mapping else ()
+        options: tuple[Any, ...] = (jnp.zeros(flatdim(self.space)), self.mapping) if self.mapping else ()
         return self.family(ForwardValue(), self.space, *options)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
@@ -135,7 +135,7 @@ def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) 
         raise ConfigError(
             f"forward(x) returns {got}: expected (distribution, value) with a {fitting} for the actions {action_space}."
         )
-    if not is_array(value, floating=True) or value.shape != (EXAMPLES,):
+    if value is None or not is_array(value, floating=True) or value.shape != (EXAMPLES,):
         raise ConfigError(
             f"forward(x) returns the value {describe_shape(value)} for {EXAMPLES} observations: expected one floating-point number for each, as "
             "from self.critic(x).flatten()."
