@@ -57,7 +57,8 @@ def test_help_lists_every_setting():
 
 
 @pytest.mark.parametrize(
-    ("verbose", "progress", "shown"), [(1, None, True), (0, None, False), (0, True, True), (1, False, False)]
+    ("verbose", "progress", "shown"),
+    [(1, None, True), (2, None, True), (True, None, True), (0, None, False), (0, True, True), (1, False, False)],
 )
 def test_notebook_shows_progress_unless_it_is_silenced(monkeypatch, verbose, progress, shown):
     contents = []
@@ -66,7 +67,7 @@ def test_notebook_shows_progress_unless_it_is_silenced(monkeypatch, verbose, pro
     learner = agent(verbose=verbose).learn(2 * BATCH, progress=progress)
     assert bool(contents) == shown
     assert learner.step == 2 * BATCH
-    with pytest.raises(ConfigError, match="verbose = 'no': expected a whole number of 0 … 1"):
+    with pytest.raises(ConfigError, match="verbose = 'no': expected a whole number of 0 … 2"):
         agent(verbose="no")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Key
@@ -37,6 +38,7 @@ from proximo.evaluation.evaluate import check_number, evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
+from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import require_one
 from proximo.rendering import watching, window
 from proximo.rendering.clip import Clip, make_clip
@@ -111,7 +113,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         eval_env: environment of the evaluations in ``learn``, with the same spaces; an id or an object like ``env``, with the parameters
             ``eval_env_settings``. None: ``env``.
         preset: whether to start from the preset of the id, or, without one and for objects, from the defaults for the kind of environment.
-        verbose: 0: ``learn`` shows no progress; 1: it does so on a terminal and in a notebook.
+        verbose: 0: ``learn`` shows no progress; 1 or 2: it does so on a terminal and in a notebook.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
 
     Raises:
@@ -144,8 +146,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any, verbose: int) -> None:
         """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from; ``eval_env`` is None or an object."""
         self._shapes = check_policy(env, config)
-        check_number("verbose", verbose, 0, 1)
-        self.verbose = verbose
+        check_number("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0, 2)
+        self.verbose = int(verbose)
         self._env, self._given, self._given_eval_env = env, _object(given), eval_env
         self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
         self.warnings, self.step, self.history = [], 0, []
@@ -629,8 +631,11 @@ def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
 
 
 def change_settings(agent: PPO, config: Config) -> None:
-    """Give ``agent`` other settings, which must fit its state."""
+    """Give ``agent`` other settings, which must fit its state. Its next training has their hyperparameters."""
     agent.config, agent._evaluated_on = set_evaluation(config, agent._env, agent._given, agent._given_eval_env)
+    if agent._state is not None:
+        hyperparameters = make_hyperparameters(config.ppo)
+        agent._state = eqx.tree_at(lambda state: state.learner.hyperparameters, agent._state, hyperparameters)
 
 
 def learn_in_calls(

@@ -15,7 +15,10 @@ from pages import NOTEBOOKS, PAGES, ROOT, blocks, modules, name_of, optional_mod
 
 matplotlib.use("Agg")
 
-ELSEWHERE = {"docs/tune.md": "tests/cli/test_tune.py"}
+ELSEWHERE = {
+    "docs/tune.md": "tests/cli/test_tune.py",
+    "docs/from-lightning-baselines3.md": "tests/integrations/test_lightning_ppo.py",
+}
 """Pages whose code another module runs, in its own way."""
 
 

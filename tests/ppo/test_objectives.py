@@ -36,7 +36,7 @@ def minibatch(log_ratio, advantage, dual_clip=None, kl_coef=None, clip_eps=0.2):
         observation=none, episode_start=none > 1, action=none, log_prob=none, value=none, advantage=advantage, target=none, valid=none < 1,
         memory=(), burn_in_steps=None, distribution=Categorical(jnp.zeros((*none.shape, 2))), log_ratio=log_ratio, new_value=none,
         num_valid=jnp.float32(none.size),
-        clip_eps=jnp.float32(clip_eps), clip_value_eps=None, kl_coef=None if kl_coef is None else jnp.asarray(kl_coef, jnp.float32),
+        index=jnp.int32(0), ent_coef=jnp.float32(0), clip_eps=jnp.float32(clip_eps), clip_value_eps=None, kl_coef=None if kl_coef is None else jnp.asarray(kl_coef, jnp.float32),
         hyperparameters=dataclasses.replace(
             make_hyperparameters(small_config().ppo), dual_clip=None if dual_clip is None else jnp.float32(dual_clip)
         ),

@@ -105,6 +105,14 @@ def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
     return dataclasses.replace(override(config, settings), origins=origins, given={**config.given, **settings})
 
 
+def with_later(config: Config, settings: Mapping[str, Any]) -> Config:
+    """``with_given`` for settings that a user gave later than the others. What a preset has and has no meaning with them gets its default.
+    The result is validated."""
+    lower = [name for name, origin in config.origins.items() if origin != GIVEN]
+    kept = _fitting({"": dict.fromkeys(lower)}, {**config.given, **settings})[""]
+    return validate(with_given(override(config, {name: LEAVES[name].default for name in lower if name not in kept}), settings))
+
+
 def _joined(origins: Mapping[str, str], groups: Mapping[str, Mapping[str, Any]], origin: str) -> dict[str, str]:
     """``origins`` after the settings in ``groups``, which come from ``origin``, have replaced others."""
     new = {

@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 EVALUATIONS = 2**30
 """On JAX environments, evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``; the first children of the key belong to the
 training. Gymnasium environments are seeded by ``SeedSequence([seed, stream])``."""
-SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM = 1, 2, 3, 4
+SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM, NETWORK_STREAM = 1, 2, 3, 4, 5
 """Streams of random keys. Episodes that select a checkpoint during training, or settings in `tune`, are never those of a later evaluation."""
 MAX_STEPS = 100_000
 MAX_EPISODES = 10**6

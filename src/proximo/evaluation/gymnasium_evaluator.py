@@ -25,6 +25,7 @@ from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
 from proximo.networks import ActorCritic
+from proximo.networks.custom.forward import Forward
 from proximo.networks.recurrent import select
 from proximo.threads import together
 
@@ -53,11 +54,12 @@ class GymnasiumEvaluator:
         )
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
+        self._predict = given.predict if (given := Forward.of(config.network)) is not None else None
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 
     def compile(self, policy: ActorCritic) -> None:
         shape = (len(self.own),)
-        if not shape[0]:
+        if not shape[0] or self._predict is not None:
             return
         of_envs = functools.partial(jax.ShapeDtypeStruct, shape)
         observation = tuple(
@@ -99,7 +101,10 @@ class GymnasiumEvaluator:
             flags = buffer.episode_start[0].copy(), buffer.valid[0].copy()
             played.check(observation, flags[1])
             memory_before = carried.memory
-            carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
+            if self._predict is None:
+                carried, sampled, action = self._act(policy, carried, last_step, observation, *flags, key, t)
+            else:
+                sampled = action = self._predict(policy, unflatten(self.env.observation_space, observation), deterministic)
             buffer.clear()
             buffer.action[0] = np.asarray(action).reshape(buffer.action[0].shape)
             vector_env.send(0, 0, 0)

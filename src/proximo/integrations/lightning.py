@@ -1,4 +1,4 @@
-"""``PPOModule`` for ``lightning.Trainer``."""
+"""``PPOModule`` and ``PPO`` for ``lightning.Trainer``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ try:
 except ModuleNotFoundError as error:
     raise lacking("proximo.integrations.lightning", "lightning") from error
 
+from proximo.integrations.lightning_ppo import LightningPPO, SubprocVecEnv, make_vec_env
 from proximo.integrations.lightning_training import LightningTraining
+
+__all__ = ["PPO", "PPOModule", "SubprocVecEnv", "make_vec_env"]
 
 
 class PPOModule(LightningTraining, lightning.LightningModule):
@@ -32,3 +35,44 @@ class PPOModule(LightningTraining, lightning.LightningModule):
     Raises:
         ConfigError: A setting is unknown or invalid.
     """
+
+    package = "lightning"
+
+
+class PPO(LightningPPO, lightning.LightningModule):
+    """Proximal Policy Optimization with the networks of a subclass, as in lightning-baselines3.
+
+        class Model(PPO):
+            def __init__(self, **kwargs):
+                super().__init__(**kwargs)
+                self.actor = eqx.nn.MLP(4, 2, 64, 2, activation=jnp.tanh, key=self.next_key())
+                self.critic = eqx.nn.MLP(4, "scalar", 64, 2, activation=jnp.tanh, key=self.next_key())
+
+            def forward(self, x):
+                return Categorical(jax.vmap(self.actor)(x)), jax.vmap(self.critic)(x)
+
+            def configure_optimizers(self):
+                return optax.adam(3e-4)
+
+    A subclass may also define ``predict(x, deterministic)`` and ``training_step(minibatch, index)``. The agent is made at the first ``fit``,
+    ``evaluate`` or ``predict``, from all attributes that have floating-point arrays. Afterwards these attributes have the current parameters.
+
+    Args:
+        env: An id, an environment, a function that makes one, or what ``make_vec_env`` returns.
+        eval_env: Environment of the evaluations; None: ``env``.
+        **settings: Settings with the names and the defaults of lightning-baselines3 (docs/from-lightning-baselines3.md), or others of proximo
+            by name. Schedules are functions of the remaining progress, 1 to 0.
+
+    Attributes:
+        observation_space: Space of one observation, of Gymnasium or of ``proximo.spaces``.
+        action_space: Space of one action.
+        env: The environment.
+        eval_env: The environment of the evaluations.
+        num_envs: Number of environments.
+        agent: The ``proximo.PPO`` that learns.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid, or has no effect.
+    """
+
+    package = "lightning"

@@ -1,4 +1,4 @@
-"""What the two classes ``PPOModule`` share: training under a ``Trainer`` of Lightning, whichever package it is from.
+"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of both bridges share.
 
 The algorithm is proximo's. PyTorch only has the shapes of the parameters, for summaries.
 """
@@ -6,6 +6,7 @@ The algorithm is proximo's. PyTorch only has the shapes of the parameters, for s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import tempfile
 import warnings
@@ -21,12 +22,12 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.agent import PPO, change_settings, learn_in_calls, load_like
 from proximo.collect.learning import policy_shapes
-from proximo.config import Config, custom_settings, override, to_mapping
+from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom
-from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings
+from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings, with_later
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
-from proximo.config.validation import validate
+from proximo.custom_code import custom_code_errors
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.episodes import Episodes
 from proximo.evaluation.policy import Carried
@@ -46,6 +47,19 @@ STATE = "_extra_state"
 def _settings(config: Config) -> dict[str, Any]:
     """The settings by name, without those that only apply to run directories."""
     return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_DIRECTORY}
+
+
+def is_jax_network(value: Any) -> bool:
+    """Whether ``value`` is a Flax module, what ``proximo.integrations.flax`` makes of one, or an Equinox module with arrays."""
+    if isinstance(value, functools.partial):
+        return getattr(value.func, "__module__", "") == "proximo.integrations.flax"
+    libraries = {str(base.__module__).split(".")[0] for base in type(value).__mro__}
+    return "flax" in libraries or ("equinox" in libraries and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
+
+
+def _no_optimizer() -> list[Any]:
+    """The ``configure_optimizers`` that Lightning calls."""
+    return []
 
 
 def _warn(message: str) -> None:
@@ -79,7 +93,7 @@ class _UpdatesUntilEvaluation:
         """Ignore the state, which is empty."""
 
 
-class _Shapes(torch.nn.Module):
+class Shapes(torch.nn.Module):
     """The shapes of parameters that JAX has, for Lightning's summary: parameters without numbers, which no checkpoint contains."""
 
     def __init__(self, parameters: PyTree):
@@ -88,7 +102,7 @@ class _Shapes(torch.nn.Module):
             if jnp.issubdtype(leaf.dtype, jnp.inexact):
                 self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
 
-    def _apply(self, *_: Any, **__: Any) -> _Shapes:
+    def _apply(self, *_: Any, **__: Any) -> Shapes:
         """Stay on the device ``meta``."""
         return self
 
@@ -99,8 +113,27 @@ class _Shapes(torch.nn.Module):
         """Load nothing."""
 
 
+class _ModuleName(str):
+    """``__module__`` of a class, which the Trainer of Lightning's other package asks before it refuses the class with a ``TypeError``."""
+
+    refusal: str
+
+    def startswith(self, prefix: Any, *more: Any) -> bool:
+        """As of any string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
+        if prefix in ("pytorch_lightning", "lightning.pytorch"):
+            raise ConfigError(self.refusal)
+        return super().startswith(prefix, *more)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)  # a class is pickled by the name of its module
+
+
 class LightningTraining:
     """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
+
+    package = ""
+    """The package of the ``LightningModule``."""
+    bridge_class = "PPOModule"
 
     automatic_optimization: bool
     loggers: Any
@@ -109,8 +142,21 @@ class LightningTraining:
     save_hyperparameters: Any
     named_parameters: Any
 
+    def __init_subclass__(cls, **arguments: Any):
+        super().__init_subclass__(**arguments)
+        cls.__module__ = _ModuleName(cls.__module__)
+        other = "lightning" if cls.package == "pytorch_lightning" else "pytorch_lightning"
+        cls.__module__.refusal = (
+            f"{cls.__name__} is made for {cls.package}, but this Trainer is from {other}: use the {cls.bridge_class} of "
+            f"proximo.integrations.{other}."
+        )
+
+    follows: frozenset[str] = frozenset()
+    """Settings that a resume takes from the checkpoint, or from the Trainer."""
+
     def __init__(self, env: Any, *, preset: bool = True, **settings: Unpack[AgentSettings]):
         super().__init__()  # of the LightningModule
+        self._check_overrides()
         self.automatic_optimization = False
         self.agent = PPO(env, preset=preset, **settings)
         asked = _settings(self.agent.config)
@@ -118,7 +164,25 @@ class LightningTraining:
         self._calls: Any = None
         self._folder = Path()
         policy = policy_shapes(self.agent.env, self.agent.config)
-        self.network = _Shapes(dataclasses.replace(policy, normalizer=None))
+        self.jax_parameters = Shapes(dataclasses.replace(policy, normalizer=None))
+
+    def _check_overrides(self) -> None:
+        """Raise ``ConfigError`` if a subclass replaces a method that no training of ``PPOModule`` calls. One that calls ``super()`` adds to it."""
+        for name in ("forward", "predict", "training_step"):
+            method = getattr(type(self), name)
+            if method is not getattr(LightningTraining, name) and "super" not in method.__code__.co_names:
+                raise ConfigError(
+                    f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO (proximo.integrations."
+                    f"{self.package}.PPO), which trains with it."
+                )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if is_jax_network(value):
+            raise ConfigError(
+                f"self.{name} = {type(value).__name__}(…) has no effect in PPOModule: derive the class from PPO (proximo.integrations."
+                f"{self.package}.PPO), or pass the network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
+            )
+        super().__setattr__(name, value)
 
     def configure_optimizers(self) -> Any:
         """Return no optimizer, because JAX does the learning.
@@ -190,7 +254,7 @@ class LightningTraining:
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:
             raise ConfigError(
-                f"PPOModule trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
+                f"{type(self).__name__} trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
             )
         self._check_parameters()
         self._take_optimizer()
@@ -198,7 +262,7 @@ class LightningTraining:
 
     def _check_parameters(self) -> None:
         """Raise ``ConfigError`` if a subclass has trainable PyTorch parameters, because no optimizer would train them."""
-        ours = set(self.network.parameters())
+        ours = set(self.jax_parameters.parameters())
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and parameter not in ours:
                 raise ConfigError(
@@ -208,18 +272,24 @@ class LightningTraining:
                 )
 
     def _take_optimizer(self) -> None:
-        """Make what a subclass returns from ``configure_optimizers`` the setting ``optimizer``. Lightning, which accepts only those of
-        PyTorch, then gets none."""
-        optimizer = self.configure_optimizers()
+        """Make what a subclass returns from ``configure_optimizers`` the setting ``optimizer``."""
+        optimizer = self._given_optimizer()
+        if optimizer is not None:
+            change_settings(self.agent, with_later(self.agent.config, {"optimizer": optimizer}))
+
+    def _given_optimizer(self) -> Any:
+        """What a subclass returns from ``configure_optimizers``, or None. Lightning's own call then gets nothing."""
+        with custom_code_errors("configure_optimizers", ConfigError):
+            optimizer = self.configure_optimizers()
+        self.configure_optimizers = _no_optimizer
         if isinstance(optimizer, list) and not optimizer:
-            return
+            return None
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
                 f"configure_optimizers returned {type(optimizer).__name__}: PyTorch optimizers cannot be used, because JAX does the learning. "
                 "Return an optax transformation, such as optax.adam(3e-4), or a function such as optax.sgd; or set optimizer and learning_rate."
             )
-        change_settings(self.agent, validate(override(self.agent.config, {"optimizer": optimizer})))
-        self.configure_optimizers = list
+        return optimizer
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:
@@ -237,7 +307,7 @@ class LightningTraining:
         config, step = self.agent.config, self.agent.step
         if step >= config.total_updates * config.batch_size:
             # The Trainer's min_epochs or min_steps may also ask for more.
-            raise ConfigError(f"PPOModule is complete at step {step}: set a larger total_steps to continue.")
+            raise ConfigError(f"{type(self).__name__} is complete at step {step}: set a larger total_steps to continue.")
         return config.ppo.total_steps - step
 
     def training_step(self, batch: int, batch_idx: int) -> None:
@@ -300,11 +370,11 @@ class LightningTraining:
             custom: dict[str, Any] = {name: x for name, x in custom_settings(self.agent.config).items() if isinstance(x, Custom)}
             agent = load_like(self.agent, Path(folder), custom)
         ours, theirs = _settings(self.agent.config), _settings(agent.config)
-        changed = {name: x for name, x in ours.items() if x != theirs[name]}
+        changed = {name: x for name, x in ours.items() if x != theirs[name] and name not in self.follows}
         for name in changed.keys() - RESUMABLE:
             raise ConfigError(
                 f"The checkpoint was made with {name} = {theirs[name]!r}, but this module has {ours[name]!r}: use the same value, or "
-                "PPOModule.load_from_checkpoint(path)."
+                f"{type(self).__name__}.load_from_checkpoint(path)."
             )
         saved = agent.config
         change_settings(agent, changed_for_resume(agent.config, changed))
@@ -314,4 +384,4 @@ class LightningTraining:
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if STATE not in checkpoint.get("state_dict", {}):
-            raise CheckpointError("This checkpoint is not from a PPOModule: its state_dict has no _extra_state.")
+            raise CheckpointError(f"This checkpoint is not from a {type(self).__name__}: its state_dict has no _extra_state.")

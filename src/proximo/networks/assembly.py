@@ -12,6 +12,7 @@ from proximo.config import LEAVES, NetworkConfig, text_of
 from proximo.config.custom import is_custom
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.networks.custom import networks as custom
+from proximo.networks.custom.forward import Forward, ForwardValue, make_forward_parts
 from proximo.networks.custom.head import CustomHead, make_family
 from proximo.networks.encoders import make_encoder
 from proximo.networks.heads import ActorHead, Readout, ReadoutFunction, make_actor, num_parameters
@@ -39,6 +40,9 @@ def make_parts(
         EnvError: A space is not supported with these settings.
         ConfigError: A custom network does not fit.
     """
+    if (given := Forward.of(config)) is not None:
+        torso, head = make_forward_parts(given, space, action_space)
+        return (torso,), head, ForwardValue()
     count, make_head = _family(action_space, config)
     if config.actor_critic != "none":
         encoder, cell = custom.make_actor_critic(key, space, count, config)

@@ -76,7 +76,7 @@ def gradient_step(
     learned, active = carry
     minibatch = dataclasses.replace(take(batch, inputs.indices), advantage=inputs.advantage)
 
-    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, inputs.num_valid))
+    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, inputs.num_valid, inputs.index))
 
     target_kl = state.enabled_hyperparameters.target_kl
     if target_kl is not None:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
@@ -15,13 +15,17 @@ from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
-from proximo.ppo.objectives import call_objective
+from proximo.ppo.objectives import WholeLoss, call_objective, clip
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 
 def loss(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""]
+    policy: ActorCritic,
+    state: LearnerState,
+    sequences: Batch,
+    num_valid: Float[Array, ""],
+    index: Int[Array, ""] | int = 0,
 ) -> tuple[Float[Array, ""], Metrics]:
     """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
 
@@ -33,6 +37,7 @@ def loss(
         state: the learner, for its settings.
         sequences: those of the minibatch.
         num_valid: number of their valid steps, summed over all devices.
+        index: number of the minibatch in its epoch.
 
     Returns:
         The loss, and metrics of the gradient step (scalars). They are of all devices; ``ratio_min`` and ``ratio_max`` are of this device.
@@ -42,13 +47,15 @@ def loss(
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """
-    minibatch = make_minibatch(policy, state, sequences, num_valid)
-    h, static = minibatch.hyperparameters, state.static
-    policy_loss, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
-    value_loss = minibatch.mean(value_loss_per_step(minibatch))
-    entropy = minibatch.mean(minibatch.distribution.entropy())
-    total = policy_loss + h.vf_coef * value_loss - scheduled(h.ent_coef, state.progress) * entropy
-    metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **ratio_metrics(minibatch)}
+    minibatch = make_minibatch(policy, state, sequences, num_valid, index)
+    static = state.static
+    is_whole = isinstance(static.objective, WholeLoss)
+    objective, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
+    policy_loss = clip(policy, minibatch)[0] if is_whole else objective
+    total, metrics = with_value_and_entropy(policy_loss, minibatch)
+    if is_whole:
+        total = objective
+    metrics |= ratio_metrics(minibatch)
     extra_metrics: Metrics = {}
     if static.extra_loss is not None:
         extra_loss, extra_metrics = call_objective("extra_loss", static.extra_loss, policy, minibatch)
@@ -58,7 +65,17 @@ def loss(
     return total, with_custom_metrics(metrics, objective_metrics, extra_metrics)
 
 
-def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""]) -> Minibatch:
+def with_value_and_entropy(policy_loss: Float[Array, ""], minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
+    """``policy_loss + c₁ L^VF - c₂ S``, and its three terms as metrics."""
+    value_loss = minibatch.mean(value_loss_per_step(minibatch))
+    entropy = minibatch.mean(minibatch.distribution.entropy())
+    total = policy_loss + minibatch.hyperparameters.vf_coef * value_loss - minibatch.ent_coef * entropy
+    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+
+def make_minibatch(
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int = 0
+) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them: distributions of actions, log ratios and values."""
     _, distribution, value = unroll(policy, sequences)
     h = state.enabled_hyperparameters
@@ -70,7 +87,9 @@ def make_minibatch(policy: ActorCritic, state: LearnerState, sequences: Batch, n
         num_valid=num_valid,
         clip_eps=scheduled(h.clip_eps, state.progress),
         clip_value_eps=None if h.clip_value_eps is None else scheduled(h.clip_value_eps, state.progress),
+        ent_coef=scheduled(h.ent_coef, state.progress),
         kl_coef=state.adaptive.kl_coef,
+        index=jnp.asarray(index),
         hyperparameters=h,
     )
 

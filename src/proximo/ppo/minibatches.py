@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped, UInt32
 
 from proximo.distributions import Distribution
 from proximo.math.loss_terms import probability_ratio
@@ -71,8 +71,10 @@ class Minibatch(Batch):
         num_valid: number of valid steps, summed over all devices.
         clip_eps: current clip range ε.
         clip_value_eps: current clip range of the value loss; None if it is off.
+        ent_coef: current weight of the entropy bonus.
         kl_coef: current weight β of the KL penalty; None with another objective.
         hyperparameters: the traced settings: numbers, or schedules for ``math.schedules.scheduled``; None for those that are off.
+        index: number of the minibatch in its epoch, from 0.
     """
 
     distribution: Distribution
@@ -81,8 +83,10 @@ class Minibatch(Batch):
     num_valid: Float[Array, ""]
     clip_eps: Float[Array, ""]
     clip_value_eps: Float[Array, ""] | None
+    ent_coef: Float[Array, ""]
     kl_coef: Float[Array, ""] | None
     hyperparameters: Hyperparameters
+    index: Int[Array, ""]
 
     @property
     def ratio(self) -> Float[Array, "L S"]:
@@ -187,21 +191,23 @@ class MinibatchInputs(NamedTuple):
         indices: S: numbers of the sequences.
         advantage: L S: normalized over the valid steps of the minibatch if ``normalize_advantage`` is ``minibatch``.
         num_valid: number of valid steps, summed over all devices.
+        index: number of the minibatch in the epoch.
     """
 
     indices: UInt32[Array, "*M S"]
     advantage: Float[Array, "*M L S"]
     num_valid: Float[Array, "*M"]
+    index: Int[Array, "*M"]
 
 
 def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
     """The inputs of all minibatches of an epoch. Devices reduce them together, because each all-reduce has a latency."""
 
-    def of_minibatch(numbers: UInt32[Array, " S"]) -> MinibatchInputs:
+    def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
         advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]
-        return MinibatchInputs(numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid))
+        return MinibatchInputs(numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid), index)
 
-    return jax.vmap(of_minibatch)(indices)
+    return jax.vmap(of_minibatch)(indices, jnp.arange(len(indices)))
 
 
 def take(sequences: S, indices: UInt32[Array, " S"]) -> S:

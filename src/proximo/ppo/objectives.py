@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
@@ -46,6 +47,16 @@ def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, 
     assert minibatch.kl_coef is not None
     penalized = -minibatch.ratio * minibatch.advantage + minibatch.kl_coef * loss_terms.approximate_kl(minibatch.log_ratio)
     return minibatch.mean(penalized), {}
+
+
+@dataclass(frozen=True, eq=False)
+class WholeLoss:
+    """The value of ``objective`` that replaces the whole loss, the value loss and the entropy bonus included."""
+
+    function: Objective
+
+    def __call__(self, policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
+        return self.function(policy, minibatch)
 
 
 OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}

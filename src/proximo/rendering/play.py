@@ -13,6 +13,7 @@ from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.actions import allowed_actions
 from proximo.evaluation.policy import Policy
+from proximo.networks.custom.forward import Forward
 from proximo.rendering.gymnasium_player import GymnasiumPlayer
 from proximo.rendering.jax_player import JaxPlayer
 from proximo.rendering.player import Draw, Observed, Player
@@ -47,10 +48,12 @@ leading axis of 1, the reward is that of the last action, and ``key()`` returns 
 def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
     ``reset_memory: false``."""
-    memory = policy.init_memory()
+    memory, given = policy.init_memory(), Forward.of(policy.config.network)
 
     def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         nonlocal memory
+        if given is not None and given.predict is not None:
+            return given.predict(policy.actor_critic, observation, deterministic)
         rewards, drawn = np.array([reward], np.float32), None if deterministic else key()
         action, memory = policy.predict(
             observation, memory, [episode_start], deterministic=deterministic, key=drawn, reward=rewards
