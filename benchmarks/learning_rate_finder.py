@@ -18,7 +18,8 @@ from typing import Any
 import proximo
 import jax
 
-from proximo.callbacks import LearningRateFinder
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from learning_rate_finder import LearningRateFinder
 
 RESULTS = Path(__file__).parent / "results" / "learning_rate_finder.json"
 CASES: dict[str, tuple[str, bool, int]] = {
@@ -39,10 +40,7 @@ def suggested(env: str, preset: bool, steps: int, seed: int) -> float | None:
     finder = LearningRateFinder()
     agent = proximo.PPO(env, preset=preset, seed=seed, eval_episodes=0, **finder.settings, **({} if preset else PLAIN))
     agent.learn(steps // 2, callbacks=[finder])
-    try:
-        return finder.suggestion
-    except proximo.errors.ConfigError:
-        return None
+    return finder.suggestion
 
 
 def final(env: str, preset: bool, steps: int, rate: float) -> list[float]:

@@ -80,6 +80,31 @@ def test_sweep_trains_every_learning_rate_in_one_program(capsys):
 
 
 @pytest.mark.learning
+def test_learning_rate_finder_suggests_the_rate_at_its_limit():
+    example = _module("learning_rate_finder")
+    finder = example.LearningRateFinder()
+    for rate in np.geomspace(example.LOW, example.HIGH, 41):
+        finder.rows.append({"learning_rate": rate, "clip_fraction": min(1.0, 10 * rate), "approx_kl": 0.0})
+    assert finder.suggestion == pytest.approx(0.005, rel=0.02)
+    finder.rows = finder.rows[:20]
+    assert finder.suggestion is None
+
+
+@pytest.mark.parametrize("values", [[1.0, 3.0, 2.0, 2.0, 5.0, 4.0], [3.0, 2.0, 1.0], [1.0, 2.0]])
+def test_learning_rate_finder_fits_the_nearest_non_decreasing_values(values):
+    fitted = _module("learning_rate_finder").non_decreasing(np.array(values))
+    assert (np.diff(fitted) >= 0).all()
+    rng, error = np.random.default_rng(0), np.square(fitted - values).sum()
+    others = np.sort(fitted + rng.normal(0, 0.3, (2000, len(values))), axis=1)
+    assert (np.square(others - values).sum(1) >= error - 1e-12).all()
+
+
+def test_learning_rate_finder_runs(capsys):
+    example = _module("learning_rate_finder")
+    example.main("gymnax:CartPole-v1", 10_000)
+    assert "suggestion:" in capsys.readouterr().out
+
+
 def test_curiosity_rewards_new_observations_only(capsys):
     """On an environment of gymnax."""
     example = _module("curiosity")
