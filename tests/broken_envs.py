@@ -44,6 +44,7 @@ WrongShape = changed(observation=lambda o: o[None])
 Wide = changed(observation=lambda o: o.astype(np.float64))
 NanObservation = changed(observation=lambda o: o * np.nan)
 RewardWithAxis = changed(reward=lambda r: np.array([r]))
+SeveralRewards = changed(reward=lambda r: np.array([r, 1.0]))
 NanReward = changed(reward=lambda r: float("nan"))
 TerminatedAsInt = changed(terminated=int)
 NoInfo = changed(info=lambda i: None)
@@ -83,6 +84,23 @@ class Raises(Walk):
 
     def step(self, action):
         return [][3]
+
+
+class Silent(Walk):
+    """Its step raises an exception without a text, but only beside other environments."""
+
+    number = 0
+
+    def __init__(self):
+        super().__init__()
+        Silent.number += 1
+
+    def close(self):
+        Silent.number -= 1
+
+    def step(self, action):
+        assert Silent.number < 3
+        return super().step(action)
 
 
 class SeedIgnored(Walk):

@@ -13,6 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from proximo.custom_code import exception_text
 from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.shared_memory import Handle
@@ -103,7 +104,7 @@ def _send_fault(replies: int, error: BaseException) -> None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
+        error = RuntimeError(exception_text(error))
     worker_messages.write_object(replies, error)
 
 
