@@ -159,6 +159,22 @@ class LimitAsTermination(Walk):
         return observation, reward, self.time >= 25, False, {}
 
 
+class Crash(LimitAsTermination):
+    """Correct: always crashes at step 25, where its place is outside the field."""
+
+    def step(self, action):
+        observation, reward, terminated, *rest = super().step(action)
+        return observation + np.float32(8 * terminated), reward, terminated, *rest
+
+
+class Penalty(LimitAsTermination):
+    """Correct: always crashes at step 25, with a reward that no other step has."""
+
+    def step(self, action):
+        observation, reward, terminated, *rest = super().step(action)
+        return observation, reward - 9.0 * terminated, terminated, *rest
+
+
 class OldLimit(LimitAsTermination):
     """``LimitAsTermination`` with old Gym's ``TimeLimit.truncated`` in ``info``."""
 
@@ -283,12 +299,44 @@ class Vector(VectorEnv):
         return observation, reward, terminated, truncated, {}
 
 
+class VectorPenalty(Vector):
+    """Correct: a vector environment of ``Penalty``."""
+
+    part = Penalty
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.envs = [self.part() for _ in range(num_envs)]
+
+
+class VectorLimit(VectorPenalty):
+    """Reports its time limit of 25 steps as a termination."""
+
+    part = LimitAsTermination
+
+
 class VectorLarge(Vector):
     """Large observations and rewards."""
 
     def __init__(self, num_envs):
         super().__init__(num_envs)
         self.envs = [Large() for _ in range(num_envs)]
+
+
+class JaxLimit(toys.RandomEnds):
+    """Reports its time limit of 25 steps as a termination."""
+
+    def step(self, key, state, action, params):
+        state, observation, reward, *_, info = super().step(key, state, action, params)
+        return state, jax.random.normal(key, (3,)), reward, state["time"] >= 25, jnp.bool_(False), info
+
+
+class JaxPenalty(JaxLimit):
+    """Correct: always crashes at step 25, with a reward that no other step has."""
+
+    def step(self, key, state, action, params):
+        state, observation, reward, terminated, *rest = super().step(key, state, action, params)
+        return state, observation, reward - 50.0 * terminated, terminated, *rest
 
 
 class JaxLarge(toys.RandomEnds):

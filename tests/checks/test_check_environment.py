@@ -40,7 +40,7 @@ NEW_CHECKER = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[
 SOUND = [
     "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked",
     "JaxMaskedToTheEnd", "Walk", "Wide", "Masked", "MaskedToTheEnd", "MaskedBits", "JaxMaskedBits",
-    "Reused", "factory", "Vector", "SameStep", "Disabled", "MaskedDisabled",
+    "Reused", "factory", "Vector", "SameStep", "Disabled", "MaskedDisabled", "Crash", "Penalty", "VectorPenalty", "JaxPenalty",
 ]  # fmt: skip
 
 
@@ -103,7 +103,9 @@ WARNINGS = {
     "Fixed": r"seeds differ: Seeds 0 and 1 give the same 1\d\d transitions: either nothing is random here",
     "OutOfRange": r"range: \d+ of \d+ observations are outside the bounds of Box\(2,\) float32.*widen the bounds",
     "Endless": r"episodes: No episode ended within 500 random steps, and the environment has no known time limit.*Set --max-episode-steps 1000",
-    "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps.*return terminated = False, truncated = True",
+    "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps, and nothing in the last ones differs.* If this is a time limit, return terminated = False, truncated = True",
+    "VectorLimit": r"vectorized time limit: All \d+ episodes terminated after exactly 25 steps",
+    "JaxLimit": r"time limit: All \d+ episodes terminated after exactly 25 steps",
     "OldLimit": r'time limit: info\["TimeLimit.truncated"\] is True, but truncated is False',
     "MaskByAnotherName": r"action mask: The environment has valid_action_mask, which looks like an action mask and is not used: name the method action_masks",
     "MaskUnderAnotherKey": r"action mask: The environment has info\['mask'\], which looks .* at every reset and step\.",

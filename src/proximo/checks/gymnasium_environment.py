@@ -83,19 +83,21 @@ def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition], con
     expected = leaves(env.observation_space)
     observations = stacked_observations(played, expected)
     ended, infos = episodes_of(played), [transition.info for transition in played]
-    acted_on = np.array([t.episode_start or not (np.any(t.terminated) or np.any(t.truncated)) for t in played])
+    is_step = np.array([not t.episode_start for t in played])
+    terminated, truncated = (np.array([bool(np.any(getattr(t, name))) for t in played]) for name in ("terminated", "truncated"))
+    values = [rewards_of(played), *(array[is_step] for array in observations)]
     limit = env.spec.max_episode_steps or getattr(getattr(one, "spec", None), "max_episode_steps", None)
-    steps, out_of_time = sum(not transition.episode_start for transition in played), False
+    steps, out_of_time = int(is_step.sum()), False
     if not ended and not limit:
         ended, further, out_of_time = _play_to_an_end(env, one)
         steps = max(steps, further)
     return [
         check_ranges(expected, observations),
         *check_scale(env.observation_space, Seen(observations, rewards_of(played)), config),
-        *check_action_mask(expected, observations, env.action_space, acted_on),
+        *check_action_mask(expected, observations, env.action_space, ~(terminated | truncated)),
         *check_unused_mask(list(layers(one)), infos[0] | infos[1], expected, env.action_space, FIX),
         check_ends(ended, steps, limit, out_of_time=out_of_time),
-        check_time_limit(ended, infos),
+        check_time_limit(ended, values, terminated[is_step], infos),
     ]
 
 

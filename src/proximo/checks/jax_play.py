@@ -53,7 +53,7 @@ def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[F
     flags: list[Any] = []
     with custom_code_errors(env_id):
         reset_observation, (carry, transitions) = carry[1], jax.device_get(run(carry, jax.random.fold_in(key_run, 0)))
-        seen, reward, *ends = transitions
+        seen, reward, *ends = last = transitions
         while True:
             flags.append(ends)
             steps += STEPS
@@ -61,7 +61,8 @@ def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[F
             out_of_time = time.perf_counter() - started > END_SECONDS
             if ended or limit or out_of_time or len(flags) == MAX_CALLS:
                 break
-            carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
+            carry, last = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
+            ends = last[2:]
     space = from_any(env.observation_space, "observation")
     flat = flat_observations(reset_observation, seen)
     numbers = run_check("numbers", lambda: check_numbers(flat, reward, space, env_id))
@@ -74,7 +75,7 @@ def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[F
         *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
         *check_unused_mask([env], jax_vector.info_shapes(env), leaves(space), from_any(env.action_space, "action"), MASK_FIX),
         check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),
-        check_time_limit(ended),
+        check_time_limit(ended, [x.reshape(-1, *x.shape[2:]) for x in jax.tree.leaves(last[:2])], last[2].reshape(-1)),
         run_check("speed", lambda: _speed(env, env_id, carry, on_check)),
     ]
 

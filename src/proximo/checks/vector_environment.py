@@ -53,7 +53,7 @@ def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
         *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),
         *_unused_mask(env),
         _ends(env, first.episodes()),
-        check_time_limit(first.episodes()),
+        check_time_limit(first.episodes(), [first.reward[first.valid]], first.terminated[first.valid]),
         run_check("speed", lambda: _speed(env, config.env.num_envs)),
     ]
     return [_named(f) for f in found]
