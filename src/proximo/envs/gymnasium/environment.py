@@ -58,6 +58,19 @@ class GymnasiumEnvironment(Described):
     render_fps: float = 0.0
     """Frames per second that it declares; 0: none."""
 
+    def lacks_render_mode(self, one: Any) -> bool:
+        """Whether ``one`` of these environments declares that it can draw, but was made without a ``render_mode``."""
+        drawn = getattr(self.make, "takes_render_mode", True) or getattr(one, "render_mode", None) is not None
+        return "rgb_array" in self.render_modes and not drawn
+
+    @property
+    def without_render_mode(self) -> str:
+        """What to do about an environment that ``lacks_render_mode``, as a sentence."""
+        return (
+            f"{self.id} cannot be watched: it was made without a render_mode. Give its class or function an argument render_mode, as "
+            "lambda render_mode=None: MyEnv(render_mode=render_mode)."
+        )
+
     def check(self, num_envs: int, options: VectorOptions) -> None:
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
         if self.uses_vector_env(options):
