@@ -1,5 +1,9 @@
 """Gymnasium, vector and JAX environments with one fault each, and the correct ones that they derive from."""
 
+import os
+import signal
+import time
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -101,6 +105,37 @@ class Silent(Walk):
     def step(self, action):
         assert Silent.number < 3
         return super().step(action)
+
+
+class Hangs(Walk):
+    """Prints, and hangs after the first checks."""
+
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        Hangs.resets += seed == 1
+        print("printed by the environment", flush=True)
+        if Hangs.resets:
+            self.fail()
+        return super().reset(seed=seed)
+
+    def fail(self):
+        time.sleep(600)
+
+
+class Crashes(Hangs):
+    """Its native code crashes after the first checks."""
+
+    def fail(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class HangsBefore(Hangs):
+    """Hangs in its constructor."""
+
+    def __init__(self):
+        print("printed by the environment", flush=True)
+        self.fail()
 
 
 class SeedIgnored(Walk):
@@ -327,7 +362,7 @@ class JaxLimit(toys.RandomEnds):
     """Reports its time limit of 25 steps as a termination."""
 
     def step(self, key, state, action, params):
-        state, observation, reward, *_, info = super().step(key, state, action, params)
+        state, _, reward, *_, info = super().step(key, state, action, params)
         return state, jax.random.normal(key, (3,)), reward, state["time"] >= 25, jnp.bool_(False), info
 
 

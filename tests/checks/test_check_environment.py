@@ -6,7 +6,7 @@ import re
 import pytest
 
 import proximo.envs.gymnasium.environment as environment
-from proximo.checks import check_environment, gymnasium_environment, jax_play, vector_environment, verdict, workers, worst
+from proximo.checks import check_environment, gymnasium_environment, jax_play, names, verdict, workers, worst
 from proximo.envs import Preprocessing, make_env
 from proximo.settings import make_config
 
@@ -19,16 +19,15 @@ def short(monkeypatch):
     monkeypatch.setattr(gymnasium_environment, "MAX_STEPS", 500)
     monkeypatch.setattr(jax_play, "MAX_CALLS", 2)
     monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.01)
-    monkeypatch.setattr(vector_environment, "SPEED_SECONDS", 0.01)
-    monkeypatch.setattr(jax_play, "SPEED_ENVS", 8)
 
 
 def findings(name, **preprocessing):
     env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
-    return check_environment(
-        make_env(env_id, {}, Preprocessing(**preprocessing)),
-        make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False),
-    )
+    config = make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False)
+    env, begun = make_env(env_id, {}, Preprocessing(**preprocessing)), []
+    found = list(check_environment(env, config, begun.append))
+    assert begun == names(env)[: len(begun)] or "side by side" not in begun  # what is listed as not checked
+    return found
 
 
 def messages(found, level):

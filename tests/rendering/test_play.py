@@ -219,7 +219,9 @@ def test_constructor_without_render_mode_is_watched_if_it_draws(modes, draws):
             if draws:
                 assert len([step.draw() for step in subject.play(1, 0, window=window)]) > 1
             else:
-                with pytest.raises(EnvError, match=r"^Plain-v0 cannot be watched: it (was made without a render_mode|has no rend)"):
+                with pytest.raises(
+                    EnvError, match=r"^Plain-v0 cannot be watched: it (was made without a render_mode|has no rend)"
+                ):
                     next(subject.play(1, 0, window=window)).draw()
     finally:
         del gym.registry["Plain-v0"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,10 @@ from proximo.checks.random_play import (
     episodes_of,
     first_difference,
     made,
-    mask_in,
     play,
-    reset,
     rewards_of,
     stacked_observations,
-    step,
+    transitions,
 )
 from proximo.checks.ranges import check_ranges
 from proximo.checks.scale import Seen, check_scale
@@ -33,30 +32,44 @@ from proximo.checks.side_by_side import check_side_by_side
 from proximo.checks.workers import check_workers
 from proximo.config import Config
 from proximo.envs.gymnasium.action_masks import FIX, layers
-from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
 from proximo.jax_setup import cores
 
+NAMES = (
+    "steps", "Gymnasium's checker", "seeding", "observations, rewards and ends of episodes", "side by side", "workers", "speed",
+)  # fmt: skip
 STEPS = 300
 SEED_STEPS = 100
 MAX_STEPS = 20_000
 END_SECONDS = 4.0
 
 
-def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
-    """Run all checks of a single environment. ``config`` contains the settings of the training."""
+def check(env: GymnasiumEnvironment, config: Config, on_check: Callable[[str], None]) -> Iterator[Finding]:
+    """Run all checks of a single environment, as in ``check_environment``."""
     with make_one(env) as one:
+        on_check("steps")
+        started = time.perf_counter()
         played = play(one, env.id, env.action_space, STEPS)
-        findings = check_interface(played, leaves(env.observation_space), env.id)
-        findings += gymnasium_checker.check(one, [transition.observation for transition in played])
-        if any(f.level == "error" for f in findings):
-            return findings
-        findings += _seeding(env, one, played)
-        findings += _contents(env, one, played, config)
-    if all(f.level == "ok" for f in findings if f.check in ("seeding", "seeds differ")):
-        findings.append(run_check("side by side", lambda: check_side_by_side(env)))
-    return [*findings, check_workers(env), run_check("speed", lambda: _speed(env, config.env.num_envs))]
+        step_seconds = (time.perf_counter() - started) / len(played)
+        interface = check_interface(played, leaves(env.observation_space), env.id)
+        yield from interface
+        on_check("Gymnasium's checker")
+        yield from gymnasium_checker.check(one, [transition.observation for transition in played])
+        if any(f.level == "error" for f in interface):
+            return
+        on_check("seeding")
+        seeding = _seeding(env, one, played)
+        yield from seeding
+        on_check("observations, rewards and ends of episodes")
+        yield from _contents(env, one, played, config)
+    if all(f.level == "ok" for f in seeding):
+        on_check("side by side")
+        yield run_check("side by side", lambda: check_side_by_side(env, step_seconds))
+    on_check("workers")
+    yield check_workers(env)
+    on_check("speed")
+    yield run_check("speed", lambda: _speed(env, config.env.num_envs))
 
 
 def make_one(env: GymnasiumEnvironment) -> contextlib.AbstractContextManager[Any]:
@@ -103,13 +116,10 @@ def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition], con
 
 def _play_to_an_end(env: GymnasiumEnvironment, one: Any) -> tuple[list[Episode], int, bool]:
     """Play until an episode ends. Returns that episode if one ended, the number of steps, and whether time ran out."""
-    observation, _ = reset(one, env.id, 0)
-    rng, started, steps = np.random.default_rng(0), time.perf_counter(), 0
-    while steps < MAX_STEPS and time.perf_counter() - started < END_SECONDS:
-        steps += 1
-        observation, _, terminated, truncated, _ = step(one, env.id, allowed_action(env.action_space, rng, mask_in(observation)))
-        if terminated or truncated:
-            return [Episode(steps, bool(terminated), bool(truncated))], steps, False
+    steps = 0
+    for steps, played in enumerate(transitions(one, env.id, env.action_space, MAX_STEPS, seconds=END_SECONDS)):
+        if played.terminated or played.truncated:
+            return [Episode(steps, bool(played.terminated), bool(played.truncated))], steps, False
     return [], steps, steps < MAX_STEPS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.checks.action_mask import check_action_mask, check_unused_mask, is_acted_on
 from proximo.checks.episode_ends import check_ends, check_time_limit
-from proximo.checks.finding import Finding, run_check
+from proximo.checks.finding import Finding, ok, run_check
 from proximo.checks.random_action import action_of
 from proximo.checks.random_play import episodes_in
 from proximo.checks.ranges import check_ranges
@@ -32,16 +32,10 @@ NUM_ENVS = 8
 STEPS = 300
 MAX_CALLS = 20
 END_SECONDS = 3.0
-SPEED_ENVS = 256
-SPEED_STEPS = 3000
-SPEED_SECONDS = 3.0
-SHORT_SECONDS = 0.1
 MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
-OnCheck = Callable[[str], None]
-"""Called with the name of a check before it runs."""
 
 
-def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[Finding]:
+def check_play(env: JaxEnvironment, config: Config, on_check: Callable[[str], None]) -> Iterator[Finding]:
     """Check the numbers, ranges, scale, masks and episode ends of random steps, and measure their speed."""
     on_check("play")
     env_id, limit = config.env.id, config.env.max_episode_steps
@@ -66,18 +60,22 @@ def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[F
     space = from_any(env.observation_space, "observation")
     flat = flat_observations(reset_observation, seen)
     numbers = run_check("numbers", lambda: check_numbers(flat, reward, space, env_id))
+    yield numbers
     if numbers.level == "error":
-        return [numbers]
-    return [
-        numbers,
+        return
+    yield from (
         check_ranges(leaves(space), flat),
         *check_scale(space, Seen(flat, reward), config),
         *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
         *check_unused_mask([env], jax_vector.info_shapes(env), leaves(space), from_any(env.action_space, "action"), MASK_FIX),
         check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),
         check_time_limit(ended, [x.reshape(-1, *x.shape[2:]) for x in jax.tree.leaves(last[:2])], last[2].reshape(-1)),
-        run_check("speed", lambda: _speed(env, env_id, carry, on_check)),
-    ]
+    )
+    on_check("speed")
+    started = time.perf_counter()
+    jax.block_until_ready(run(carry, key_run))
+    speed = f"{STEPS * NUM_ENVS / (time.perf_counter() - started):,.0f} steps/s with {NUM_ENVS} environments on {jax.devices()[0].platform}"
+    yield ok("speed", f"{speed} and random actions, resets included.")
 
 
 def _playing(env: JaxEnvironment, num_envs: int) -> Callable[[PyTree, Key[Array, ""]], tuple[PyTree, PyTree]]:
@@ -120,43 +118,3 @@ def check_numbers(observations: list[np.ndarray], reward: np.ndarray, space: Spa
     for number, one in enumerate(zip(*observations, strict=True)):
         check_observation(unflatten(space, one), expected, f"{env_id} in transition {number} of a random play")
     return f"{len(observations[0]):,} observations and rewards are finite (rewards {reward.min():.4g} … {reward.max():.4g})."
-
-
-def _speed(env: JaxEnvironment, env_id: str, carry: PyTree, on_check: OnCheck) -> str:
-    """Steps per second. Starts from copies of the environments in ``carry``, because compiling a reset of so many takes long."""
-    on_check("speed")
-    carry = jax.tree.map(lambda x: jnp.asarray(x)[jnp.arange(SPEED_ENVS) % NUM_ENVS], carry)
-    with custom_code_errors(env_id):
-        one = _playing(env, SPEED_ENVS)
-
-        @jax.jit
-        def run(carry: PyTree, key: Key[Array, ""], steps: Array) -> PyTree:
-            return jax.lax.fori_loop(0, steps, lambda t, carry: one(carry, jax.random.fold_in(key, t))[0], carry)
-
-        def timed(steps: int, call: int) -> float:
-            nonlocal carry
-            started = time.perf_counter()
-            carry = jax.block_until_ready(run(carry, jax.random.key(call), jnp.int32(steps)))
-            return time.perf_counter() - started
-
-        timed(1, 0)  # compiles
-        speed = SPEED_ENVS * paced(lambda steps: timed(steps, steps))
-    return (
-        f"{speed:,.0f} steps/s with {SPEED_ENVS} environments on {jax.devices()[0].platform} and random actions, resets included."
-    )
-
-
-def paced(timed: Callable[[int], float]) -> float:
-    """Steps per second. ``timed(steps)`` takes the steps and returns the seconds.
-
-    Measures ``SPEED_STEPS`` steps, or as many as fit into ``SPEED_SECONDS``. The number of steps in a call grows only while calls are
-    short: if a reset generates a world, a step with a reset takes a hundred times as long as others (Craftax Classic: 300 steps of
-    256 environments took more than five minutes).
-    """
-    steps, done, seconds = 1, 0, 0.0
-    while done < SPEED_STEPS and seconds < SPEED_SECONDS:
-        took = timed(steps)
-        done, seconds = done + steps, seconds + took
-        if took < SHORT_SECONDS:
-            steps = min(2 * steps, STEPS)
-    return done / seconds

@@ -163,7 +163,13 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
     """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
     if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0 or np.iscomplexobj(reward):
         several = isinstance(reward, list | tuple | dict) or np.size(reward) > 1
-        fix = " Combine its parts, for example in a weighted sum." if several else "" if reward is None else " Return float(reward)."
+        fix = (
+            " Combine its parts, for example in a weighted sum."
+            if several
+            else ""
+            if reward is None
+            else " Return float(reward)."
+        )
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.{fix}")
     if not _finite(np.asarray(reward)):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
