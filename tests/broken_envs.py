@@ -112,9 +112,12 @@ class Hangs(Walk):
 
     resets = 0
 
+    def __init__(self):
+        super().__init__()
+        print("printed by the environment", flush=True)
+
     def reset(self, *, seed=None, options=None):
         Hangs.resets += seed == 1
-        print("printed by the environment", flush=True)
         if Hangs.resets:
             self.fail()
         return super().reset(seed=seed)

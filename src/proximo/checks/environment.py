@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from proximo.checks import gymnasium_environment, jax_environment, vector_environment
 from proximo.checks.finding import Finding, error
@@ -13,15 +13,13 @@ from proximo.errors import EnvironmentFault, ProximoError
 
 
 def names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
-    """The names that ``check_environment`` gives ``on_check``."""
+    """The checks that ``check_environment`` runs if none fails."""
     if not isinstance(env, GymnasiumEnvironment):
         return list(jax_environment.NAMES)
     return [*(gymnasium_environment.NAMES if env.make else ()), *(vector_environment.NAMES if env.make_vector else ())]
 
 
-def check_environment(
-    env: JaxEnvironment | GymnasiumEnvironment, config: Config, on_check: Callable[[str], None] = lambda check: None
-) -> Iterator[Finding]:
+def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     """Run every check that applies to an environment, and return what each finds as soon as it ends.
 
     This takes seconds. It takes longer if episodes are long, a step is slow, or JAX compiles for long.
@@ -29,13 +27,12 @@ def check_environment(
     Args:
         env: The environment.
         config: The settings of the training.
-        on_check: Called with the name of each group of checks before it runs.
     """
     if not isinstance(env, GymnasiumEnvironment):
-        yield from jax_environment.check(env, config, on_check)
+        yield from jax_environment.check(env, config)
         return
     for make, check in ((env.make, gymnasium_environment.check), (env.make_vector, vector_environment.check)):
         try:
-            yield from check(env, config, on_check) if make is not None else ()
+            yield from check(env, config) if make is not None else ()
         except (ProximoError, EnvironmentFault) as fault:  # raised outside of a single check
             yield error("steps", str(fault).splitlines()[0])

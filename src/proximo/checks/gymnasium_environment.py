@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ from proximo.envs.gymnasium.observations import leaves
 from proximo.jax_setup import cores
 
 NAMES = (
-    "steps", "Gymnasium's checker", "seeding", "observations, rewards and ends of episodes", "side by side", "workers", "speed",
+    "observations", "rewards", "flags", "info", "Gymnasium", "seeding", "seeds differ", "range", "observation scale", "reward scale",
+    "episodes", "time limit", "side by side", "workers", "speed",
 )  # fmt: skip
 STEPS = 300
 SEED_STEPS = 100
@@ -45,30 +46,23 @@ MAX_STEPS = 20_000
 END_SECONDS = 4.0
 
 
-def check(env: GymnasiumEnvironment, config: Config, on_check: Callable[[str], None]) -> Iterator[Finding]:
+def check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     """Run all checks of a single environment, as in ``check_environment``."""
     with make_one(env) as one:
-        on_check("steps")
         started = time.perf_counter()
         played = play(one, env.id, env.action_space, STEPS)
         step_seconds = (time.perf_counter() - started) / len(played)
         interface = check_interface(played, leaves(env.observation_space), env.id)
         yield from interface
-        on_check("Gymnasium's checker")
         yield from gymnasium_checker.check(one, [transition.observation for transition in played])
         if any(f.level == "error" for f in interface):
             return
-        on_check("seeding")
         seeding = _seeding(env, one, played)
         yield from seeding
-        on_check("observations, rewards and ends of episodes")
         yield from _contents(env, one, played, config)
     if all(f.level == "ok" for f in seeding):
-        on_check("side by side")
         yield run_check("side by side", lambda: check_side_by_side(env, step_seconds))
-    on_check("workers")
     yield check_workers(env)
-    on_check("speed")
     yield run_check("speed", lambda: _speed(env, config.env.num_envs))
 
 

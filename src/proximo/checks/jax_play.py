@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,12 +21,14 @@ from proximo.checks.random_play import episodes_in
 from proximo.checks.ranges import check_ranges
 from proximo.checks.scale import Seen, check_scale
 from proximo.collect import jax_vector
+from proximo.collect.compiled_function import CompiledFunction
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.transition_checks import check_observation
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
+from proximo.networks.recurrent import select
 from proximo.spaces import Space, from_any
 
 NUM_ENVS = 8
@@ -35,30 +38,22 @@ END_SECONDS = 3.0
 MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
 
 
-def check_play(env: JaxEnvironment, config: Config, on_check: Callable[[str], None]) -> Iterator[Finding]:
+def check_play(env: JaxEnvironment, config: Config) -> Iterator[Finding]:
     """Check the numbers, ranges, scale, masks and episode ends of random steps, and measure their speed."""
-    on_check("play")
     env_id, limit = config.env.id, config.env.max_episode_steps
-    one, params = _playing(env, NUM_ENVS), jax.tree.map(jnp.asarray, env.default_params)
-    key_reset, key_run = jax.random.split(jax.random.key(0))
-    carry = jax.jit(lambda key: jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params))(key_reset)
-    run = jax.jit(lambda carry, key: jax.lax.scan(one, carry, jax.random.split(key, STEPS)))
-    started, steps = time.perf_counter(), 0
     flags: list[Any] = []
+    play, started = jax_plays(env, NUM_ENVS, STEPS), time.perf_counter()
     with custom_code_errors(env_id):
-        reset_observation, (carry, transitions) = carry[1], jax.device_get(run(carry, jax.random.fold_in(key_run, 0)))
-        seen, reward, *ends = last = transitions
+        first, (seen, reward, *ends) = next(play), (last := next(play))
         while True:
-            flags.append(ends)
-            steps += STEPS
+            flags.append(last[2:])
             ended = episodes_in(*(np.concatenate(part) for part in zip(*flags, strict=True)))
             out_of_time = time.perf_counter() - started > END_SECONDS
             if ended or limit or out_of_time or len(flags) == MAX_CALLS:
                 break
-            carry, last = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
-            ends = last[2:]
+            last = next(play)
     space = from_any(env.observation_space, "observation")
-    flat = flat_observations(reset_observation, seen)
+    flat = flat_observations(first, seen)
     numbers = run_check("numbers", lambda: check_numbers(flat, reward, space, env_id))
     yield numbers
     if numbers.level == "error":
@@ -66,38 +61,43 @@ def check_play(env: JaxEnvironment, config: Config, on_check: Callable[[str], No
     yield from (
         check_ranges(leaves(space), flat),
         *check_scale(space, Seen(flat, reward), config),
-        *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
+        *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(ends[0] | ends[1])),
         *check_unused_mask([env], jax_vector.info_shapes(env), leaves(space), from_any(env.action_space, "action"), MASK_FIX),
-        check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),
+        check_ends(ended, len(flags) * STEPS * NUM_ENVS, limit, out_of_time=out_of_time),
         check_time_limit(ended, [x.reshape(-1, *x.shape[2:]) for x in jax.tree.leaves(last[:2])], last[2].reshape(-1)),
     )
-    on_check("speed")
     started = time.perf_counter()
-    jax.block_until_ready(run(carry, key_run))
+    next(play)
     speed = f"{STEPS * NUM_ENVS / (time.perf_counter() - started):,.0f} steps/s with {NUM_ENVS} environments on {jax.devices()[0].platform}"
     yield ok("speed", f"{speed} and random actions, resets included.")
 
 
-def _playing(env: JaxEnvironment, num_envs: int) -> Callable[[PyTree, Key[Array, ""]], tuple[PyTree, PyTree]]:
-    """A function ``(carry, key) -> (carry, transition)`` that takes a random step in each environment and resets those that end."""
+def jax_plays(env: JaxEnvironment, num_envs: int, num_steps: int, brief: bool = False) -> Iterator[Any]:
+    """Play random steps without an end. Return the observations of a reset, ``[N, ...]``, and then for each ``num_steps`` steps the
+    observations, rewards and flags, ``[T, N, ...]``."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
-    def one(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
-        states, observations = carry
-        acting, stepping, resetting = jax.random.split(key, 3)
-        actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, num_envs), observations)
-        keys = jax.random.split(stepping, num_envs)
-        states, seen, reward, terminated, truncated, _ = jax_vector.step(env, keys, states, actions, observations, params)
-        done = terminated | truncated
-        fresh = jax_vector.where_any(
-            done,
-            lambda: jax_vector.as_template(jax_vector.reset(env, jax.random.split(resetting, num_envs), params), (states, seen)),
-            (states, seen),
-            False,
-        )
-        return fresh, (seen, reward, terminated, truncated)
+    def reset(key: Key[Array, ""]) -> PyTree:
+        start = jax_vector.reset(env, jax.random.split(key, num_envs), params)
+        return jax_vector.as_template(start, start)  # the types of later steps: otherwise ``steps`` would compile twice
 
-    return one
+    def steps(start: PyTree, carry: PyTree, key: Key[Array, ""]) -> PyTree:
+        def one(carry: PyTree, key: Key[Array, ""]) -> PyTree:
+            acting, stepping = jax.random.split(key)
+            actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, num_envs), carry[1])
+            keys = jax.random.split(stepping, num_envs)
+            states, *seen, _ = jax_vector.step(env, keys, carry[0], actions, carry[1], params)
+            # Every episode starts from the same state, because compiling another reset takes long.
+            return select(seen[2] | seen[3], start, (states, seen[0])), tuple(seen)
+
+        return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+
+    first, later_steps = CompiledFunction(reset, brief=brief), CompiledFunction(steps, brief=brief)
+    carry = start = first(0, jax.random.key(0))
+    yield jax.device_get(start[1])
+    for call in itertools.count():
+        carry, seen = later_steps(0, start, carry, jax.random.key(call))
+        yield jax.device_get(seen)
 
 
 def flat_observations(first: PyTree, later: PyTree) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 
-NAMES = ("vectorized autoreset", "vectorized steps", "vectorized ends of episodes and speed")
+NAMES = tuple(f"vectorized {name}" for name in ("autoreset", "steps", "seeding", "range", "episodes", "time limit", "speed"))
 NUM_ENVS = 3
 STEPS = 200
 MAX_STEPS = 20_000
@@ -35,19 +35,17 @@ END_SECONDS = 4.0
 LIMIT_FIX = "Set its own time limit, with a parameter in --env-settings."
 
 
-def check(env: GymnasiumEnvironment, config: Config, on_check: Callable[[str], None]) -> Iterator[Finding]:
+def check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     """Run all checks of a vector environment, as in ``check_environment``. The names of findings begin with "vectorized"."""
-    for finding in _check(env, config, on_check):
+    for finding in _check(env, config):
         yield Finding(f"vectorized {finding.check}", finding.level, finding.message)
 
 
-def _check(env: GymnasiumEnvironment, config: Config, on_check: Callable[[str], None]) -> Iterator[Finding]:
-    on_check(NAMES[0])
+def _check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     autoreset = run_check("autoreset", lambda: check_autoreset(env))
     if autoreset.level == "error":
         yield autoreset
         return
-    on_check(NAMES[1])
     first = _streams(env)  # raises an error for wrong shapes, types or numbers
     started = time.perf_counter()
     again = _streams(env)
@@ -63,9 +61,6 @@ def _check(env: GymnasiumEnvironment, config: Config, on_check: Callable[[str], 
         *check_scale(env.observation_space, Seen(flat, first.reward[first.valid]), config),
         *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),
         *_unused_mask(env),
-    )
-    on_check(NAMES[2])
-    yield from (
         _ends(env, first.episodes()),
         check_time_limit(first.episodes(), [first.reward[first.valid]], first.terminated[first.valid]),
         ok("speed", f"{STEPS * NUM_ENVS / seconds:,.0f} steps/s with {NUM_ENVS} environments and random actions."),

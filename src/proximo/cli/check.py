@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
+import itertools
 import math
 import sys
 import threading
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
         print_json({**report, "findings": [vars(finding) for finding in findings]})
     else:
         if report["not_checked"]:
-            print(f"Not checked: {'; '.join(report['not_checked'])}.")
+            print(f"Not checked: {', '.join(report['not_checked'])}.")
         if report["compile_seconds"]:
             print(f"JAX compiled for {report['compile_seconds']:.1f} s, which --seconds does not limit.")
         print(verdict(report["env"], findings))
@@ -92,26 +92,28 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         while not isinstance(message := worker_messages.read_object(process.replies), tuple):
             if isinstance(message, Exception):
                 raise message
-            if isinstance(message, Finding):
-                yield message
-            elif message is None:
+            if message is None:
                 limit.cancel()
-            else:
+            elif isinstance(message, list):
                 report["not_checked"] = message
                 if not limit.ident:
                     limit.start()
-                if message and (passed := time.monotonic() - started) > PATIENCE_SECONDS:
-                    print(f"{passed:.0f} s: {message[0]} …", file=sys.stderr, flush=True)
+            else:
+                yield message
+                report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
+                if report["not_checked"] and (passed := time.monotonic() - started) > PATIENCE_SECONDS:
+                    print(f"{passed:.0f} s: {report['not_checked'][0]} …", file=sys.stderr, flush=True)
         report["env"], report["compile_seconds"] = message
     except EOFError:
         if not process.why_killed:
-            last = (report["not_checked"] or ["making"])[0]
-            yield Finding(last, "error", f"The process that plays the environment {process.why_lost()}.")
+            during = (report["not_checked"] or ["making"])[0]
+            yield Finding(during, "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
     if report["not_checked"] and (process.why_killed or process.popen.returncode == 0):
-        yield Finding("time", "warning", f"Stopped after {options.seconds:g} s of playing. --seconds sets another limit.")
+        level = "error" if report["not_checked"][0] in ("making", "observations") else "warning"
+        yield Finding("time", level, f"Stopped after {options.seconds:g} s of playing. --seconds sets another limit.")
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,8 @@ class Checks:
     path: tuple[str, ...]
 
     def serve(self, commands: int, replies: int) -> None:
-        """Send each finding, and before each check the names of those that remain. Sends None if there is no limit, at the end the id and the
-        seconds in which JAX has compiled, and instead of all that an error of the user."""
+        """Send lists of the checks that follow, None if the process must not be ended, and each finding. At the end, send the id and the seconds
+        in which JAX has compiled, or an error of the user."""
         sys.path[:] = self.path
         send = functools.partial(worker_messages.write_object, replies)
         with short_warnings():
@@ -147,13 +149,8 @@ class Checks:
         def on_event(event: str, duration_secs: float, **_: Any) -> None:
             compiling[0] += duration_secs * event.startswith("/jax/core/compile")
 
-        def on_check(name: str) -> None:
-            send(remaining[remaining.index(name) :])
-            if time.monotonic() - started - compiling[0] > options.seconds:
-                raise TimeoutError
-
         jax.monitoring.register_event_duration_secs_listener(on_event)
-        send(["making the environment, and all that follows"])
+        send(["making"])
         try:
             config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
             env = environment(config)
@@ -161,13 +158,14 @@ class Checks:
             send(Finding("making", "error", str(error)))
             send([])
             return options.env, 0.0
-        remaining, is_jax = names(env), not isinstance(env, GymnasiumEnvironment)
+        send(names(env))
+        is_jax = not isinstance(env, GymnasiumEnvironment)
         if is_jax:
-            send(None)
-        with contextlib.suppress(TimeoutError):
-            for finding in (*hints(env, config), check_policy(env, config)):
-                send(finding)
-            for finding in check_environment(env, config, on_check):
-                send(finding)
+            send(None)  # it may compile for long
+        for finding in itertools.chain(hints(env, config), [check_policy(env, config)], check_environment(env, config)):
+            send(finding)
+            if time.monotonic() - started - compiling[0] > options.seconds:
+                break
+        else:
             send([])
         return config.env.id, compiling[0] if is_jax else 0.0
