@@ -6,8 +6,9 @@ import re
 import pytest
 
 import proximo.envs.gymnasium.environment as environment
-from proximo.checks import check_environment, gymnasium_environment, jax_play, names, verdict, workers, worst
+from proximo.checks import check_environment, gymnasium_environment, jax_play, names, verdict, worst
 from proximo.envs import Preprocessing, make_env
+from proximo.errors import EnvError
 from proximo.settings import make_config
 
 
@@ -15,7 +16,7 @@ from proximo.settings import make_config
 def short(monkeypatch):
     """Endless episodes are played shortly. The import hook of the tests wraps functions in weak references, which cannot be pickled;
     ``tests/cli/test_check.py`` checks pickling without the hook."""
-    monkeypatch.setattr(workers.cloudpickle, "dumps", lambda made: b"")
+    monkeypatch.setattr(gymnasium_environment, "pickled", lambda make, env_id: b"")
     monkeypatch.setattr(gymnasium_environment, "MAX_STEPS", 500)
     monkeypatch.setattr(jax_play, "MAX_CALLS", 2)
     monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.01)
@@ -151,13 +152,10 @@ def test_max_episode_steps_replaces_the_warning_about_endless_episodes():
 
 
 def test_environment_that_cannot_be_pickled_is_a_warning(monkeypatch):
-    def fail(made):
-        raise TypeError("cannot pickle '_thread.lock' object")
+    def fail(make, env_id):
+        raise EnvError("broken_envs:Walk cannot be sent to a worker process.")
 
-    monkeypatch.setattr(workers.cloudpickle, "dumps", fail)
-    found = workers.check_workers(make_env("broken_envs:Walk"))
-    assert found.level == "warning"
-    assert_matches(
-        r"cannot be sent to worker processes \(TypeError: cannot pickle '_thread.lock' object\): train with --num-workers 0",
-        found.message,
-    )
+    monkeypatch.setattr(gymnasium_environment, "pickled", fail)
+    assert messages(findings("Walk"), "warning") == [
+        "workers: broken_envs:Walk cannot be sent to a worker process."
+    ]

@@ -40,14 +40,8 @@ def check_ends(
 def check_time_limit(
     episodes: list[Episode], values: Sequence[np.ndarray], terminated: np.ndarray, infos: Sequence[Any] = ()
 ) -> Finding:
-    """Check that a time limit is reported as a truncation, not as a termination.
-
-    Args:
-        episodes: The episodes that ended.
-        values: What the steps returned: rewards, and observations if the last ones of episodes are among them, ``[steps, ...]``.
-        terminated: Whether each of these steps terminated an episode, ``[steps]``.
-        infos: What the steps returned as info.
-    """
+    """Check that a time limit is reported as a truncation, not as a termination. ``values`` are rewards and true observations of steps,
+    ``[steps, ...]``; ``terminated`` is whether each of them terminated its episode."""
     if any(isinstance(info, dict) and info.get("TimeLimit.truncated") for info in infos) and not any(
         e.truncated for e in episodes
     ):

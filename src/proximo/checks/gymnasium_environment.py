@@ -12,7 +12,7 @@ import numpy as np
 from proximo.checks import gymnasium_checker
 from proximo.checks.action_mask import check_action_mask, check_unused_mask
 from proximo.checks.episode_ends import check_ends, check_time_limit
-from proximo.checks.finding import Finding, run_check
+from proximo.checks.finding import Finding, ok, run_check, warning
 from proximo.checks.interface import check_interface
 from proximo.checks.random_play import (
     Episode,
@@ -29,11 +29,12 @@ from proximo.checks.ranges import check_ranges
 from proximo.checks.scale import Seen, check_scale
 from proximo.checks.seeding import check_repeats, check_seeds_differ
 from proximo.checks.side_by_side import check_side_by_side
-from proximo.checks.workers import check_workers
 from proximo.config import Config
 from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.workers import pickled
+from proximo.errors import EnvError
 from proximo.jax_setup import cores
 
 NAMES = (
@@ -62,7 +63,7 @@ def check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
         yield from _contents(env, one, played, config)
     if all(f.level == "ok" for f in seeding):
         yield run_check("side by side", lambda: check_side_by_side(env, step_seconds))
-    yield check_workers(env)
+    yield _workers(env)
     yield run_check("speed", lambda: _speed(env, config.env.num_envs))
 
 
@@ -115,6 +116,15 @@ def _play_to_an_end(env: GymnasiumEnvironment, one: Any) -> tuple[list[Episode],
         if played.terminated or played.truncated:
             return [Episode(steps, bool(played.terminated), bool(played.truncated))], steps, False
     return [], steps, steps < MAX_STEPS
+
+
+def _workers(env: GymnasiumEnvironment) -> Finding:
+    assert env.make is not None
+    try:
+        size = len(pickled(env.make, env.id))
+    except EnvError as fault:
+        return warning("workers", str(fault))
+    return ok("workers", f"The function that makes the environment can be sent to worker processes ({size:,} bytes).")
 
 
 def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:

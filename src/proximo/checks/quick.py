@@ -92,8 +92,8 @@ def _check_gymnasium(env: GymnasiumEnvironment, env_id: str) -> QuickCheck:
     repeats = first_difference(first, again, expected) is None
     seen = None if _wrong(again, expected, env_id) else Seen(stacked_observations(again, expected), rewards_of(again))
     # An environment whose constructor sets no render_mode may draw without it.
-    unseen = env.lacks_render_mode(one) and "render_mode" in getattr(innermost(one), "__dict__", {})
-    return QuickCheck([*([] if repeats else [differs]), *([env.without_render_mode] if unseen else [])], seen)
+    unseen = env.without_render_mode(one) if "render_mode" in getattr(innermost(one), "__dict__", {}) else ""
+    return QuickCheck([*([] if repeats else [differs]), *([unseen] if unseen else [])], seen)
 
 
 def _wrong(played: list[Transition], expected: list[Leaf], env_id: str) -> str | None:

@@ -42,7 +42,7 @@ class GymnasiumPlayer:
                 self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
             else:
                 self._single = self._make(env.make)
-        self._lacks_mode = env.lacks_render_mode(self._single)
+        self._lacks_mode = env.without_render_mode(self._single)
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
@@ -103,7 +103,7 @@ class GymnasiumPlayer:
             self._renders = False
             frame = image_of(self.env.observation_space, self._observation)
         if frame is None:
-            raise EnvError(self.env.without_render_mode) if self._lacks_mode else no_renderer(self.env.id)
+            raise EnvError(self._lacks_mode) if self._lacks_mode else no_renderer(self.env.id)
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
@@ -117,7 +117,7 @@ class GymnasiumPlayer:
             if isinstance(error.__cause__, NotImplementedError) or not self._declares_mode:
                 return None
             if self._lacks_mode:
-                raise EnvError(self.env.without_render_mode) from error
+                raise EnvError(self._lacks_mode) from error
             raise
         if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
             frame = frame[-1] if frame else None

@@ -58,14 +58,11 @@ class GymnasiumEnvironment(Described):
     render_fps: float = 0.0
     """Frames per second that it declares; 0: none."""
 
-    def lacks_render_mode(self, one: Any) -> bool:
-        """Whether ``one`` of these environments declares that it can draw, but was made without a ``render_mode``."""
-        drawn = getattr(self.make, "takes_render_mode", True) or getattr(one, "render_mode", None) is not None
-        return "rgb_array" in self.render_modes and not drawn
-
-    @property
-    def without_render_mode(self) -> str:
-        """What to do about an environment that ``lacks_render_mode``, as a sentence."""
+    def without_render_mode(self, one: Any) -> str:
+        """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
+        may_draw = getattr(self.make, "takes_render_mode", True) or getattr(one, "render_mode", None) is not None
+        if may_draw or "rgb_array" not in self.render_modes:
+            return ""
         return (
             f"{self.id} cannot be watched: it was made without a render_mode. Give its class or function an argument render_mode, as "
             "lambda render_mode=None: MyEnv(render_mode=render_mode)."
