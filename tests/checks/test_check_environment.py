@@ -156,6 +156,4 @@ def test_environment_that_cannot_be_pickled_is_a_warning(monkeypatch):
         raise EnvError("broken_envs:Walk cannot be sent to a worker process.")
 
     monkeypatch.setattr(gymnasium_environment, "pickled", fail)
-    assert messages(findings("Walk"), "warning") == [
-        "workers: broken_envs:Walk cannot be sent to a worker process."
-    ]
+    assert messages(findings("Walk"), "warning") == ["workers: broken_envs:Walk cannot be sent to a worker process."]

@@ -20,7 +20,7 @@ def test_sound_environment_passes_every_check_and_exits_0():
     with Process("check", "broken_envs:Walk") as process:  # without the import hook of the tests
         code, out, err = process.end()
     *lines, verdict = out.splitlines()
-    assert (code, err) == (0, "")
+    assert (code, re.sub(r"^\d+ s: .*\n", "", err, flags=re.MULTILINE)) == (0, "")  # a busy machine announces slow checks
     assert any(line.startswith("✓ workers") for line in lines)
     assert len(lines) > 10
     assert all(line.startswith("✓ ") and line.endswith(".") for line in lines)

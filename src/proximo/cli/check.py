@@ -86,7 +86,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         process.why_killed = "reached the limit"
         process.kill()
 
-    started, limit = time.monotonic(), threading.Timer(options.seconds, end)
+    limit, started, announced = threading.Timer(options.seconds, end), 0.0, 0.0
     try:
         process.begin(checks)
         while not isinstance(message := worker_messages.read_object(process.replies), tuple):
@@ -98,11 +98,14 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
                 report["not_checked"] = message
                 if not limit.ident:
                     limit.start()
+                    started = announced = time.monotonic()
             else:
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-                if report["not_checked"] and (passed := time.monotonic() - started) > PATIENCE_SECONDS:
-                    print(f"{passed:.0f} s: {report['not_checked'][0]} …", file=sys.stderr, flush=True)
+                now = time.monotonic()
+                if report["not_checked"] and now - announced > PATIENCE_SECONDS:
+                    print(f"{now - started:.0f} s: {report['not_checked'][0]} …", file=sys.stderr, flush=True)
+                    announced = now
         report["env"], report["compile_seconds"] = message
     except EOFError:
         if not process.why_killed:
@@ -139,7 +142,6 @@ class Checks:
 
         from proximo.checks import Finding, check_environment, check_policy, hints, names
         from proximo.collect.environment import environment
-        from proximo.envs import GymnasiumEnvironment
         from proximo.jax_setup import prepare_jax
         from proximo.settings import make_config
 
@@ -159,7 +161,7 @@ class Checks:
             send([])
             return options.env, 0.0
         send(names(env))
-        is_jax = not isinstance(env, GymnasiumEnvironment)
+        is_jax = "jit" in names(env)
         if is_jax:
             send(None)  # it may compile for long
         for finding in itertools.chain(hints(env, config), [check_policy(env, config)], check_environment(env, config)):
