@@ -1,5 +1,9 @@
 """Gymnasium, vector and JAX environments with one fault each, and the correct ones that they derive from."""
 
+import os
+import signal
+import time
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -44,6 +48,7 @@ WrongShape = changed(observation=lambda o: o[None])
 Wide = changed(observation=lambda o: o.astype(np.float64))
 NanObservation = changed(observation=lambda o: o * np.nan)
 RewardWithAxis = changed(reward=lambda r: np.array([r]))
+SeveralRewards = changed(reward=lambda r: np.array([r, 1.0]))
 NanReward = changed(reward=lambda r: float("nan"))
 TerminatedAsInt = changed(terminated=int)
 NoInfo = changed(info=lambda i: None)
@@ -83,6 +88,57 @@ class Raises(Walk):
 
     def step(self, action):
         return [][3]
+
+
+class Silent(Walk):
+    """Its step raises an exception without a text, but only beside other environments."""
+
+    number = 0
+
+    def __init__(self):
+        super().__init__()
+        Silent.number += 1
+
+    def close(self):
+        Silent.number -= 1
+
+    def step(self, action):
+        assert Silent.number < 3
+        return super().step(action)
+
+
+class Hangs(Walk):
+    """Prints, and hangs after the first checks."""
+
+    resets = 0
+
+    def __init__(self):
+        super().__init__()
+        print("printed by the environment", flush=True)
+
+    def reset(self, *, seed=None, options=None):
+        Hangs.resets += seed == 1
+        if Hangs.resets:
+            self.fail()
+        return super().reset(seed=seed)
+
+    def fail(self):
+        time.sleep(600)
+
+
+class Crashes(Hangs):
+    """Its native code crashes after the first checks."""
+
+    def fail(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class HangsBefore(Hangs):
+    """Hangs in its constructor."""
+
+    def __init__(self):
+        print("printed by the environment", flush=True)
+        self.fail()
 
 
 class SeedIgnored(Walk):
@@ -139,6 +195,22 @@ class LimitAsTermination(Walk):
         observation, reward, *_ = super().step(action)
         self.time += 1
         return observation, reward, self.time >= 25, False, {}
+
+
+class Crash(LimitAsTermination):
+    """Correct: always crashes at step 25, where its place is outside the field."""
+
+    def step(self, action):
+        observation, reward, terminated, *rest = super().step(action)
+        return observation + np.float32(8 * terminated), reward, terminated, *rest
+
+
+class Penalty(LimitAsTermination):
+    """Correct: always crashes at step 25, with a reward that no other step has."""
+
+    def step(self, action):
+        observation, reward, terminated, *rest = super().step(action)
+        return observation, reward - 9.0 * terminated, terminated, *rest
 
 
 class OldLimit(LimitAsTermination):
@@ -265,12 +337,44 @@ class Vector(VectorEnv):
         return observation, reward, terminated, truncated, {}
 
 
+class VectorPenalty(Vector):
+    """Correct: a vector environment of ``Penalty``."""
+
+    part = Penalty
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs)
+        self.envs = [self.part() for _ in range(num_envs)]
+
+
+class VectorLimit(VectorPenalty):
+    """Reports its time limit of 25 steps as a termination."""
+
+    part = LimitAsTermination
+
+
 class VectorLarge(Vector):
     """Large observations and rewards."""
 
     def __init__(self, num_envs):
         super().__init__(num_envs)
         self.envs = [Large() for _ in range(num_envs)]
+
+
+class JaxLimit(toys.RandomEnds):
+    """Reports its time limit of 25 steps as a termination."""
+
+    def step(self, key, state, action, params):
+        state, _, reward, *_, info = super().step(key, state, action, params)
+        return state, jax.random.normal(key, (3,)), reward, state["time"] >= 25, jnp.bool_(False), info
+
+
+class JaxPenalty(JaxLimit):
+    """Correct: always crashes at step 25, with a reward that no other step has."""
+
+    def step(self, key, state, action, params):
+        state, observation, reward, terminated, *rest = super().step(key, state, action, params)
+        return state, observation, reward - 50.0 * terminated, terminated, *rest
 
 
 class JaxLarge(toys.RandomEnds):

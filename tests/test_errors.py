@@ -9,6 +9,7 @@ from pathlib import Path
 
 import proximo
 from proximo.cli import VERBS
+from proximo.custom_code import exception_text
 from proximo.errors import command, is_plain, printable, shown
 
 SOURCE = Path(proximo.__file__).parent
@@ -29,6 +30,17 @@ def test_no_text_reaches_a_terminal_with_control_characters():
 def test_long_value_is_shortened():
     assert shown("x" * 10**6) == "'" + "x" * 79 + "…"
     assert shown({"a": 1}) == "{'a': 1}"
+
+
+def test_exception_without_a_text_names_its_line_even_in_a_library():
+    for path, message, text in (
+        ("site-packages/robot.py", "", "AssertionError (robot.py, line 2)"),
+        ("site-packages/robot.py", ", 'fell'", "AssertionError: fell"),
+        ("my.py", "", "AssertionError (my.py, line 2)"),
+    ):
+        found: dict[str, BaseException] = {}
+        exec(compile(f"try:\n    assert 0{message}\nexcept AssertionError as error:\n    found = error", path, "exec"), found)
+        assert exception_text(found["found"]) == text
 
 
 def test_every_proposed_command_is_quoted():

@@ -87,8 +87,7 @@ def custom_code_errors(what: str, kind: type[ProximoError] = EnvError) -> Iterat
     except (ProximoError, TrainingError):
         raise
     except (Exception, SystemExit) as error:
-        message = " ".join(str(error).split("\n\n")[0].split())
-        raise kind(f"{what} raised {type(error).__name__}: {message}{_place(error)}.") from error
+        raise kind(f"{what} raised {exception_text(error)}.") from error
 
 
 def is_missing(error: BaseException | None, module: str) -> bool:
@@ -99,9 +98,16 @@ def is_missing(error: BaseException | None, module: str) -> bool:
     return isinstance(error, ImportError | ValueError | TypeError) and (not is_name or module in sys.modules)
 
 
-def _place(error: BaseException) -> str:
-    """`` (file, line 3)``: the last line of the traceback that is not in a library."""
+def exception_text(error: BaseException) -> str:
+    """``RuntimeError: no screen (my_env.py, line 3)``: type and text of an exception, and the last line of its traceback that is not in a
+    library. Without a text, the line may be in a library."""
+    text = " ".join(str(error).split("\n\n")[0].split())
+    return f"{type(error).__name__}{text and f': {text}'}{_place(error, not text)}"
+
+
+def _place(error: BaseException, in_library: bool) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return ""  # the message already has the line
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_of_library(f.filename)]
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in every if not is_of_library(f.filename)] or (every if in_library else [])
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -41,9 +41,15 @@ def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str
 
     ``min_similarity`` is difflib's ratio, from 0 to 1 for equal names.
     """
+    match = closest(name, known, min_similarity)
+    return f" (did you mean {match!r}?)" if match else ""
+
+
+def closest(name: str, known: Iterable[str], min_similarity: float) -> str:
+    """The known name that is closest to ``name``; an empty string if none is close."""
     in_lower_case = {one.lower(): one for one in known}
     matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=min_similarity)
-    return f" (did you mean {in_lower_case[matches[0]]!r}?)" if matches else ""
+    return in_lower_case[matches[0]] if matches else ""
 
 
 def lacking(what: str, extra: str) -> EnvError:

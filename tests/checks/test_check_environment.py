@@ -6,8 +6,9 @@ import re
 import pytest
 
 import proximo.envs.gymnasium.environment as environment
-from proximo.checks import check_environment, gymnasium_environment, jax_play, vector_environment, verdict, workers, worst
+from proximo.checks import check_environment, gymnasium_environment, jax_play, names, verdict, worst
 from proximo.envs import Preprocessing, make_env
+from proximo.errors import EnvError
 from proximo.settings import make_config
 
 
@@ -15,20 +16,16 @@ from proximo.settings import make_config
 def short(monkeypatch):
     """Endless episodes are played shortly. The import hook of the tests wraps functions in weak references, which cannot be pickled;
     ``tests/cli/test_check.py`` checks pickling without the hook."""
-    monkeypatch.setattr(workers.cloudpickle, "dumps", lambda made: b"")
+    monkeypatch.setattr(gymnasium_environment, "pickled", lambda make, env_id: b"")
     monkeypatch.setattr(gymnasium_environment, "MAX_STEPS", 500)
     monkeypatch.setattr(jax_play, "MAX_CALLS", 2)
     monkeypatch.setattr(environment, "TRIAL_SECONDS", 0.01)
-    monkeypatch.setattr(vector_environment, "SPEED_SECONDS", 0.01)
-    monkeypatch.setattr(jax_play, "SPEED_ENVS", 8)
 
 
 def findings(name, **preprocessing):
     env_id = name if ":" in name or "-v" in name else f"broken_envs:{name}"
-    return check_environment(
-        make_env(env_id, {}, Preprocessing(**preprocessing)),
-        make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False),
-    )
+    config = make_config(env_id, {"num_envs": 4, "normalize_observation": False, "normalize_reward": False}, preset=False)
+    return list(check_environment(make_env(env_id, {}, Preprocessing(**preprocessing)), config))
 
 
 def messages(found, level):
@@ -40,7 +37,7 @@ NEW_CHECKER = tuple(map(int, importlib.metadata.version("gymnasium").split(".")[
 SOUND = [
     "CartPole-v1", "Pendulum-v1", "gymnax:CartPole-v1", "proximo:PocMemory", "toys:ContinuousRandomEnds", "JaxMasked",
     "JaxMaskedToTheEnd", "Walk", "Wide", "Masked", "MaskedToTheEnd", "MaskedBits", "JaxMaskedBits",
-    "Reused", "factory", "Vector", "SameStep", "Disabled", "MaskedDisabled",
+    "Reused", "factory", "Vector", "SameStep", "Disabled", "MaskedDisabled", "Crash", "Penalty", "VectorPenalty", "JaxPenalty",
 ]  # fmt: skip
 
 
@@ -53,17 +50,20 @@ def test_sound_environment_has_only_ok_findings(name):
     assert worst(found) == "ok"
     assert "no problem was found" in verdict(name, found)
     assert len({f.check for f in found}) == len(found)
+    assert {f.check for f in found} >= set(names(make_env(name if ":" in name or "-v" in name else f"broken_envs:{name}")))
 
 
 ERRORS = {
     "WrongShape": r"observations: .*step \(transition 1 of a random play\) returned observation of shape \(1, 2\): .*expected \(2,\)\. Return what the space declares",
     "NanObservation": r"observations: .* with NaN or infinity",
     "RewardWithAxis": r"rewards: .*returned the reward array\(\[.\.\]\): expected a single number\. Return float\(reward\)",
-    "NanReward": r"rewards: .*returned the reward nan: expected a finite number",
+    "SeveralRewards": r"expected a single number\. Combine its parts, for example in a weighted sum\.$",
+    "NanReward": r"rewards: .*returned the reward nan: expected a finite number \(as float32\)\.$",
     "TerminatedAsInt": r"flags: .*returned terminated = 0: expected True or False\. Return bool\(terminated\), bool\(truncated\)",
     "NoInfo": r"info: .*returned NoneType as info: expected a dict\. Return \{\}",
     "FourValues": r"steps: .*step returned 4 values: expected \(observation, reward, terminated, truncated, info\)",
     "Raises": r"steps: .*step raised IndexError: list index out of range \(broken_envs.py, line \d+\)",
+    "Silent": r"side by side: .*step .*raised AssertionError \(broken_envs.py, line \d+\)",
     "Shared": r"side by side: .*gives different steps if other environments run in the same process.*Keep all state in self",
     "NothingAllowed": r"action mask: .*allowed no action in \d+ of \d+ observations: expected at least one",
     "MaskTooLong": r"action mask: The action mask has 3 entries: expected 2, one for each choice of Discrete\(2\)",
@@ -101,7 +101,9 @@ WARNINGS = {
     "Fixed": r"seeds differ: Seeds 0 and 1 give the same 1\d\d transitions: either nothing is random here",
     "OutOfRange": r"range: \d+ of \d+ observations are outside the bounds of Box\(2,\) float32.*widen the bounds",
     "Endless": r"episodes: No episode ended within 500 random steps, and the environment has no known time limit.*Set --max-episode-steps 1000",
-    "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps.*return terminated = False, truncated = True",
+    "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps, and nothing in the last ones differs.* If this is a time limit, return terminated = False, truncated = True",
+    "VectorLimit": r"vectorized time limit: All \d+ episodes terminated after exactly 25 steps",
+    "JaxLimit": r"time limit: All \d+ episodes terminated after exactly 25 steps",
     "OldLimit": r'time limit: info\["TimeLimit.truncated"\] is True, but truncated is False',
     "MaskByAnotherName": r"action mask: The environment has valid_action_mask, which looks like an action mask and is not used: name the method action_masks",
     "MaskUnderAnotherKey": r"action mask: The environment has info\['mask'\], which looks .* at every reset and step\.",
@@ -150,13 +152,8 @@ def test_max_episode_steps_replaces_the_warning_about_endless_episodes():
 
 
 def test_environment_that_cannot_be_pickled_is_a_warning(monkeypatch):
-    def fail(made):
-        raise TypeError("cannot pickle '_thread.lock' object")
+    def fail(make, env_id):
+        raise EnvError("broken_envs:Walk cannot be sent to a worker process.")
 
-    monkeypatch.setattr(workers.cloudpickle, "dumps", fail)
-    found = workers.check_workers(make_env("broken_envs:Walk"))
-    assert found.level == "warning"
-    assert_matches(
-        r"cannot be sent to worker processes \(TypeError: cannot pickle '_thread.lock' object\): train with --num-workers 0",
-        found.message,
-    )
+    monkeypatch.setattr(gymnasium_environment, "pickled", fail)
+    assert messages(findings("Walk"), "warning") == ["workers: broken_envs:Walk cannot be sent to a worker process."]

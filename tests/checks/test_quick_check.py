@@ -5,7 +5,7 @@ import time
 import pytest
 
 import proximo
-from proximo.checks import quick, quick_check
+from proximo.checks import jax_play, quick, quick_check
 from proximo.envs import GymnasiumEnvironment, make_env
 from proximo.errors import EnvError
 from proximo.networks.recurrent import select
@@ -62,7 +62,7 @@ def test_up_to_a_hundred_random_steps_are_seen(env_id):
 def test_steps_of_a_jax_environment_compile_once(monkeypatch):
     traced = []
     monkeypatch.setattr(quick, "SECONDS", 60.0)
-    monkeypatch.setattr(quick, "select", lambda *arguments: traced.append(1) or select(*arguments))
+    monkeypatch.setattr(jax_play, "select", lambda *arguments: traced.append(1) or select(*arguments))
     counts = []
     for steps in (8, 24):
         traced.clear()

@@ -1,5 +1,6 @@
 """Ids of other libraries and of earlier versions are answered with the id to use here."""
 
+import gymnasium
 import pytest
 
 from proximo.envs import listing, make_env, other_ids, registry
@@ -41,8 +42,6 @@ def test_an_id_from_elsewhere_is_answered(env_id, function):
 
 
 def test_answers_name_environments_that_exist():
-    import gymnasium
-
     assert all(f"{task}-v5" in gymnasium.registry for task in other_ids.MUJOCO_DIFFERENCES)
     ids = {i for group in listing().values() for i in group}
     assert {"CartPoleNoVel-v1", "proximo:PocMemory"} <= ids
@@ -68,6 +67,24 @@ def test_earlier_atari_id_names_the_game(env_id, found, monkeypatch):
     )
     with pytest.raises(EnvError, match=rf"Unknown environment '{env_id}' \(did you mean '{found}'\?\)"):
         check_id(env_id)
+
+
+def test_cause_precedes_the_hint():
+    """An installed Shimmy registers the ids of the DeepMind Control Suite, which may then fail."""
+    env_id = "dm_control/cartpole-balance-v0"
+
+    def broken(**arguments):
+        raise AttributeError("no flex_vertedge")
+
+    gymnasium.register(env_id, broken)
+    try:
+        check_id(env_id)
+        with pytest.raises(
+            EnvError, match=rf"^{env_id} cannot be made: .*AttributeError: no flex_vertedge.*; for tasks of the Deep"
+        ):
+            make_env(env_id)
+    finally:
+        del gymnasium.registry[env_id]
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "CartPoleNoVel-v1", "gymnax:CartPole-v1", "toys:RandomEnds", "gym_toys:Walk"])

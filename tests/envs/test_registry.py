@@ -1,5 +1,8 @@
 """Ids of environments, and errors for unknown ids and invalid settings."""
 
+import sys
+import textwrap
+
 import equinox as eqx
 import gymnasium as gym
 import jax
@@ -44,6 +47,10 @@ def test_settings_of_gymnax_change_its_spaces():
             "pocmem",
             r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$",
         ),
+        ("toys:Walk-v0", r"the module 'toys' was imported, but none of its environments is registered: name one of its classes"),
+        ("no-such-module:A-v0", r"\(did you mean 'no_such_module:A-v0'\?\): no library or module 'no-such-module' is installed"),
+        ("FetchReach-v4", r"^Unknown environment 'FetchReach-v4'(?!.*Reacher)"),
+        ("CartPole-v9", r"\(did you mean 'CartPole-v1'\?\)"),
         ("MultiAgent", r"Unknown environment 'MultiAgent': expected an id of the form"),
         ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
         ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
@@ -67,6 +74,40 @@ def test_settings_of_gymnax_change_its_spaces():
 def test_an_unknown_id_raises_with_the_nearest_name(env_id, message):
     with pytest.raises(EnvError, match=message):
         make_env(env_id)
+
+
+def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkeypatch):
+    code = """
+        import gymnasium
+        gymnasium.register("yard/Crane-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+        gymnasium.register("yard/Crane-v2", entry_point="robot_yard:Crane")
+        for suffix in ("", "Dense"):
+            gymnasium.register(f"Lift{suffix}-v3", entry_point="robot_yard:Lift")
+    """
+    files = {
+        "robot_yard/__init__.py": textwrap.dedent(code),
+        "robot_yard-1.dist-info/METADATA": "Name: robot-yard\nVersion: 1\nRequires-Dist: gymnasium>=1\n",
+        "robot_yard-1.dist-info/RECORD": "robot_yard/__init__.py,,\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    registered = dict(gym.registry)
+    try:
+        for env_id, typed in (("Crane-v2", "yard/Crane-v2"), ("yard/Crane-v1", "yard/Crane-v1"), ("Lift-v3", "Lift-v3")):
+            with pytest.raises(EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): robot_yard is installed"):
+                make_env(env_id)
+        assert "robot_yard" not in sys.modules
+        for env_id, typed in (("Crane-v1", "yard/Crane-v2"), ("Crain-v2", "yard/Crane-v2"), ("LiftDens-v3", "LiftDense-v3")):
+            with pytest.raises(
+                EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): expected an id that robot_yard registers"
+            ):
+                make_env(f"robot_yard:{env_id}")
+    finally:
+        gym.registry.clear()
+        gym.registry.update(registered)
+        sys.modules.pop("robot_yard", None)
 
 
 @pytest.mark.parametrize(

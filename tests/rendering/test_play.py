@@ -1,6 +1,7 @@
 """Episodes to watch: they are those of an evaluation, step by step, and a picture shows the step."""
 
 import itertools
+import re
 
 import gymnasium as gym
 import numpy as np
@@ -30,6 +31,13 @@ def made(env_id, **settings):
     config = make_config(env_id, {**small, **settings}, preset=False)
     env = environment(config)
     return Policy(drawn_policy(env, config), env, config, step=0)
+
+
+def drawn(env_id):
+    """An environment, its settings, and an agent that acts at random."""
+    config = make_config(env_id, {**SMALL, "num_workers": 0}, preset=False)
+    env = environment(config)
+    return env, config, random_agent(env, 0)
 
 
 def steps(policy, episodes=1, seed=0, deterministic=True, max_steps=10_000, agent=None):
@@ -196,6 +204,30 @@ def test_environment_without_the_mode_rgb_array_shows_its_images(mode):
     assert agent.render(1, max_steps=3).frames == 4
 
 
+@pytest.mark.parametrize("modes", [["human", "rgb_array"], []])
+@pytest.mark.parametrize("draws", [True, False])
+def test_constructor_without_render_mode_is_watched_if_it_draws(modes, draws):
+    class Plain(gym_toys.Walk):
+        metadata = {"render_modes": modes}  # noqa: RUF012
+
+        def render(self):
+            return np.zeros((20, 20, 3), np.uint8) if draws else super().render()
+
+    gym.register("Plain-v0", Plain)
+    try:
+        subject = Subject(*drawn("Plain-v0"), "random")
+        for window in (False, True):
+            if draws:
+                assert len([step.draw() for step in subject.play(1, 0, window=window)]) > 1
+            else:
+                with pytest.raises(
+                    EnvError, match=r"^Plain-v0 cannot be watched: it (was made without a render_mode|has no rend)"
+                ):
+                    next(subject.play(1, 0, window=window)).draw()
+    finally:
+        del gym.registry["Plain-v0"]
+
+
 @pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.RenderCollection])
 def test_instance_that_was_made_to_draw_is_watched(wrap):
     agent = proximo.PPO(wrap(gym_toys.DrawnWalk("rgb_array")), num_envs=2, num_steps=8, num_workers=0)
@@ -211,10 +243,12 @@ def test_instance_that_was_made_to_draw_is_watched(wrap):
 
 def test_environment_made_without_a_render_mode_is_named():
     agent = proximo.PPO(lambda: gym_toys.DrawnWalk(), num_envs=2, num_steps=8, num_workers=0)
-    with pytest.raises(
-        EnvError, match=r'it was made without a render_mode. Pass its class, or make it with render_mode="rgb_array"'
-    ):
+    told = r"it was made without a render_mode. Give its class or function an argument render_mode, as lambda render_mode=None: MyEnv"
+    assert any(re.search(told, warning) for warning in agent.warnings)  # before the training, not only after it
+    with pytest.raises(EnvError, match=told):
         agent.render(1)
+    agent = proximo.PPO(lambda render_mode=None: gym_toys.DrawnWalk(render_mode), num_envs=2, num_steps=8, num_workers=0)
+    assert not any("render_mode" in warning for warning in agent.warnings)
     assert proximo.PPO(gym_toys.DrawnWalk(), num_envs=2, num_steps=8, num_workers=0).render(1).episodes
 
 

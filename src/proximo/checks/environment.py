@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from proximo.checks import gymnasium_environment, jax_environment, vector_environment
 from proximo.checks.finding import Finding, error
 from proximo.config import Config
@@ -10,29 +12,27 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvironmentFault, ProximoError
 
 
-def check_environment(
-    env: JaxEnvironment | GymnasiumEnvironment,
-    config: Config,
-    on_check: jax_environment.OnCheck = lambda check: None,
-) -> list[Finding]:
-    """Run every check that applies to an environment.
+def names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
+    """The checks that ``check_environment`` runs if none fails."""
+    if not isinstance(env, GymnasiumEnvironment):
+        return list(jax_environment.NAMES)
+    return [*(gymnasium_environment.NAMES if env.make else ()), *(vector_environment.NAMES if env.make_vector else ())]
+
+
+def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
+    """Run every check that applies to an environment, and return what each finds as soon as it ends.
 
     This takes seconds. It takes longer if episodes are long, a step is slow, or JAX compiles for long.
 
     Args:
         env: The environment.
         config: The settings of the training.
-        on_check: Called with the name of each check before it runs. JAX environments only.
-
-    Returns:
-        The findings. Those that the user should fix first come first.
     """
     if not isinstance(env, GymnasiumEnvironment):
-        return jax_environment.check(env, config, on_check)
-    findings: list[Finding] = []
+        yield from jax_environment.check(env, config)
+        return
     for make, check in ((env.make, gymnasium_environment.check), (env.make_vector, vector_environment.check)):
         try:
-            findings += check(env, config) if make is not None else []
+            yield from check(env, config) if make is not None else ()
         except (ProximoError, EnvironmentFault) as fault:  # raised outside of a single check
-            findings.append(error("steps", str(fault).splitlines()[0]))
-    return findings
+            yield error("steps", str(fault).splitlines()[0])

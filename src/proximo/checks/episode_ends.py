@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from proximo.checks.finding import Finding, ok, warning
 from proximo.checks.random_play import Episode
@@ -34,17 +37,31 @@ def check_ends(
     )
 
 
-def check_time_limit(episodes: list[Episode], infos: list[Any] = []) -> Finding:  # noqa: B006 (never changed)
-    """Check that a time limit is reported as a truncation, not as a termination."""
+def check_time_limit(
+    episodes: list[Episode], values: Sequence[np.ndarray], terminated: np.ndarray, infos: Sequence[Any] = ()
+) -> Finding:
+    """Check that a time limit is reported as a truncation, not as a termination. ``values`` are rewards and true observations of steps,
+    ``[steps, ...]``; ``terminated`` is whether each of them terminated its episode."""
     if any(isinstance(info, dict) and info.get("TimeLimit.truncated") for info in infos) and not any(
         e.truncated for e in episodes
     ):
         return warning("time limit", f'info["TimeLimit.truncated"] is True, but truncated is False: {TRUNCATE}')
     lengths = {e.length for e in episodes}
     alike = len(episodes) >= MIN_EPISODES and len(lengths) == 1 and min(lengths) >= MIN_LIMIT
-    if alike and not any(e.truncated for e in episodes):
+    if alike and not any(e.truncated for e in episodes) and not _stand_out(values, terminated):
         return warning(
             "time limit",
-            f"All {len(episodes)} episodes terminated after exactly {min(lengths)} steps: if this is a time limit, {TRUNCATE}",
+            f"All {len(episodes)} episodes terminated after exactly {min(lengths)} steps, and nothing in the last ones differs from other "
+            f"steps. If this is a time limit, {TRUNCATE}",
         )
     return ok("time limit", "No time limit seems to be reported as a termination.")
+
+
+def _stand_out(values: Sequence[np.ndarray], terminated: np.ndarray) -> bool:
+    """Whether some number is outside the range of all other steps in every step that terminated an episode, as after a crash."""
+    for array in values:
+        flat = array.reshape(len(array), -1)
+        last, other = flat[terminated], flat[~terminated]
+        if len(last) and len(other) and ((last > other.max(axis=0)) | (last < other.min(axis=0))).all(axis=0).any():
+            return True
+    return False

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from proximo.checks.finding import Finding, ok, warning
+from proximo.custom_code import exception_text
 from proximo.envs.gymnasium.action_masks import MaskInObservation
 from proximo.envs.gymnasium.wrappers import ActionRepeat, WithBaseClass
 from proximo.spaces import ACTION_MASK
@@ -68,7 +69,7 @@ def check(env: Any, observations: list[Any]) -> list[Finding]:
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
         except Exception as raised:
-            stopped = _sentence(str(raised) or type(raised).__name__)
+            stopped = _sentence(str(raised) or exception_text(raised))
     messages = dict.fromkeys(
         _sentence(str(c.message)) for c in caught if not any(text in str(c.message) for text in IGNORED_WARNINGS)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from proximo.checks import gymnasium_checker
 from proximo.checks.action_mask import check_action_mask, check_unused_mask
 from proximo.checks.episode_ends import check_ends, check_time_limit
-from proximo.checks.finding import Finding, run_check
+from proximo.checks.finding import Finding, ok, run_check, warning
 from proximo.checks.interface import check_interface
 from proximo.checks.random_play import (
     Episode,
@@ -19,44 +20,51 @@ from proximo.checks.random_play import (
     episodes_of,
     first_difference,
     made,
-    mask_in,
     play,
-    reset,
     rewards_of,
     stacked_observations,
-    step,
+    transitions,
 )
 from proximo.checks.ranges import check_ranges
 from proximo.checks.scale import Seen, check_scale
 from proximo.checks.seeding import check_repeats, check_seeds_differ
 from proximo.checks.side_by_side import check_side_by_side
-from proximo.checks.workers import check_workers
 from proximo.config import Config
 from proximo.envs.gymnasium.action_masks import FIX, layers
-from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.workers import pickled
+from proximo.errors import EnvError
 from proximo.jax_setup import cores
 
+NAMES = (
+    "observations", "rewards", "flags", "info", "Gymnasium", "seeding", "seeds differ", "range", "observation scale", "reward scale",
+    "episodes", "time limit", "side by side", "workers", "speed",
+)  # fmt: skip
 STEPS = 300
 SEED_STEPS = 100
 MAX_STEPS = 20_000
 END_SECONDS = 4.0
 
 
-def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
-    """Run all checks of a single environment. ``config`` contains the settings of the training."""
+def check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
+    """Run all checks of a single environment, as in ``check_environment``."""
     with make_one(env) as one:
+        started = time.perf_counter()
         played = play(one, env.id, env.action_space, STEPS)
-        findings = check_interface(played, leaves(env.observation_space), env.id)
-        findings += gymnasium_checker.check(one, [transition.observation for transition in played])
-        if any(f.level == "error" for f in findings):
-            return findings
-        findings += _seeding(env, one, played)
-        findings += _contents(env, one, played, config)
-    if all(f.level == "ok" for f in findings if f.check in ("seeding", "seeds differ")):
-        findings.append(run_check("side by side", lambda: check_side_by_side(env)))
-    return [*findings, check_workers(env), run_check("speed", lambda: _speed(env, config.env.num_envs))]
+        step_seconds = (time.perf_counter() - started) / len(played)
+        interface = check_interface(played, leaves(env.observation_space), env.id)
+        yield from interface
+        yield from gymnasium_checker.check(one, [transition.observation for transition in played])
+        if any(f.level == "error" for f in interface):
+            return
+        seeding = _seeding(env, one, played)
+        yield from seeding
+        yield from _contents(env, one, played, config)
+    if all(f.level == "ok" for f in seeding):
+        yield run_check("side by side", lambda: check_side_by_side(env, step_seconds))
+    yield _workers(env)
+    yield run_check("speed", lambda: _speed(env, config.env.num_envs))
 
 
 def make_one(env: GymnasiumEnvironment) -> contextlib.AbstractContextManager[Any]:
@@ -83,32 +91,40 @@ def _contents(env: GymnasiumEnvironment, one: Any, played: list[Transition], con
     expected = leaves(env.observation_space)
     observations = stacked_observations(played, expected)
     ended, infos = episodes_of(played), [transition.info for transition in played]
-    acted_on = np.array([t.episode_start or not (np.any(t.terminated) or np.any(t.truncated)) for t in played])
+    is_step = np.array([not t.episode_start for t in played])
+    terminated, truncated = (np.array([bool(np.any(getattr(t, name))) for t in played]) for name in ("terminated", "truncated"))
+    values = [rewards_of(played), *(array[is_step] for array in observations)]
     limit = env.spec.max_episode_steps or getattr(getattr(one, "spec", None), "max_episode_steps", None)
-    steps, out_of_time = sum(not transition.episode_start for transition in played), False
+    steps, out_of_time = int(is_step.sum()), False
     if not ended and not limit:
         ended, further, out_of_time = _play_to_an_end(env, one)
         steps = max(steps, further)
     return [
         check_ranges(expected, observations),
         *check_scale(env.observation_space, Seen(observations, rewards_of(played)), config),
-        *check_action_mask(expected, observations, env.action_space, acted_on),
+        *check_action_mask(expected, observations, env.action_space, ~(terminated | truncated)),
         *check_unused_mask(list(layers(one)), infos[0] | infos[1], expected, env.action_space, FIX),
         check_ends(ended, steps, limit, out_of_time=out_of_time),
-        check_time_limit(ended, infos),
+        check_time_limit(ended, values, terminated[is_step], infos),
     ]
 
 
 def _play_to_an_end(env: GymnasiumEnvironment, one: Any) -> tuple[list[Episode], int, bool]:
     """Play until an episode ends. Returns that episode if one ended, the number of steps, and whether time ran out."""
-    observation, _ = reset(one, env.id, 0)
-    rng, started, steps = np.random.default_rng(0), time.perf_counter(), 0
-    while steps < MAX_STEPS and time.perf_counter() - started < END_SECONDS:
-        steps += 1
-        observation, _, terminated, truncated, _ = step(one, env.id, allowed_action(env.action_space, rng, mask_in(observation)))
-        if terminated or truncated:
-            return [Episode(steps, bool(terminated), bool(truncated))], steps, False
+    steps = 0
+    for steps, played in enumerate(transitions(one, env.id, env.action_space, MAX_STEPS, seconds=END_SECONDS)):
+        if played.terminated or played.truncated:
+            return [Episode(steps, bool(played.terminated), bool(played.truncated))], steps, False
     return [], steps, steps < MAX_STEPS
+
+
+def _workers(env: GymnasiumEnvironment) -> Finding:
+    assert env.make is not None
+    try:
+        size = len(pickled(env.make, env.id))
+    except EnvError as fault:
+        return warning("workers", str(fault))
+    return ok("workers", f"The function that makes the environment can be sent to worker processes ({size:,} bytes).")
 
 
 def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:

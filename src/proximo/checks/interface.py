@@ -8,7 +8,6 @@ from proximo.envs.gymnasium.observations import Leaf
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step
 
 OBSERVATION_FIX = "Return what the space declares, or declare the space of what you return."
-REWARD_FIX = "Return float(reward)."
 FLAGS_FIX = "Return bool(terminated), bool(truncated)."
 INFO_FIX = "Return {} if there is no information."
 
@@ -44,7 +43,7 @@ def check_interface(played: list[Transition], expected: list[Leaf], env_id: str)
 
     return [
         run_check("observations", observations, OBSERVATION_FIX),
-        run_check("rewards", rewards, REWARD_FIX),
+        run_check("rewards", rewards),
         run_check("flags", flags, FLAGS_FIX),
         run_check("info", infos, INFO_FIX),
     ]

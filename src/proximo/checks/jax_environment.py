@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 from proximo.checks.finding import Finding, run_check
-from proximo.checks.jax_play import OnCheck, check_play
+from proximo.checks.jax_play import check_play
 from proximo.checks.jax_transforms import (
     check_jit,
     check_keys,
@@ -17,27 +18,21 @@ from proximo.checks.jax_transforms import (
 from proximo.config import Config
 from proximo.envs.protocol import JaxEnvironment
 
+NAMES = ("tracing", "side effects", "jit", "vmap", "keys", "numbers", "range", "episodes", "time limit", "speed")
 
-def check(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[Finding]:
-    """Run all checks of a JAX environment.
 
-    Args:
-        env: The environment.
-        config: The settings of the training.
-        on_check: Called with the name of each check before it runs.
-
-    Returns:
-        The findings. If the environment cannot be traced or has side effects, the remaining checks are skipped.
-    """
+def check(env: JaxEnvironment, config: Config) -> Iterator[Finding]:
+    """Run all checks of a JAX environment, as in ``check_environment``. If the environment cannot be traced or has side effects, the
+    remaining checks are skipped."""
     env_id = config.env.id
-    findings: list[Finding] = []
     for name, function in (("tracing", check_tracing), ("side effects", check_side_effects)):
-        on_check(name)
-        findings.append(run_check(name, functools.partial(function, env, env_id)))
-        if findings[-1].level == "error":
-            return findings
+        yield (finding := run_check(name, functools.partial(function, env, env_id)))
+        if finding.level == "error":
+            return
     compiled = compiled_episode(env)
+    failed = False
     for name, function in (("jit", check_jit), ("vmap", check_vmap), ("keys", check_keys)):
-        on_check(name)
-        findings.append(run_check(name, functools.partial(function, env, env_id, compiled)))
-    return findings if any(f.level == "error" for f in findings) else [*findings, *check_play(env, config, on_check)]
+        yield (finding := run_check(name, functools.partial(function, env, env_id, compiled)))
+        failed |= finding.level == "error"
+    if not failed:
+        yield from check_play(env, config)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,91 +15,89 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.checks.action_mask import check_action_mask, check_unused_mask, is_acted_on
 from proximo.checks.episode_ends import check_ends, check_time_limit
-from proximo.checks.finding import Finding, run_check
+from proximo.checks.finding import Finding, ok, run_check
 from proximo.checks.random_action import action_of
 from proximo.checks.random_play import episodes_in
 from proximo.checks.ranges import check_ranges
 from proximo.checks.scale import Seen, check_scale
 from proximo.collect import jax_vector
+from proximo.collect.compiled_function import CompiledFunction
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.transition_checks import check_observation
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
+from proximo.networks.recurrent import select
 from proximo.spaces import Space, from_any
 
 NUM_ENVS = 8
 STEPS = 300
 MAX_CALLS = 20
 END_SECONDS = 3.0
-SPEED_ENVS = 256
-SPEED_STEPS = 3000
-SPEED_SECONDS = 3.0
-SHORT_SECONDS = 0.1
 MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
-OnCheck = Callable[[str], None]
-"""Called with the name of a check before it runs."""
 
 
-def check_play(env: JaxEnvironment, config: Config, on_check: OnCheck) -> list[Finding]:
+def check_play(env: JaxEnvironment, config: Config) -> Iterator[Finding]:
     """Check the numbers, ranges, scale, masks and episode ends of random steps, and measure their speed."""
-    on_check("play")
     env_id, limit = config.env.id, config.env.max_episode_steps
-    one, params = _playing(env, NUM_ENVS), jax.tree.map(jnp.asarray, env.default_params)
-    key_reset, key_run = jax.random.split(jax.random.key(0))
-    carry = jax.jit(lambda key: jax_vector.reset(env, jax.random.split(key, NUM_ENVS), params))(key_reset)
-    run = jax.jit(lambda carry, key: jax.lax.scan(one, carry, jax.random.split(key, STEPS)))
-    started, steps = time.perf_counter(), 0
     flags: list[Any] = []
+    play, started = jax_plays(env, NUM_ENVS, STEPS), time.perf_counter()
     with custom_code_errors(env_id):
-        reset_observation, (carry, transitions) = carry[1], jax.device_get(run(carry, jax.random.fold_in(key_run, 0)))
-        seen, reward, *ends = transitions
+        first, (seen, reward, *ends) = next(play), (last := next(play))
         while True:
-            flags.append(ends)
-            steps += STEPS
+            flags.append(last[2:])
             ended = episodes_in(*(np.concatenate(part) for part in zip(*flags, strict=True)))
             out_of_time = time.perf_counter() - started > END_SECONDS
             if ended or limit or out_of_time or len(flags) == MAX_CALLS:
                 break
-            carry, (_, _, *ends) = jax.device_get(run(carry, jax.random.fold_in(key_run, len(flags))))
+            last = next(play)
     space = from_any(env.observation_space, "observation")
-    flat = flat_observations(reset_observation, seen)
+    flat = flat_observations(first, seen)
     numbers = run_check("numbers", lambda: check_numbers(flat, reward, space, env_id))
+    yield numbers
     if numbers.level == "error":
-        return [numbers]
-    return [
-        numbers,
+        return
+    yield from (
         check_ranges(leaves(space), flat),
         *check_scale(space, Seen(flat, reward), config),
-        *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(flags[0][0] | flags[0][1])),
+        *check_action_mask(leaves(space), flat, from_any(env.action_space, "action"), is_acted_on(ends[0] | ends[1])),
         *check_unused_mask([env], jax_vector.info_shapes(env), leaves(space), from_any(env.action_space, "action"), MASK_FIX),
-        check_ends(ended, steps * NUM_ENVS, limit, out_of_time=out_of_time),
-        check_time_limit(ended),
-        run_check("speed", lambda: _speed(env, env_id, carry, on_check)),
-    ]
+        check_ends(ended, len(flags) * STEPS * NUM_ENVS, limit, out_of_time=out_of_time),
+        check_time_limit(ended, [x.reshape(-1, *x.shape[2:]) for x in jax.tree.leaves(last[:2])], last[2].reshape(-1)),
+    )
+    started = time.perf_counter()
+    next(play)
+    speed = f"{STEPS * NUM_ENVS / (time.perf_counter() - started):,.0f} steps/s with {NUM_ENVS} environments on {jax.devices()[0].platform}"
+    yield ok("speed", f"{speed} and random actions, resets included.")
 
 
-def _playing(env: JaxEnvironment, num_envs: int) -> Callable[[PyTree, Key[Array, ""]], tuple[PyTree, PyTree]]:
-    """A function ``(carry, key) -> (carry, transition)`` that takes a random step in each environment and resets those that end."""
+def jax_plays(env: JaxEnvironment, num_envs: int, num_steps: int, brief: bool = False) -> Iterator[Any]:
+    """Play random steps without an end. Return the observations of a reset, ``[N, ...]``, and then for each ``num_steps`` steps the
+    observations, rewards and flags, ``[T, N, ...]``."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
-    def one(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, PyTree]:
-        states, observations = carry
-        acting, stepping, resetting = jax.random.split(key, 3)
-        actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, num_envs), observations)
-        keys = jax.random.split(stepping, num_envs)
-        states, seen, reward, terminated, truncated, _ = jax_vector.step(env, keys, states, actions, observations, params)
-        done = terminated | truncated
-        fresh = jax_vector.where_any(
-            done,
-            lambda: jax_vector.as_template(jax_vector.reset(env, jax.random.split(resetting, num_envs), params), (states, seen)),
-            (states, seen),
-            False,
-        )
-        return fresh, (seen, reward, terminated, truncated)
+    def reset(key: Key[Array, ""]) -> PyTree:
+        start = jax_vector.reset(env, jax.random.split(key, num_envs), params)
+        return jax_vector.as_template(start, start)  # the types of later steps: otherwise ``steps`` would compile twice
 
-    return one
+    def steps(start: PyTree, carry: PyTree, key: Key[Array, ""]) -> PyTree:
+        def one(carry: PyTree, key: Key[Array, ""]) -> PyTree:
+            acting, stepping = jax.random.split(key)
+            actions = jax.vmap(functools.partial(action_of, env))(jax.random.split(acting, num_envs), carry[1])
+            keys = jax.random.split(stepping, num_envs)
+            states, *seen, _ = jax_vector.step(env, keys, carry[0], actions, carry[1], params)
+            # Every episode starts from the same state, because compiling another reset takes long.
+            return select(seen[2] | seen[3], start, (states, seen[0])), tuple(seen)
+
+        return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+
+    first, later_steps = CompiledFunction(reset, brief=brief), CompiledFunction(steps, brief=brief)
+    carry = start = first(0, jax.random.key(0))
+    yield jax.device_get(start[1])
+    for call in itertools.count():
+        carry, seen = later_steps(0, start, carry, jax.random.key(call))
+        yield jax.device_get(seen)
 
 
 def flat_observations(first: PyTree, later: PyTree) -> list[np.ndarray]:
@@ -119,43 +118,3 @@ def check_numbers(observations: list[np.ndarray], reward: np.ndarray, space: Spa
     for number, one in enumerate(zip(*observations, strict=True)):
         check_observation(unflatten(space, one), expected, f"{env_id} in transition {number} of a random play")
     return f"{len(observations[0]):,} observations and rewards are finite (rewards {reward.min():.4g} … {reward.max():.4g})."
-
-
-def _speed(env: JaxEnvironment, env_id: str, carry: PyTree, on_check: OnCheck) -> str:
-    """Steps per second. Starts from copies of the environments in ``carry``, because compiling a reset of so many takes long."""
-    on_check("speed")
-    carry = jax.tree.map(lambda x: jnp.asarray(x)[jnp.arange(SPEED_ENVS) % NUM_ENVS], carry)
-    with custom_code_errors(env_id):
-        one = _playing(env, SPEED_ENVS)
-
-        @jax.jit
-        def run(carry: PyTree, key: Key[Array, ""], steps: Array) -> PyTree:
-            return jax.lax.fori_loop(0, steps, lambda t, carry: one(carry, jax.random.fold_in(key, t))[0], carry)
-
-        def timed(steps: int, call: int) -> float:
-            nonlocal carry
-            started = time.perf_counter()
-            carry = jax.block_until_ready(run(carry, jax.random.key(call), jnp.int32(steps)))
-            return time.perf_counter() - started
-
-        timed(1, 0)  # compiles
-        speed = SPEED_ENVS * paced(lambda steps: timed(steps, steps))
-    return (
-        f"{speed:,.0f} steps/s with {SPEED_ENVS} environments on {jax.devices()[0].platform} and random actions, resets included."
-    )
-
-
-def paced(timed: Callable[[int], float]) -> float:
-    """Steps per second. ``timed(steps)`` takes the steps and returns the seconds.
-
-    Measures ``SPEED_STEPS`` steps, or as many as fit into ``SPEED_SECONDS``. The number of steps in a call grows only while calls are
-    short: if a reset generates a world, a step with a reset takes a hundred times as long as others (Craftax Classic: 300 steps of
-    256 environments took more than five minutes).
-    """
-    steps, done, seconds = 1, 0, 0.0
-    while done < SPEED_STEPS and seconds < SPEED_SECONDS:
-        took = timed(steps)
-        done, seconds = done + steps, seconds + took
-        if took < SHORT_SECONDS:
-            steps = min(2 * steps, STEPS)
-    return done / seconds

@@ -10,12 +10,13 @@ from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
 
 NUM_ENVS = 3
-STEPS = 100
+STEPS, SECONDS = 100, 5.0
 
 
-def check_side_by_side(env: GymnasiumEnvironment) -> Finding:
-    """Check that environments in one process draw their own random numbers and share no state."""
-    several, alone = _play(env, NUM_ENVS), _play(env, 1)
+def check_side_by_side(env: GymnasiumEnvironment, step_seconds: float) -> Finding:
+    """Check that environments in one process draw their own random numbers and share no state. ``step_seconds`` limits the number of steps."""
+    steps = max(5, min(STEPS, int(SECONDS / (NUM_ENVS + 1) / step_seconds)))
+    several, alone = _play(env, NUM_ENVS, steps), _play(env, 1, steps)
     pair = several.equal_pair()
     if pair is not None:
         return error(
@@ -32,9 +33,9 @@ def check_side_by_side(env: GymnasiumEnvironment) -> Finding:
     return ok("side by side", f"{NUM_ENVS} environments in one process are independent of each other.")
 
 
-def _play(env: GymnasiumEnvironment, num_envs: int) -> Streams:
+def _play(env: GymnasiumEnvironment, num_envs: int, steps: int) -> Streams:
     assert env.make is not None
-    layout = BufferLayout(STEPS, num_envs, env.observation_space, env.action_space, 1)
+    layout = BufferLayout(steps, num_envs, env.observation_space, env.action_space, 1)
     vector_env = SerialVectorEnvironment(env.make, layout, env.spec, VectorOptions())
     try:
         return play_vector_env(vector_env, env.observation_space, env.action_space)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,27 +25,35 @@ from proximo.envs.gymnasium.actions import allowed_actions
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter, autoreset_of
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 
+NAMES = tuple(f"vectorized {name}" for name in ("autoreset", "steps", "seeding", "range", "episodes", "time limit", "speed"))
 NUM_ENVS = 3
 STEPS = 200
-SPEED_SECONDS = 0.3
 MAX_STEPS = 20_000
 END_SECONDS = 4.0
 LIMIT_FIX = "Set its own time limit, with a parameter in --env-settings."
 
 
-def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
-    """Run all checks of a vector environment. Their names begin with "vectorized". ``config`` contains the settings of the training."""
+def check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
+    """Run all checks of a vector environment, as in ``check_environment``. The names of findings begin with "vectorized"."""
+    for finding in _check(env, config):
+        yield Finding(f"vectorized {finding.check}", finding.level, finding.message)
+
+
+def _check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     autoreset = run_check("autoreset", lambda: check_autoreset(env))
     if autoreset.level == "error":
-        return [_named(autoreset)]
+        yield autoreset
+        return
     first = _streams(env)  # raises an error for wrong shapes, types or numbers
-    again, other_reset_actions = _streams(env), _streams(env, autoreset_seed=1)
+    started = time.perf_counter()
+    again = _streams(env)
+    seconds, other_reset_actions = time.perf_counter() - started, _streams(env, autoreset_seed=1)
     other = _streams(env, seed=1)
     expected = leaves(env.observation_space)
     flat = [array.reshape(-1, *array.shape[2:]) for array in first.observation]
-    found = [
+    yield from (
         ok("steps", f"{NUM_ENVS} environments returned valid observations, finite rewards and flags in {STEPS} steps."),
         check_vector_seeding(first, again, other),
         *(check_autoreset_actions(env, first, again, other_reset_actions) or [autoreset]),
@@ -53,14 +62,9 @@ def check(env: GymnasiumEnvironment, config: Config) -> list[Finding]:
         *check_action_mask(expected, flat, env.action_space, is_acted_on(first.terminated | first.truncated)),
         *_unused_mask(env),
         _ends(env, first.episodes()),
-        check_time_limit(first.episodes()),
-        run_check("speed", lambda: _speed(env, config.env.num_envs)),
-    ]
-    return [_named(f) for f in found]
-
-
-def _named(finding: Finding) -> Finding:
-    return Finding(f"vectorized {finding.check}", finding.level, finding.message)
+        check_time_limit(first.episodes(), [first.reward[first.valid]], first.terminated[first.valid]),
+        ok("speed", f"{STEPS * NUM_ENVS / seconds:,.0f} steps/s with {NUM_ENVS} environments and random actions."),
+    )
 
 
 def _streams(env: GymnasiumEnvironment, seed: int = 0, autoreset_seed: int = 0) -> Streams:
@@ -99,21 +103,3 @@ def _ends(env: GymnasiumEnvironment, ended: list[Episode]) -> Finding:
             observation, _, terminated, truncated, _ = step(several, env.id, actions)
             ended = [Episode(steps, bool(a), bool(b)) for a, b in zip(terminated, truncated, strict=True) if a or b]
     return check_ends(ended, steps * NUM_ENVS, limit, LIMIT_FIX, out_of_time=steps < MAX_STEPS)
-
-
-def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
-    rng = np.random.default_rng(0)
-    with _made(env, num_envs) as several:
-        disabled = autoreset_of(several, env.id) == "disabled"
-        with custom_code_errors(f"{env.id}.step"):
-            observation, _ = several.reset(seed=0)
-            started, steps = time.perf_counter(), 0
-            while time.perf_counter() - started < SPEED_SECONDS:
-                actions = allowed_actions(env.action_space, rng, mask_in(observation), num_envs)
-                observation, _, terminated, truncated, _ = several.step(actions)
-                done = np.asarray(terminated) | np.asarray(truncated)
-                if disabled and done.any():
-                    observation, _ = several.reset(options={"reset_mask": done})
-                steps += 1
-            seconds = time.perf_counter() - started
-    return f"{steps * num_envs / seconds:,.0f} steps/s with {num_envs} environments and random actions."

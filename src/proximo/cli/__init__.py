@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.path.append(folder)  # a user's `module:Class` is often in the current folder
     code = 0
     try:
-        with _exit_on_interrupt("--json" in arguments), _short_warnings():
+        with _exit_on_interrupt("--json" in arguments), short_warnings():
             code = _dispatch(arguments)
             sys.stdout.flush()
             return code
@@ -257,7 +257,7 @@ def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _short_warnings() -> Iterator[None]:
+def short_warnings() -> Iterator[None]:
     """Print Python warnings of proximo as one line, without the line of source that raised them."""
     usual, ours = warnings.showwarning, str(Path(__file__).parents[1])
 

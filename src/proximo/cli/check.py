@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
+import math
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, print_json, quiet_stdout
+from proximo.cli import Parser, UsageError, print_json, short_warnings
 from proximo.cli.color import paint
 from proximo.cli.train import add_setting, given_settings
 from proximo.config import LEAVES
+from proximo.envs.gymnasium import worker_messages
+from proximo.envs.gymnasium.worker_process import WorkerProcess, search_path
+from proximo.errors import EnvError, ProximoError
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
@@ -23,23 +31,28 @@ PATIENCE_SECONDS = 15.0
 
 
 def run(arguments: list[str]) -> int:
-    """Check an environment and print the findings. Returns 2 if it cannot be trained."""
-    options = make_parser().parse_args(arguments)
-    # The output of an environment must not mix with the findings.
-    with quiet_stdout(True):
-        env_id, findings = _findings(options)
-
+    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
     from proximo.checks import verdict, worst
 
-    can_be_trained = worst(findings) != "error"
+    options = make_parser().parse_args(arguments)
+    if not 0 < options.seconds < math.inf:
+        raise UsageError(f"--seconds {options.seconds:g}: expected a number of seconds, more than 0.")
+    report: dict[str, Any] = {"env": options.env, "ok": False, "not_checked": [], "compile_seconds": 0.0}
+    findings = []
+    for f in _findings(options, report):
+        findings.append(f)
+        if not options.json:
+            print(f"{paint(*SIGNS[f.level])} {f.check:<17}  {f.message}", flush=True)
+    report["ok"] = worst(findings) != "error"
     if options.json:
-        print_json({"env": env_id, "ok": can_be_trained, "findings": [vars(finding) for finding in findings]})
+        print_json({**report, "findings": [vars(finding) for finding in findings]})
     else:
-        width = max(len(f.check) for f in findings)
-        for f in findings:
-            print(f"{paint(*SIGNS[f.level])} {f.check:<{width}}  {f.message}")
-        print(verdict(env_id, findings))
-    return 0 if can_be_trained else 2
+        if report["not_checked"]:
+            print(f"Not checked: {', '.join(report['not_checked'])}.")
+        if report["compile_seconds"]:
+            print(f"JAX compiled for {report['compile_seconds']:.1f} s, which --seconds does not limit.")
+        print(verdict(report["env"], findings))
+    return 0 if report["ok"] else 2
 
 
 def make_parser() -> Parser:
@@ -52,6 +65,7 @@ def make_parser() -> Parser:
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
     parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit of the time to play (default 60)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
@@ -61,31 +75,99 @@ def make_parser() -> Parser:
     return parser
 
 
-def _findings(options: argparse.Namespace) -> tuple[str, list[Any]]:
-    """The environment's id and all findings. If the environment cannot be made, that is a finding."""
-    from proximo.checks import Finding, check_environment, check_policy, hints
-    from proximo.collect.environment import environment
-    from proximo.errors import EnvError
-    from proximo.jax_setup import prepare_jax
-    from proximo.settings import make_config
+def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
+    """All findings of a worker process, which is ended if a Gymnasium environment plays for longer than ``options.seconds``. Fills
+    ``report``."""
+    from proximo.checks import Finding
 
-    prepare_jax()
+    process = WorkerProcess(checks := Checks(options, search_path()))
+
+    def end() -> None:
+        process.why_killed = "reached the limit"
+        process.kill()
+
+    limit, started, announced = threading.Timer(options.seconds, end), 0.0, 0.0
     try:
-        config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
-        env = environment(config)
-    except EnvError as error:
-        return options.env, [Finding("making", "error", str(error))]
-    findings = check_environment(env, config, _progress())
-    return config.env.id, [*findings, *hints(env, config), check_policy(env, config)]
+        process.begin(checks)
+        while not isinstance(message := worker_messages.read_object(process.replies), tuple):
+            if isinstance(message, Exception):
+                raise message
+            if message is None:
+                limit.cancel()
+            elif isinstance(message, list):
+                report["not_checked"] = message
+                if not limit.ident:
+                    limit.start()
+                    started = announced = time.monotonic()
+            else:
+                yield message
+                report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
+                now = time.monotonic()
+                if report["not_checked"] and now - announced > PATIENCE_SECONDS:
+                    print(f"{now - started:.0f} s: {report['not_checked'][0]} …", file=sys.stderr, flush=True)
+                    announced = now
+        report["env"], report["compile_seconds"] = message
+    except EOFError:
+        if not process.why_killed:
+            during = (report["not_checked"] or ["making"])[0]
+            yield Finding(during, "error", f"The process that plays the environment {process.why_lost()}.")
+    finally:
+        limit.cancel()
+        process.release()
+    if report["not_checked"] and (process.why_killed or process.popen.returncode == 0):
+        level = "error" if report["not_checked"][0] in ("making", "observations") else "warning"
+        yield Finding("time", level, f"Stopped after {options.seconds:g} s of playing. --seconds sets another limit.")
 
 
-def _progress() -> Callable[[str], None]:
-    """A function that prints which check begins, if the checks take long: JAX compiles a large environment for minutes."""
-    started = time.monotonic()
+@dataclass(frozen=True)
+class Checks:
+    """The checks of a command, which run in a worker process: an environment may hang, crash or print."""
 
-    def on_check(check: str) -> None:
-        passed = time.monotonic() - started
-        if passed > PATIENCE_SECONDS:
-            print(f"{passed:.0f} s: {check} … (JAX compiles the environment for this check)", file=sys.stderr, flush=True)
+    options: argparse.Namespace
+    path: tuple[str, ...]
 
-    return on_check
+    def serve(self, commands: int, replies: int) -> None:
+        """Send lists of the checks that follow, None if the process must not be ended, and each finding. At the end, send the id and the seconds
+        in which JAX has compiled, or an error of the user."""
+        sys.path[:] = self.path
+        send = functools.partial(worker_messages.write_object, replies)
+        with short_warnings():
+            try:
+                send(self._run(send))
+            except ProximoError as error:
+                send(error)
+
+    def _run(self, send: Callable[[Any], None]) -> tuple[str, float]:
+        import jax
+
+        from proximo.checks import Finding, check_environment, check_policy, hints, names
+        from proximo.collect.environment import environment
+        from proximo.jax_setup import prepare_jax
+        from proximo.settings import make_config
+
+        prepare_jax()
+        options, started, compiling = self.options, time.monotonic(), [0.0]
+
+        def on_event(event: str, duration_secs: float, **_: Any) -> None:
+            compiling[0] += duration_secs * event.startswith("/jax/core/compile")
+
+        jax.monitoring.register_event_duration_secs_listener(on_event)
+        send(["making"])
+        try:
+            config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
+            env = environment(config)
+        except EnvError as error:
+            send(Finding("making", "error", str(error)))
+            send([])
+            return options.env, 0.0
+        send(names(env))
+        is_jax = "jit" in names(env)
+        if is_jax:
+            send(None)  # it may compile for long
+        for finding in itertools.chain(hints(env, config), [check_policy(env, config)], check_environment(env, config)):
+            send(finding)
+            if time.monotonic() - started - compiling[0] > options.seconds:
+                break
+        else:
+            send([])
+        return config.env.id, compiling[0] if is_jax else 0.0

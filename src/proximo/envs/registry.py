@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 from proximo.envs import custom, hidden_velocities, other_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import LevelRange, with_levels
-from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_known
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.envs.libraries import LIBRARIES, check_known
+from proximo.errors import ConfigError, EnvError
 
 if TYPE_CHECKING:
     from proximo.envs.protocol import Environment
@@ -75,9 +75,10 @@ def make_env(
         env = _maker(env_id, from_file)(settings or {}, preprocessing)
     except EnvError as error:
         elsewhere = other_ids.answer(env_id)  # no message of a library names what to use here
-        if elsewhere is None:
+        if elsewhere is None or str(error).startswith(f"{env_id} cannot be made: "):
             raise
-        raise _cannot_be_made(env_id, elsewhere) from error
+        cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
+        raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
     return with_levels(env, preprocessing.levels)
 
 
@@ -90,8 +91,8 @@ def check_id(env_id: str) -> None:
             check_known(env_id, known)
         return
     elsewhere = other_ids.answer(env_id)
-    if elsewhere:
-        raise _cannot_be_made(env_id, elsewhere)
+    if elsewhere and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
+        raise EnvError(f"{env_id} cannot be made: {elsewhere}")
     _maker(env_id)
 
 
@@ -120,6 +121,7 @@ def _gymnasium_or_custom(env_id: str, from_file: bool) -> Maker:
     if separator and name.isidentifier():
         cls = custom.find(module, name, from_file)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
+    from proximo.envs import unknown_ids
     from proximo.envs.gymnasium import registered_ids
 
     mask = hidden_velocities.mask_of(env_id)
@@ -127,22 +129,7 @@ def _gymnasium_or_custom(env_id: str, from_file: bool) -> Maker:
         return partial(registered_ids.from_id, mask.base, mask=mask)
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
-    ids = [i for group in listing().values() for i in group]
-    game = other_ids.of_atari(env_id)
-    match = nearest(game if game in ids else env_id, ids)
-    longer = [i for i in ids if i.rpartition(":")[2].lower().startswith(env_id.lower())]
-    if longer and env_id and not match:
-        match = f" (did you mean {min(longer, key=len)!r}?)"  # DoorKey: minigrid:DoorKey-5x5
-    expected = (
-        "an id that `proximo envs` lists, or my_package.module:MyEnv."
-        if match
-        else f"an id of the form {ID_FORMS}; `proximo envs` lists them."
-    )
-    raise EnvError(f"Unknown environment {env_id!r}{match}: expected {expected}")
-
-
-def _cannot_be_made(env_id: str, elsewhere: str) -> EnvError:
-    return EnvError(f"{env_id} cannot be made: {elsewhere}")
+    raise unknown_ids.unknown(env_id, [i for group in listing().values() for i in group])
 
 
 def names_code(env_id: str) -> bool:

@@ -32,7 +32,7 @@ class GymnasiumPlayer:
         self.env, self.config = env, config
         self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
-        self._declares_mode = not env.render_modes or "rgb_array" in env.render_modes
+        self._declares_mode = "rgb_array" in env.render_modes
         self._renders = True
         if not self._window:
             prepare_drawing(env.id)
@@ -42,25 +42,21 @@ class GymnasiumPlayer:
                 self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
             else:
                 self._single = self._make(env.make)
-        self._lacks_mode = (
-            not getattr(env.make, "takes_render_mode", True)
-            and "rgb_array" in env.render_modes
-            and getattr(self._single, "render_mode", None) is None
-        )
-        """Whether it could draw, but its function takes no ``render_mode``."""
+        self._lacks_mode = env.without_render_mode(self._single)
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
         self._observation: Observed = None
 
     def _make(self, make: Callable[..., Any]) -> Any:
-        """One environment that draws. One that does not declare the mode ``rgb_array`` may still accept it."""
+        """One environment that draws. One that does not declare the mode ``rgb_array`` may still accept it, and one whose constructor has
+        no argument ``render_mode`` may still draw."""
         try:
             return make(render_mode="human" if self._window else "rgb_array")
-        except Exception:
-            if self._window or self._declares_mode:
+        except Exception as error:
+            if (self._window or self._declares_mode) and not isinstance(error, TypeError):
                 raise
-            self._renders = False
+            self._window, self._renders = False, isinstance(error, TypeError)
             return make()
 
     def reset(self, episode: int) -> Observed:
@@ -107,7 +103,7 @@ class GymnasiumPlayer:
             self._renders = False
             frame = image_of(self.env.observation_space, self._observation)
         if frame is None:
-            raise no_renderer(self.env.id, self._lacks_mode)
+            raise EnvError(self._lacks_mode) if self._lacks_mode else no_renderer(self.env.id)
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
@@ -121,7 +117,7 @@ class GymnasiumPlayer:
             if isinstance(error.__cause__, NotImplementedError) or not self._declares_mode:
                 return None
             if self._lacks_mode:
-                raise no_renderer(self.env.id, True) from error
+                raise EnvError(self._lacks_mode) from error
             raise
         if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
             frame = frame[-1] if frame else None

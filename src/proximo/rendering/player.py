@@ -76,12 +76,8 @@ def fps_of(env: Environment) -> float:
     return float(min(max(declared, 1.0), 60.0)) if declared else DEFAULT_FPS
 
 
-def no_renderer(env_id: str, lacks_mode: bool = False) -> EnvError:
-    """The error for an environment that cannot be drawn. ``lacks_mode``: it could draw, but was made without ``render_mode``."""
-    if lacks_mode:
-        return EnvError(
-            f'{env_id} cannot be watched: it was made without a render_mode. Pass its class, or make it with render_mode="rgb_array".'
-        )
+def no_renderer(env_id: str) -> EnvError:
+    """The error for an environment that cannot be drawn."""
     return EnvError(
         f"{env_id} cannot be watched: it has no renderer, and its observations are not images. A JAX environment needs a method "
         'render(state, params). A Gymnasium environment needs "rgb_array" in metadata["render_modes"] and an argument render_mode. The picture '

@@ -60,6 +60,16 @@ class GymnasiumEnvironment(Described):
     warnings: tuple[str, ...] = ()
     """What a user should know before a training, one sentence each."""
 
+    def without_render_mode(self, one: Any) -> str:
+        """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
+        may_draw = getattr(self.make, "takes_render_mode", True) or getattr(one, "render_mode", None) is not None
+        if may_draw or "rgb_array" not in self.render_modes:
+            return ""
+        return (
+            f"{self.id} cannot be watched: it was made without a render_mode. Give its class or function an argument render_mode, as "
+            "lambda render_mode=None: MyEnv(render_mode=render_mode)."
+        )
+
     def check(self, num_envs: int, options: VectorOptions) -> None:
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
         if self.uses_vector_env(options):

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
+from proximo.custom_code import exception_text
 from proximo.envs.gymnasium.action_masks import layers
 from proximo.errors import EnvError
 
@@ -97,14 +98,14 @@ def copies(env: Any, env_id: str) -> Callable[..., Any]:
             return CopyOf(original)
         reason = "its copy is the same object"
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = exception_text(error)
     spec = getattr(env, "spec", None)
     if spec is not None:
         try:
             gym.make(spec).close()
             return partial(gym.make, spec)
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = exception_text(error)
     raise EnvError(f"{env_id} is an instance that cannot be copied ({reason}), and {USE}")
 
 

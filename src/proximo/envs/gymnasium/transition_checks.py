@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.custom_code import is_of_library
+from proximo.custom_code import exception_text, is_of_library
 from proximo.envs.gymnasium.actions import choices
 from proximo.envs.gymnasium.observations import Leaf
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
@@ -162,7 +162,15 @@ def _shortened(value: np.ndarray) -> str:
 def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
     """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
     if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0 or np.iscomplexobj(reward):
-        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.")
+        several = isinstance(reward, list | tuple | dict) or np.size(reward) > 1
+        fix = (
+            " Combine its parts, for example in a weighted sum."
+            if several
+            else ""
+            if reward is None
+            else " Return float(reward)."
+        )
+        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.{fix}")
     if not _finite(np.asarray(reward)):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
@@ -181,4 +189,4 @@ def located(error: BaseException, env_id: str, where: str) -> BaseException:
     while frames is not None and is_of_library(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
-    return EnvironmentFault(f"{where} raised {type(error).__name__}: {error}\n{text}")
+    return EnvironmentFault(f"{where} raised {exception_text(error)}\n{text}")

@@ -1,4 +1,4 @@
-"""The program of a worker process, which steps environments on command. It never imports JAX, and ends with its parent."""
+"""The program of a worker process, which steps environments on command, without JAX. It ends with its parent."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from proximo.custom_code import exception_text
 from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.shared_memory import Handle
@@ -35,6 +36,10 @@ class Setup:
     path: tuple[str, ...]
     """``sys.path`` for the user's modules, set after proximo's modules are imported."""
 
+    def serve(self, commands: int, replies: int) -> None:
+        """Make the environments and execute commands."""
+        _serve(self, commands, replies)
+
 
 def main(lifeline: int) -> None:
     """Execute commands from standard input and reply to standard output, until the parent closes them or ends. ``lifeline`` is the
@@ -44,11 +49,8 @@ def main(lifeline: int) -> None:
     for number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
     _die_with_parent(lifeline)
-    try:
-        setup: Setup = worker_messages.read_object(commands)
-        _serve(setup, commands, replies)
-    except (EOFError, BrokenPipeError):
-        pass  # the parent has ended
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
+        worker_messages.read_object(commands).serve(commands, replies)
     # Threads, exit handlers and child processes of an environment must not outlive the worker.
     if hasattr(os, "killpg"):
         os.killpg(0, signal.SIGKILL)
@@ -103,7 +105,7 @@ def _send_fault(replies: int, error: BaseException) -> None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
+        error = RuntimeError(exception_text(error))
     worker_messages.write_object(replies, error)
 
 

@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 from proximo.envs.gymnasium import worker_messages
-from proximo.envs.gymnasium.worker import Setup
 
 POSIX = os.name == "posix"
 # A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
@@ -27,11 +26,12 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OP
 
 
 class WorkerProcess:
-    """A started worker. ``begin`` sends it its setup."""
+    """A started worker. ``begin`` sends it its setup, an object with ``path`` whose method ``serve`` then runs there. The worker inherits the
+    file ``descriptor``, if any."""
 
-    def __init__(self, setup: Setup):
+    def __init__(self, setup: Any, descriptor: int = -1):
         lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
-        inherited = [d for d in (lifeline, setup.memory.descriptor) if d >= 0]
+        inherited = [d for d in (lifeline, descriptor) if d >= 0]
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         try:
             self.popen = subprocess.Popen(
@@ -63,7 +63,7 @@ class WorkerProcess:
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
-    def begin(self, setup: Setup) -> None:
+    def begin(self, setup: Any) -> None:
         """Send the setup. The worker replies when its environments are made."""
         self.waited_since = time.monotonic()
         with contextlib.suppress(OSError):

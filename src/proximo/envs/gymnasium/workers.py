@@ -58,7 +58,7 @@ class WorkerVectorEnvironment:
             for setups in self._setups:
                 self._processes.append([])
                 for setup in setups:  # one by one: those that have started are ended if the next cannot start
-                    self._processes[-1].append(WorkerProcess(setup))
+                    self._processes[-1].append(WorkerProcess(setup, setup.memory.descriptor))
             self._start()
         except BaseException:
             self._end()
@@ -184,7 +184,7 @@ class WorkerVectorEnvironment:
             f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {self.options.max_restarts})."
         )
         try:
-            process = WorkerProcess(setup)
+            process = WorkerProcess(setup, setup.memory.descriptor)
         except OSError as error:  # no memory, or too many processes or files
             raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
         with contextlib.suppress(IndexError):  # after the end, the list is empty

@@ -1,0 +1,90 @@
+"""The error for an id that no environment has: its cause, and the id to type instead."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+
+from proximo.envs import other_ids
+from proximo.envs.libraries import ID_FORMS, LIBRARIES
+from proximo.errors import EnvError, closest
+
+MIN_SIMILARITY = 0.75
+"""Of names without their versions: FetchReach is not Reacher."""
+
+
+def unknown(env_id: str, ids: list[str]) -> EnvError:
+    """The error for ``env_id``, whose module was imported if it exists. ``ids`` are those of all libraries."""
+    if elsewhere := other_ids.answer(env_id):
+        return EnvError(f"{env_id} cannot be made: {elsewhere}")
+    module, separator, name = env_id.rpartition(":")
+    own = [f"{module}:{i}" for i in reversed(gym.registry) if _package(i) == module.partition(".")[0]]
+    if not separator and (found := _in_packages(name)):
+        problem = f"{found.partition(':')[0]} is installed, and registers its ids when it is imported, so its name precedes them."
+    elif not separator:
+        game = other_ids.of_atari(env_id)
+        found = _similar(game if game in ids else env_id, {i: i for i in ids})
+        forms = (
+            "that `proximo envs` lists, or"
+            if found
+            else f"of the form {ID_FORMS.removesuffix(', or my_package.module:MyEnv')}, or"
+        )
+        problem = f"expected an id {forms} my_package.module:MyEnv{'' if found else '; `proximo envs` lists them'}."
+    elif module not in sys.modules:
+        near = _similar(env_id, {i: i for i in ids if ":" in i}, short=False)
+        found = near or (
+            "-" in module and f"{module.replace('-', '_')}:{name}"
+        )  # the package highway-env has the module highway_env
+        problem = f"no library or module {module!r} is installed or on Python's path (expected {ID_FORMS})."
+    elif own:
+        found = _similar(name, {i.partition(":")[2]: i for i in own})
+        problem = f"expected an id that {module} registers, such as {own[-1]!r}."
+    else:
+        found, problem = (
+            "",
+            f"the module {module!r} was imported, but none of its environments is registered: name one of its classes.",
+        )
+    return EnvError(f"Unknown environment {env_id!r}{f' (did you mean {found!r}?)' if found else ''}: {problem}")
+
+
+def _package(env_id: str) -> str:
+    """The package whose code makes a registered environment."""
+    entry = gym.registry[env_id].entry_point or gym.registry[env_id].vector_entry_point
+    code = entry if isinstance(entry, str) else getattr(getattr(entry, "func", entry), "__module__", "")  # of a partial function
+    return re.split("[.:]", code)[0]
+
+
+def _stem(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
+
+
+def _similar(env_id: str, typed: dict[str, str], short: bool = True) -> str:
+    """What to type for the id that is nearest to ``env_id``, or begins with it. ``short``: compare names without libraries, too."""
+    names: dict[str, str] = {}
+    for i, shown in typed.items():
+        for name in (i, re.split("[:/]", i)[-1]) if short else (i,):
+            names.setdefault(_stem(name), shown)
+    if near := closest(_stem(env_id), names, MIN_SIMILARITY):
+        return names[near]
+    longer = [shown for name, shown in names.items() if env_id and name.lower().startswith(env_id.lower())]
+    return min(longer, key=len, default="")  # DoorKey: minigrid:DoorKey-5x5
+
+
+def _in_packages(name: str) -> str:
+    """What to type for an id that an installed package registers. Nothing is imported: the source of the packages that depend on Gymnasium
+    is searched for the id."""
+    literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
+    for package in importlib.metadata.distributions() if name else ():
+        depends = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
+        if depends or any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points):
+            for file in package.files or ():
+                if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
+                    source = path.read_text(encoding="utf-8", errors="replace")
+                    if "register(" in source and (ids := literal.findall(source)):
+                        full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
+                        return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
+    return ""
