@@ -138,24 +138,17 @@ def test_a_hang_in_an_actor_without_workers_is_found():
     assert_all_end()
 
 
-class Unimportable:
-    def __init__(self):
-        raise ModuleNotFoundError("No module named 'proximo'")
+class Foreign(RolloutActor):
+    """Is in a module that an actor does not find, as proximo would be on a machine where it is not installed."""
 
 
 def test_an_actor_that_cannot_start_is_one_sentence(monkeypatch):
     def start(self, part):
-        return (
-            sys.modules["ray"]
-            .remote(num_cpus=0, concurrency_groups={"health": 1})(type("A", (Unimportable, RolloutActor), {}))
-            .remote()
-        )
+        return sys.modules["ray"].remote(num_cpus=0, concurrency_groups={"health": 1})(Foreign).remote(b"", (), part, "")
 
     monkeypatch.setattr(RolloutActors, "_start", start)
-    with (
-        pytest.raises(EnvError, match=r"environments 0 … 1 cannot start: ModuleNotFoundError: No module named 'proximo'\.$"),
-        training(**ACTORS),
-    ):
+    message = r"environments 0 … 1 cannot start: ModuleNotFoundError: No module named 'test_ray_actors'\.$"
+    with pytest.raises(EnvError, match=message), training(**ACTORS):
         pass
 
 
