@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config, override
+from proximo.storage import checkpoint
+from proximo.storage.checkpoint_format import encode
 from proximo.storage.run_directory import write_start_files
 
 BATCH = 1024
@@ -67,3 +69,8 @@ def made_group(folder: Path, seeds: int = 4, level: float = 100.0, **settings: A
 
 def write_rows(run_dir: Path, rows: list[dict[str, Any]]) -> None:
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def save_checkpoint(folder: Path, step: int, state: Any, info: dict[str, Any] | None = None) -> Path:
+    """Write a checkpoint without settings."""
+    return checkpoint.write(folder, step, encode(step, state, info or {}))

@@ -6,6 +6,7 @@ import gc
 import json
 import math
 import os
+import re
 import signal
 import threading
 import weakref
@@ -20,7 +21,7 @@ import proximo
 from commands import BATCH, GRU, SMALL, final_state, trained
 from disks import full_disk
 from proximo.agent import learn_in_calls
-from proximo.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError, TrainingError
 from proximo.evaluation.episodes import Episodes
 from proximo.spaces import Box, Discrete
 from proximo.storage import checkpoint, checkpoint_format, run_lookup
@@ -534,6 +535,54 @@ def test_save_does_not_overwrite_other_folders(tmp_path):
     run_dir = trained(tmp_path / "runs", "r", total_steps=64)
     with pytest.raises(ConfigError, match="is the run of a training, which saving would replace"):
         proximo.load(run_dir).save(run_dir)
+
+
+@pytest.mark.parametrize("left", [".lock", "..lock.json.7.tmp", ".command.txt.7.tmp"])
+def test_a_folder_is_usable_after_a_first_save_that_was_killed(tmp_path, left):
+    (tmp_path / left).touch()
+    assert proximo.load(agent().save(tmp_path)).step == 0
+
+
+def test_two_agents_that_save_into_one_folder_raise_one_sentence(tmp_path):
+    learner, raised = agent(), []
+
+    def write(folder, step, files, real=checkpoint.write):
+        with pytest.raises(RunDirectoryError) as error:
+            learner.save(tmp_path)
+        raised.append(str(error.value))
+        return real(folder, step, files)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(checkpoint, "write", write)
+        learner.save(tmp_path)
+    [message] = raised
+    assert message.startswith(f"{tmp_path} is in use by process {os.getpid()} on ")
+    assert message.endswith(
+        "two agents cannot be saved into one folder at the same time. Wait for that process, or choose another folder."
+    )
+
+
+def test_settings_that_a_user_has_edited_raise_and_checkpoints_without_a_hash_load(tmp_path):
+    saved = agent().save(tmp_path / "saved")
+    config = (saved / "config.yaml").read_text()
+    (saved / "config.yaml").write_text(config.replace("activation: tanh", "activation: relu"))
+    for load in (proximo.load, proximo.load_policy):
+        with pytest.raises(ConfigError, match=r"^activation = relu in .*config.yaml, but its checkpoint was trained with tanh"):
+            load(saved)
+    path, meta = newest(saved)
+    assert re.fullmatch("[0-9a-f]{64}", meta.pop("settings"))
+    (path / "config.yaml").unlink()
+    forged(path, {**meta, "format_version": 4})
+    assert proximo.load_policy(saved).config.network.activation == "relu"
+
+
+def test_a_save_replaces_one_of_version_4(tmp_path):
+    saved = agent().save(tmp_path / "saved")
+    path, meta = newest(saved)
+    (path / "config.yaml").unlink()
+    forged(path, {**{name: value for name, value in meta.items() if name != "settings"}, "format_version": 4})
+    assert proximo.load(agent(activation="relu").learn(BATCH).save(saved)).step == BATCH
+    assert proximo.load_policy(saved).config.network.activation == "relu"
 
 
 def test_mistakes_raise_errors_of_the_package():

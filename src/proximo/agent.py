@@ -570,9 +570,8 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
         best = saved.best or saved.evaluation
         self._best = best if best and best["return_mean"] is not None else None
-        rows = saved.path / METRICS  # only while its save goes on, or if it was interrupted
-        rows = rows if rows.exists() else run_dir / METRICS
-        self.history = [row for row in read_rows(rows) if row["step"] <= self.step]
+        folder = saved.path if (saved.path / METRICS).exists() else run_dir  # there until its save is complete
+        self.history = [row for row in read_rows(folder / METRICS) if row["step"] <= self.step]
 
 
 @answered

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from made_runs import save_checkpoint
 from proximo.backends import Backend, gymnasium_backend, make_backend, stacks_seeds
 from proximo.collect import jax_vector, program_cache
 from proximo.collect.policy_check import check_policy
@@ -162,7 +163,7 @@ def test_a_policy_alone_is_restored_with_the_hyperparameters_of_its_settings(kin
     shared = (b.collector if kind == "jax" else b.collector.programs for b in (earlier, backend))
     assert len(set(map(id, shared))) == 1
     state = earlier.start([3])
-    restored = backend.restore(checkpoint.load(checkpoint.save(tmp_path, 64, {"learner": {"policy": state.learner.policy}}, {})))
+    restored = backend.restore(checkpoint.load(save_checkpoint(tmp_path, 64, {"learner": {"policy": state.learner.policy}}, {})))
     assert float(restored.learner.hyperparameters.gamma) == pytest.approx(0.9)
     assert float(restored.learner.hyperparameters.learning_rate.initial) == pytest.approx(1e-4)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from made_runs import save_checkpoint
 from proximo.errors import CheckpointError
 from proximo.storage import checkpoint, checkpoint_format, retention, run_directory, run_lookup
 
@@ -80,7 +81,7 @@ def flip(path: Path, byte: int, bit: int) -> None:
 
 def test_every_kind_of_array_is_restored_bit_for_bit(tmp_path):
     state = make_state(4)
-    path = checkpoint.save(tmp_path, 12, state, {})
+    path = save_checkpoint(tmp_path, 12, state, {})
     loaded = checkpoint.load(path).restore(make_state(5))
     assert path == tmp_path / "12"
     assert raw(loaded) == raw(state)
@@ -91,7 +92,7 @@ def test_every_kind_of_array_is_restored_bit_for_bit(tmp_path):
 
 def test_restored_keys_draw_the_same_numbers(tmp_path):
     state = make_state(4)
-    loaded = checkpoint.load(checkpoint.save(tmp_path, 1, state, {})).restore(make_state(5))
+    loaded = checkpoint.load(save_checkpoint(tmp_path, 1, state, {})).restore(make_state(5))
     assert str(jax.random.key_impl(loaded.keys)) == "rbg"
     assert (jax.random.uniform(loaded.key, (4,)) == jax.random.uniform(state.key, (4,))).all()
 
@@ -99,7 +100,7 @@ def test_restored_keys_draw_the_same_numbers(tmp_path):
 def test_static_parts_come_from_the_template(tmp_path):
     state = make_state(4)
     template = eqx.filter_eval_shape(make_state, 0)
-    loaded = checkpoint.load(checkpoint.save(tmp_path, 1, state, {})).restore(template)
+    loaded = checkpoint.load(save_checkpoint(tmp_path, 1, state, {})).restore(template)
     assert isinstance(checkpoint.flatten(template)["key"], jax.ShapeDtypeStruct)
     assert raw(loaded)["key"] == raw(state)["key"]
     assert raw(loaded)["extra.bf16"] == raw(state)["extra.bf16"]
@@ -108,7 +109,7 @@ def test_static_parts_come_from_the_template(tmp_path):
 
 
 def test_restored_numpy_array_is_writable(tmp_path):
-    loaded = checkpoint.load(checkpoint.save(tmp_path, 1, constant(3), {})).restore(constant(0))
+    loaded = checkpoint.load(save_checkpoint(tmp_path, 1, constant(3), {})).restore(constant(0))
     loaded["a"][0] = 9
     assert loaded["a"][:2].tolist() == [9, 3]
 
@@ -124,12 +125,12 @@ def test_names_of_arrays_are_dotted_and_distinct():
 
 def test_array_of_unsupported_type_raises(tmp_path):
     with pytest.raises(TypeError, match=r"^wide has the type complex128"):
-        checkpoint.save(tmp_path, 1, {"wide": np.ones(2, np.complex128)}, {})
+        save_checkpoint(tmp_path, 1, {"wide": np.ones(2, np.complex128)}, {})
     assert checkpoint.steps(tmp_path) == []
 
 
 def test_metadata_describes_the_arrays_and_stores_info(tmp_path):
-    path = checkpoint.save(tmp_path, 7, make_state(1), {"return": float("nan"), "steps": np.int64(7), "note": {"a": [1.5]}})
+    path = save_checkpoint(tmp_path, 7, make_state(1), {"return": float("nan"), "steps": np.int64(7), "note": {"a": [1.5]}})
     saved = checkpoint.load(path)
     assert saved.step == 7
     assert saved.info == {"return": None, "steps": 7, "note": {"a": [1.5]}}
@@ -141,7 +142,7 @@ def test_metadata_describes_the_arrays_and_stores_info(tmp_path):
 
 def test_numpy_and_safetensors_are_enough_to_read(tmp_path):
     state = make_state(3)
-    path = checkpoint.save(tmp_path, 1, state, {})
+    path = save_checkpoint(tmp_path, 1, state, {})
     program = """
         import json, sys, hashlib
         from safetensors.numpy import load_file
@@ -159,13 +160,13 @@ def test_numpy_and_safetensors_are_enough_to_read(tmp_path):
 
 
 def test_equal_states_make_equal_files(tmp_path):
-    paths = [checkpoint.save(tmp_path / name, 1, make_state(2), {"a": 1}) for name in ("one", "two")]
+    paths = [save_checkpoint(tmp_path / name, 1, make_state(2), {"a": 1}) for name in ("one", "two")]
     for name in (checkpoint.STATE, checkpoint.META):
         assert (paths[0] / name).read_bytes() == (paths[1] / name).read_bytes()
 
 
 def test_any_flipped_bit_of_the_metadata_raises(tmp_path):
-    path = checkpoint.save(tmp_path, 1, constant(1), {"note": "x y"})
+    path = save_checkpoint(tmp_path, 1, constant(1), {"note": "x y"})
     good = (path / checkpoint.META).read_bytes()
     for byte in range(0, len(good), 3):
         flip(path / checkpoint.META, byte, byte % 8)
@@ -176,7 +177,7 @@ def test_any_flipped_bit_of_the_metadata_raises(tmp_path):
 
 
 def test_any_flipped_bit_of_the_state_raises_with_both_hashes(tmp_path):
-    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    path = save_checkpoint(tmp_path, 1, constant(1), {})
     expected = checkpoint_format._sha256(checkpoint.load(path).files[checkpoint.STATE])
     for byte in range(0, (path / checkpoint.STATE).stat().st_size, 7):
         flip(path / checkpoint.STATE, byte, byte % 8)
@@ -187,7 +188,7 @@ def test_any_flipped_bit_of_the_state_raises_with_both_hashes(tmp_path):
 
 
 def test_truncated_and_missing_files_raise(tmp_path):
-    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    path = save_checkpoint(tmp_path, 1, constant(1), {})
     state, meta = path / checkpoint.STATE, path / checkpoint.META
     whole = state.read_bytes()
     state.write_bytes(whole[:100])
@@ -202,7 +203,7 @@ def test_truncated_and_missing_files_raise(tmp_path):
 
 
 def test_spaces_added_to_the_metadata_raise(tmp_path):
-    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    path = save_checkpoint(tmp_path, 1, constant(1), {})
     meta = path / checkpoint.META
     meta.write_bytes(meta.read_bytes().replace(b": ", b":  ", 1))
     with pytest.raises(CheckpointError, match="damaged"):
@@ -233,7 +234,7 @@ def rewrite_meta(path: Path, **changes: object) -> None:
     ],
 )
 def test_files_of_other_programs_raise_another_error_than_damage(tmp_path, changes, words):
-    path = checkpoint.save(tmp_path, 1, constant(1), {})
+    path = save_checkpoint(tmp_path, 1, constant(1), {})
     rewrite_meta(path, **changes)
     with pytest.raises(CheckpointError, match=words):
         checkpoint.load(path)
@@ -249,13 +250,13 @@ def test_json_of_another_program_raises(tmp_path, text):
 
 def test_missing_checkpoint_raises_with_the_existing_steps(tmp_path):
     for step in (100, 20):
-        checkpoint.save(tmp_path, step, constant(step), {})
+        save_checkpoint(tmp_path, step, constant(step), {})
     with pytest.raises(CheckpointError, match=r"no checkpoint .*/7; the steps saved in .*: 20, 100\."):
         checkpoint.load(tmp_path / "7")
 
 
 def test_missing_and_unexpected_arrays_raise_with_likely_cause(tmp_path):
-    path = checkpoint.save(tmp_path, 1, {"a": np.ones(2), "lstm": np.ones(2)}, {})
+    path = save_checkpoint(tmp_path, 1, {"a": np.ones(2), "lstm": np.ones(2)}, {})
     with pytest.raises(CheckpointError, match=r"lacks 'gru' \(1 in all\) and has the unexpected 'lstm' .*other network settings"):
         checkpoint.load(path).restore({"a": np.ones(2), "gru": np.ones(2)})
 
@@ -271,14 +272,14 @@ def test_missing_and_unexpected_arrays_raise_with_likely_cause(tmp_path):
     ],
 )
 def test_wrong_shape_or_type_raises(tmp_path, template, words):
-    path = checkpoint.save(tmp_path, 1, {"a": jnp.ones(2), "key": jax.random.key(0)}, {})
+    path = save_checkpoint(tmp_path, 1, {"a": jnp.ones(2), "key": jax.random.key(0)}, {})
     with pytest.raises(CheckpointError, match=words):
         checkpoint.load(path).restore(template)
 
 
 def test_steps_are_sorted_as_numbers(tmp_path):
     for step in (100, 9, 20):
-        checkpoint.save(tmp_path, step, constant(step), {})
+        save_checkpoint(tmp_path, step, constant(step), {})
     for name in (".saving-300-1", "007", "notes", "-3"):
         (tmp_path / name).mkdir()
     (tmp_path / "400").write_text("a file")
@@ -288,7 +289,7 @@ def test_steps_are_sorted_as_numbers(tmp_path):
 
 def test_load_newest_skips_damaged_ones_with_warnings(tmp_path):
     for step in (1, 2, 3):
-        checkpoint.save(tmp_path, step, constant(step), {})
+        save_checkpoint(tmp_path, step, constant(step), {})
     flip(tmp_path / "3" / checkpoint.STATE, 300, 1)
     (tmp_path / "2" / checkpoint.META).unlink()
     found, warnings = run_lookup.load_newest(tmp_path)
@@ -300,7 +301,7 @@ def test_load_newest_skips_damaged_ones_with_warnings(tmp_path):
 
 def test_renamed_checkpoint_is_skipped_for_a_valid_one(tmp_path):
     for step in (1, 2):
-        checkpoint.save(tmp_path, step, constant(step), {})
+        save_checkpoint(tmp_path, step, constant(step), {})
     (tmp_path / "2").rename(tmp_path / "30")
     found, (warning,) = run_lookup.load_newest(tmp_path)
     assert found.path == tmp_path / "1"
@@ -312,7 +313,7 @@ def test_renamed_checkpoint_is_skipped_for_a_valid_one(tmp_path):
 @pytest.mark.parametrize("depth", [500, 5_000, 200_000])
 def test_deeply_nested_metadata_is_damage(tmp_path, depth):
     for step in (1, 2):
-        checkpoint.save(tmp_path, step, constant(step), {})
+        save_checkpoint(tmp_path, step, constant(step), {})
     (tmp_path / "2" / checkpoint.META).write_text('{"format": "proximo-checkpoint", "info": ' + "[" * depth + "]" * depth + "}")
     found, (warning,) = run_lookup.load_newest(tmp_path)
     assert found.path == tmp_path / "1"
@@ -326,7 +327,7 @@ def test_no_valid_checkpoint_raises(tmp_path):
         f"There is no checkpoint in {tmp_path}/r/checkpoints: none was saved yet. Wait, or if no process trains it, go on "
         f"with: proximo train --resume {tmp_path}/r"
     )
-    checkpoint.save(tmp_path, 1, constant(1), {})
+    save_checkpoint(tmp_path, 1, constant(1), {})
     flip(tmp_path / "1" / checkpoint.STATE, 300, 1)
     with pytest.raises(CheckpointError, match=r"no valid checkpoint in .*/1 is damaged"):
         run_lookup.load_newest(tmp_path)
@@ -334,7 +335,7 @@ def test_no_valid_checkpoint_raises(tmp_path):
 
 def test_many_damaged_checkpoints_raise_one_short_sentence(tmp_path):
     for step in (1, 20, 3):
-        checkpoint.save(tmp_path, step, constant(step), {})
+        save_checkpoint(tmp_path, step, constant(step), {})
         flip(tmp_path / str(step) / checkpoint.STATE, 300, 1)
     with pytest.raises(CheckpointError) as raised:
         run_lookup.load_newest(tmp_path)
@@ -378,11 +379,11 @@ def test_crash_at_any_disk_operation_leaves_a_valid_checkpoint(tmp_path, monkeyp
     while not finished:
         count += 1
         folder = tmp_path / str(count)
-        checkpoint.save(folder, 1, constant(1), {})
+        save_checkpoint(folder, 1, constant(1), {})
         with monkeypatch.context() as patched:
             crash_at(patched, count, error)
             try:
-                checkpoint.save(folder, step, constant(2), {})
+                save_checkpoint(folder, step, constant(2), {})
                 finished = True
             except (Crash, CheckpointError):
                 pass
@@ -393,7 +394,7 @@ def test_crash_at_any_disk_operation_leaves_a_valid_checkpoint(tmp_path, monkeyp
         assert (found == found[0]).all()
         assert found[0] in (1, 2)
         # The next process goes on as if nothing had happened.
-        checkpoint.save(folder, step, constant(3), {})
+        save_checkpoint(folder, step, constant(3), {})
         retention.prune(folder, keep=1, protect=set())
         assert [path.name for path in folder.iterdir()] == [str(step)]
         assert checkpoint.load(folder / str(step)).restore(constant(0))["a"][0] == 3
@@ -401,11 +402,11 @@ def test_crash_at_any_disk_operation_leaves_a_valid_checkpoint(tmp_path, monkeyp
 
 
 def test_full_disk_raises_and_leaves_no_files(tmp_path, monkeypatch):
-    checkpoint.save(tmp_path, 1, constant(1), {})
+    save_checkpoint(tmp_path, 1, constant(1), {})
     with monkeypatch.context() as patched:
         crash_at(patched, 4, OSError)
         with pytest.raises(CheckpointError, match=r"Cannot write checkpoint .*/2 \(No space left on device\)"):
-            checkpoint.save(tmp_path, 2, constant(2), {})
+            save_checkpoint(tmp_path, 2, constant(2), {})
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
@@ -416,11 +417,12 @@ def test_kill_while_saving_keeps_the_last_valid_checkpoint(tmp_path):
         from pathlib import Path
         import numpy as np
         from proximo.storage import checkpoint
+        from proximo.storage.checkpoint_format import encode
         rng, folder, counter = random.Random(0), Path(sys.argv[1]), mmap.mmap(-1, 8)
         state = lambda value: {"a": np.full(50_000, value), "b": np.full(3, value)}
         saved = lambda: struct.unpack("q", counter[:])[0]
         parent, kinds, trials, begin = os.getpid(), set(), 0, time.monotonic()
-        checkpoint.save(folder, 0, state(0), {"value": 0})
+        checkpoint.write(folder, 0, encode(0, state(0), {"value": 0}))
         one_save = time.monotonic() - begin
         # At least one kill must have fallen into a save, or nothing is tested.
         while trials < 3 or ".saving" not in kinds or (trials < 20 and time.monotonic() - begin < 4):
@@ -430,7 +432,7 @@ def test_kill_while_saving_keeps_the_last_valid_checkpoint(tmp_path):
                 value = saved()
                 while os.getppid() == parent:
                     value += 1
-                    checkpoint.save(folder, value % 3, state(value), {"value": value})
+                    checkpoint.write(folder, value % 3, encode(value % 3, state(value), {"value": value}))
                     counter[:] = struct.pack("q", value)
                 os._exit(0)
             while saved() < goal:
@@ -455,7 +457,7 @@ def test_kill_while_saving_keeps_the_last_valid_checkpoint(tmp_path):
 
 
 def test_checkpoint_contains_no_pickle(tmp_path):
-    path = checkpoint.save(tmp_path, 1, make_state(1), {})
+    path = save_checkpoint(tmp_path, 1, make_state(1), {})
     assert sorted(file.name for file in path.iterdir()) == [checkpoint.META, checkpoint.STATE]
     assert set(safetensors.numpy.load_file(path / checkpoint.STATE)) == set(checkpoint.load(path).leaves)
     for module in (checkpoint, run_directory):
@@ -465,7 +467,7 @@ def test_checkpoint_contains_no_pickle(tmp_path):
 @pytest.mark.parametrize("version", [1, 3, 6])
 def test_checkpoint_of_another_format_version_raises_one_sentence(tmp_path, version):
     for step in (1, 2):
-        path = checkpoint.save(tmp_path, step, constant(step), {})
+        path = save_checkpoint(tmp_path, step, constant(step), {})
     rewrite_meta(path, format_version=version)
     for load in (lambda: checkpoint.load(path), lambda: run_lookup.load_newest(tmp_path)):  # never skipped for an older one
         with pytest.raises(CheckpointError) as raised:

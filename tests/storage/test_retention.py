@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from made_runs import save_checkpoint
 from proximo.errors import CheckpointError
 from proximo.storage import checkpoint, retention
 
 
 def save(folder: Path, step: int) -> None:
-    checkpoint.save(folder, step, {"a": np.full(3, step)}, {})
+    save_checkpoint(folder, step, {"a": np.full(3, step)}, {})
 
 
 def test_prune_keeps_newest_and_protected_and_removes_leftovers(tmp_path):

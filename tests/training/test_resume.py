@@ -1,6 +1,7 @@
 """A resumed run equals the uninterrupted one, bit for bit; what prevents a resume is reported."""
 
 import json
+import re
 import shutil
 import signal
 
@@ -10,6 +11,7 @@ import yaml
 
 import proximo
 from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
+from made_runs import save_checkpoint
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
@@ -394,6 +396,6 @@ def test_stacked_seeds_begin_again_together_if_one_has_no_checkpoint(tmp_path):
     run_dirs = [tmp_path / name for name in ("seed-0", "seed-1")]
     for run_dir in run_dirs:
         run_dir.mkdir()
-    checkpoint.save(run_dirs[0] / "checkpoints", 0, {"x": np.zeros(3)}, {})
+    save_checkpoint(run_dirs[0] / "checkpoints", 0, {"x": np.zeros(3)}, {})
     starts = resuming.starts(run_dirs, [Config()] * 2, "last", True, Reporter())
     assert [(start.resumed_at, start.saved) for start in starts] == [(0, None)] * 2

@@ -93,7 +93,7 @@ def contents(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def _verified(folder: Path, name: str, expected: Any) -> bytes:
     try:
-        data = _bytes(folder, name, expected["size"], exactly=True)
+        data = _bytes(folder, name, expected["size"], expected["size"])
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is damaged: cannot read {name} ({error.strerror}).") from error
     found = _described(data)
@@ -113,17 +113,16 @@ def check_no_link(folder: Path, name: str) -> None:
             raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
 
 
-def _bytes(folder: Path, name: str, most: int, exactly: bool = False) -> bytes:
-    """Read a regular file of at most, or ``exactly``, ``most`` bytes. Pipes and endless files raise ``CheckpointError`` instead of blocking."""
+def _bytes(folder: Path, name: str, most: int, least: int = 0) -> bytes:
+    """Read a regular file of ``least`` to ``most`` bytes. Pipes and endless files raise ``CheckpointError`` instead of blocking."""
     check_no_link(folder, name)
     path = folder / name
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
             raise CheckpointError(f"{path} is not a regular file: nothing was copied.")
-        if about.st_size > most or (exactly and about.st_size < most):
-            expected = f"{most:,}" if exactly else f"at most {most:,}"
-            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected {expected}.")
+        if not least <= about.st_size <= most:
+            raise CheckpointError(f"{folder} is damaged: {name} has {about.st_size:,} bytes, expected {least:,} to {most:,}.")
         return path.read_bytes()
     except FileNotFoundError:
         raise

@@ -27,9 +27,7 @@ from proximo.storage.checkpoint_format import (
     REPLACEMENT,
     STATE,
     VERSION,
-    SavedConfig,
     UnsupportedVersionError,
-    encode,
     flatten,
     foreign,
     is_array,
@@ -43,25 +41,14 @@ CURRENT = "current"
 """File in ``RUN/checkpoints`` while ``save_run`` replaces a run: the step of the only checkpoint that counts."""
 
 
-def save(folder: Path, step: int, state: Any, info: Mapping[str, Any], config: SavedConfig | None = None) -> Path:
-    """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. The caller must hold the lock of the run.
+def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
+    """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. The caller must hold the lock of the run. Another
+    thread may do it while the training goes on.
 
     Args:
         folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
         step: environment steps learned from.
-        state: any pytree of arrays.
-        info: anything that JSON can store; NaN and infinity become null.
-        config: the settings of the run.
-
-    Raises:
-        CheckpointError: the disk is full, or the folder cannot be written.
-        TypeError: an array has a type that safetensors cannot store.
-    """
-    return write(folder, step, encode(step, state, info, config))
-
-
-def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Write ``files``, which ``checkpoint_format.encode`` has made, as ``save`` does. Another thread may do it while the training goes on.
+        files: what ``checkpoint_format.encode`` has made.
 
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written.
@@ -128,7 +115,7 @@ class Checkpoint:
     step: int
     """Environment steps learned from."""
     info: dict[str, Any]
-    """What ``save`` was given: in a run ``total_steps``, ``best``, ``evaluation`` and, with callbacks, ``callbacks``."""
+    """What ``encode`` was given: in a run ``total_steps``, ``best``, ``evaluation`` and, with callbacks, ``callbacks``."""
     leaves: dict[str, dict[str, Any]]
     """``dtype``, ``shape`` and ``stored`` (the type in the file) of each array, by its dotted name."""
     keys: dict[str, str]

@@ -76,7 +76,17 @@ def flatten(tree: Any) -> dict[str, Any]:
 
 
 def encode(step: int, state: Any, info: Mapping[str, Any], config: SavedConfig | None = None) -> dict[str, bytes]:
-    """The content of the files, by name. Raises ``TypeError`` for an array of a type that safetensors cannot store."""
+    """The content of the files of a checkpoint, by name.
+
+    Args:
+        step: environment steps learned from.
+        state: any pytree of arrays.
+        info: anything that JSON can store; NaN and infinity become null.
+        config: the settings of the run.
+
+    Raises:
+        TypeError: an array has a type that safetensors cannot store.
+    """
     leaves = flatten(state)
     keys = {n: str(jax.random.key_impl(leaf)) for n, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
     data = jax.device_get({name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()})
@@ -165,7 +175,7 @@ def _checked_meta(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def _is_described(content: dict[str, Any]) -> bool:
-    """Whether file and leaves are described as ``save`` does it."""
+    """Whether file and leaves are described as ``encode`` does it."""
     state = content["files"][STATE]
     leaves = content["leaves"].values()
     return (

@@ -57,7 +57,7 @@ def mark_best(run_dir: Path, step: int) -> None:
     if not in_effect(run_dir / target).is_dir():
         raise CheckpointError(f"Cannot mark step {step} as best: there is no checkpoint {run_dir / target}.")
     if _is_copied(run_dir / "best"):
-        remove_folder(run_dir / "best")
+        unmark_best(run_dir)
     write_atomic(run_dir / "best", target + "\n")
 
 
