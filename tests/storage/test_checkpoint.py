@@ -480,7 +480,7 @@ def test_checkpoint_of_another_format_version_raises_one_sentence(tmp_path, vers
 
 def test_policy_alone_is_read_from_the_earlier_format(tmp_path):
     tree = {"learner": {"policy": {"a": np.arange(3.0)}, "steps": np.zeros(2)}}
-    path = save(tmp_path, 1, tree, {})
+    path = save_checkpoint(tmp_path, 1, tree)
     rewrite_meta(path, format_version=4)
     saved = checkpoint.load(path)
     np.testing.assert_array_equal(saved.restore({"a": np.zeros(3)}, part=checkpoint.POLICY)["a"], np.arange(3.0))
