@@ -22,15 +22,14 @@ from jaxtyping import Array, Float, Key
 
 from proximo import agent as agents
 from proximo.agent import change_settings
-from proximo.collect.environment import evaluation_environment
+from proximo.collect.environment import evaluation_environment, gymnasium_spaces
 from proximo.config import LEAVES, override
 from proximo.config.coercion import SCHEDULE
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.custom_code import custom_code_errors
 from proximo.distributions import Distribution
-from proximo.envs import GymnasiumEnvironment
-from proximo.envs.custom import is_vectorized, makes_environments
+from proximo.envs.custom import makes_environments
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import NETWORK_STREAM, Episodes, evaluation_key
 from proximo.evaluation.policy import Policy
@@ -138,7 +137,9 @@ class LightningPPO(LightningTraining):
         self.num_envs, self.num_eval_episodes = config.env.num_envs, config.run.eval_episodes
         self.env = self._made if isinstance(self._given, str) or makes_environments(self._given) else self._given
         self.eval_env = evaluation_environment(config, self._made, self._given_eval)[0] if eval_env is not None else self.env
-        self.observation_space, self.action_space = _spaces(self._given, self._made)
+        theirs = gymnasium_spaces(self._given, self._made)
+        self._is_gymnasium = theirs is not None
+        self.observation_space, self.action_space = theirs or (self._made.observation_space, self._made.action_space)
         super().save_hyperparameters(_plain(self._saved))
         self._networks: tuple[str, ...] = ()
         """Names of the attributes that the agent trains."""
@@ -161,7 +162,7 @@ class LightningPPO(LightningTraining):
         name, cls = type(self).__name__, type(self)
         if cls.forward is LightningPPO.forward:
             raise ConfigError(f"{name} has no forward: define forward(self, x), which returns (distribution, value) of N inputs.")
-        if (predicts := cls.predict is not LightningPPO.predict) and not isinstance(self._made, GymnasiumEnvironment):
+        if (predicts := cls.predict is not LightningPPO.predict) and not self._is_gymnasium:
             raise ConfigError(
                 f"{name}.predict runs outside JAX, on Gymnasium environments only: leave it out on {self._made}, where forward chooses the actions."
             )
@@ -400,19 +401,6 @@ def _of_remaining(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that any checkpoint can contain."""
     return {name: x for name, x in arguments.items() if isinstance(x, PLAIN)}
-
-
-def _spaces(given: Any, made: Any) -> tuple[Any, Any]:
-    """Observation and action space of one environment: those of Gymnasium, or on JAX environments those of ``proximo.spaces``."""
-    if not isinstance(made, GymnasiumEnvironment):
-        return from_any(made.observation_space, "observation"), from_any(made.action_space, "action")
-    one = given if is_vectorized(type(given)) else made.make() if made.make is not None else made.make_vector(1)  # pyright: ignore[reportOptionalCall]
-    prefix = "single_" if hasattr(one, "single_action_space") else ""
-    try:
-        return getattr(one, f"{prefix}observation_space"), getattr(one, f"{prefix}action_space")
-    finally:
-        if one is not given:
-            one.close()
 
 
 def _from_flax(value: Any, next_key: Callable[[], Any], space: Any) -> Any:
