@@ -5,14 +5,14 @@
 
 The configs are files of that system's repository. Nothing is added to the converted settings but the seed. A training ends at its last step, or
 after ``--minutes``; it is then reported as unfinished. Results are in ``results/converted.json``, which ``RESULTS.md`` shows
-beside the system's own. Seeds that are recorded there are skipped.
+beside the system's own. Seeds that are recorded there are skipped. After Ctrl-C, the same command continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import proximo
 from measurements import circumstances, parse_seeds
 from proximo.config import override
 from proximo.convert import convert
-from proximo.storage.run_directory import METRICS
+from proximo.jax_setup import cache_folder
+from proximo.storage.run_directory import METRICS, parent_of
 from proximo.tracking.json_lines import read_rows
 from suite_seed import last_episodes, learning_curve, mean_return
 
@@ -39,19 +40,19 @@ class TimeLimit:
 
 
 def train(config: proximo.Config, minutes: float, episodes: int) -> dict[str, Any]:
-    """Train one seed and evaluate its last policy. Returns a row of the results."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = override(config, {"runs_dir": folder, "name": "run", "eval_episodes": 0, "tensorboard": False})
-        [result] = proximo.train(config=config, callbacks=[TimeLimit(minutes)], progress=True)
-        rows = read_rows(result.run_dir / METRICS)
-        policy = proximo.load_policy(result.run_dir)
-        played = {
-            how: proximo.evaluate(policy, episodes, deterministic=how == "greedy", seed=10**6) for how in ("sampled", "greedy")
-        }
+    """Train one seed, or continue its training, and evaluate its last policy. Returns a row of the results."""
+    run_dir = parent_of(Path(config.run.runs_dir), config.env.id) / config.run.name
+    stop = {"callbacks": [TimeLimit(minutes)], "progress": True}
+    [result] = proximo.resume(run_dir, **stop) if run_dir.is_dir() else proximo.train(config=config, **stop)
+    if result.interrupted is not None:
+        sys.exit("Interrupted: the same command continues.")
+    rows = read_rows(run_dir / METRICS)
+    policy = proximo.load_policy(run_dir)
+    played = {how: proximo.evaluate(policy, episodes, deterministic=how == "greedy", seed=10**6) for how in ("sampled", "greedy")}
     return {
         "steps": result.steps,
         "of_steps": config.total_updates * config.batch_size,
-        "train_seconds": round(result.seconds, 1),
+        "train_seconds": round(result.seconds, 1),  # of the last session
         "last_100": round(mean_return(last_episodes(rows)), 4),
         "curve": learning_curve(rows),
         **{how: {name: x for name, x in episodes.summary().items() if x is not None} for how, episodes in played.items()},
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=parse_seeds, default=[100], help="such as 100-104")
     parser.add_argument("--minutes", type=float, default=10**6, help="of training, for each seed")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="of each evaluation, on the levels of the training")
+    parser.add_argument("--work", type=Path, default=cache_folder() / "converted", help="folder of the run directories")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "converted.json")
     arguments = parser.parse_args()
     for path in arguments.configs:
@@ -74,7 +76,14 @@ def main() -> None:
             if str(seed) in record["seeds"]:
                 continue
             print(f"{path.name}, seed {seed}", flush=True)
-            row = train(override(converted.config, {"seed": seed}), arguments.minutes, arguments.episodes)
+            run = {
+                "seed": seed,
+                "runs_dir": str(arguments.work),
+                "name": f"{path.stem}-{seed}",
+                "eval_episodes": 0,
+                "tensorboard": False,
+            }
+            row = train(override(converted.config, run), arguments.minutes, arguments.episodes)
             record["seeds"][str(seed)] = {**row, "circumstances": circumstances()}
             arguments.out.write_text(json.dumps(results, indent=1) + "\n")
 

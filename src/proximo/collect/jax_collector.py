@@ -15,13 +15,12 @@ from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.math.across_devices import largest, own_part, smallest
-from proximo.math.compensated_sum import CompensatedSum
 from proximo.math.masked_statistics import count, masked_mean, masked_std
 from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.types import BurnIn, EpisodeStatistics, JaxCollectorState, Metrics, Observation, Rollout, TrainState
+from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Observation, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
 

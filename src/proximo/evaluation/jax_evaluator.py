@@ -17,10 +17,9 @@ from proximo.envs import JaxEnvironment
 from proximo.envs.level_seeds import JaxLevels
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried
-from proximo.math.compensated_sum import CompensatedSum
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent import select
-from proximo.types import Observation
+from proximo.types import CompensatedSum, Observation
 
 JAX_TOGETHER = 512
 """Environments at a time."""
