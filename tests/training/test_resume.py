@@ -157,7 +157,7 @@ def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
         (["--smoke"], "--resume continues a run with its settings"),
         (["--show-config"], "--resume continues a run with its settings"),
         (["--no-preset"], "--resume continues a run with its settings"),
-        (["toys:RandomEnds"], "--resume continues a run with its settings"),
+        (["toys:Counting"], "The environment cannot change when a run is resumed"),
         (["--config", "x.yaml"], "--resume continues a run with its settings"),
     ],
 )
