@@ -354,8 +354,8 @@ def test_gtrxl_settings_with_another_memory_raise():
 def test_memory_horizon_without_gates_raises():
     with pytest.raises(ConfigError, match="memory_horizon = 32 needs memory = gru or lstm, not lru"):
         validate(override(Config(), {"id": "x", "memory": "lru", "memory_horizon": 32}))
-    with pytest.raises(ConfigError, match="memory_horizon = 2: expected 3 steps or more, or 0"):
-        validate(override(Config(), {"id": "x", "memory": "gru", "memory_horizon": 2}))
+    with pytest.raises(ConfigError, match="memory_horizon = 1: expected 2 steps or more, or 0"):
+        validate(override(Config(), {"id": "x", "memory": "gru", "memory_horizon": 1}))
 
 
 def test_refresh_memory_needs_several_sequences_per_rollout():

@@ -149,7 +149,7 @@ def test_a_config_of_truncated_bptt_becomes_ours(tmp_path):
     expected = {
         "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "reward_scale": 0.01, "num_envs": 16, "num_steps": 256, "total_steps": 409_600, "num_epochs": 3,
         "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25, "sequence_length": 0, "memory": "lstm",
-        "memory_size": 64, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
+        "memory_size": 64, "memory_horizon": 2, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
         "learning_rate": "linear(0.0003, 0.0001, 2)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
     }  # fmt: skip
     assert given(config, **expected) == expected

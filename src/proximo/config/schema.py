@@ -285,7 +285,7 @@ class NetworkConfig:
     memory_layers: int = _setting(1, "number of stacked memory layers", low=1, high=32)
     memory_horizon: int = _setting(
         0,
-        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)",
+        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (2: biases of 0); 0: 2 steps (gru) or 4 steps (lstm)",
         low=0,
     )
     memory_window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)

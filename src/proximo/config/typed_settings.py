@@ -177,7 +177,7 @@ class AgentSettings(TypedDict, total=False):
     memory_layers: int
     """number of stacked memory layers."""
     memory_horizon: int
-    """gru and lstm: time constants of the units before training, drawn from 2 to this many steps (3 or more); 0: 2 steps (gru) or 4 steps (lstm)."""
+    """gru and lstm: time constants of the units before training, drawn from 2 to this many steps (2: biases of 0); 0: 2 steps (gru) or 4 steps (lstm)."""
     memory_window: int
     """gtrxl: number of previous steps that each layer reads."""
     memory_heads: int

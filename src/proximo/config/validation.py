@@ -264,8 +264,8 @@ def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
 def _validate_memory(config: Config) -> None:
     """Check the settings of a memory."""
     ppo, network = config.ppo, config.network
-    if 0 < network.memory_horizon < 3:
-        raise ConfigError(f"memory_horizon = {network.memory_horizon}: expected 3 steps or more, or 0.")
+    if network.memory_horizon == 1:
+        raise ConfigError("memory_horizon = 1: expected 2 steps or more, or 0.")
     if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
         raise ConfigError(
             f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."

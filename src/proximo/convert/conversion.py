@@ -122,6 +122,9 @@ class _Conversion:
 
     def config(self) -> Config:
         """Our settings, with a number of minibatches that divides the rollout."""
+        if self.ours.get("memory") == "lstm":
+            self.ours["memory_horizon"] = 2
+            self.changed.append("memory_horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
         config = override(Config(), self.ours)
         count = config.batch_size // config.sequence_length
         if count % config.ppo.num_minibatches:
