@@ -2,9 +2,9 @@
 
     python examples/learning_rate_finder.py [ENV] [STEPS]
 
-A range test (Smith 2017, arXiv:1506.01186) with two measures of how far a PPO update moves the policy. The suggestion is the rate at which the
-clip fraction or the approximate KL divergence exceeds its limit, whichever comes first. docs/decisions/0008-learning-rate-finder.md has what
-was tried and measured.
+This is a range test (Smith 2017, arXiv:1506.01186) with two measures of how far an update moves the policy. The suggestion is the rate at which the
+clip fraction or the approximate KL divergence exceeds its limit, whichever comes first. docs/decisions/0008-learning-rate-finder.md
+describes the measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proximo.callbacks import Info
 LOW, HIGH = 1e-5, 1e-1
 LIMITS = {"clip_fraction": 0.05, "approx_kl": 0.01}
 MAX_CLIP_FRACTION, MAX_CLIPPED_UPDATES = 0.5, 5
-"""The training stops after this many updates in a row in which most transitions had no gradient."""
+"""The training stops after this many updates in a row in which at least half of the ratios are outside the clip range."""
 
 
 class LearningRateFinder:
@@ -59,7 +59,7 @@ class LearningRateFinder:
 
 
 def non_decreasing(values: np.ndarray) -> np.ndarray:
-    """Isotonic regression: the non-decreasing values nearest to ``values`` (least squares). Neighbors that decrease are pooled to their mean."""
+    """Isotonic regression: the non-decreasing values nearest to ``values`` (least squares). Neighbors in the wrong order are replaced by their mean."""
     pools: list[tuple[float, int]] = []
     for value in values:
         pools.append((float(value), 1))
@@ -76,7 +76,7 @@ def main(env: str = "gymnax:CartPole-v1", steps: int = 50_000) -> None:
     print("learning rate  clip fraction  KL divergence")
     for row in finder.rows[:: max(1, len(finder.rows) // 20)]:
         print(f"{row['learning_rate']:13.2e}  {row['clip_fraction']:13.3f}  {row['approx_kl']:13.5f}")
-    print("suggestion:", finder.suggestion or "none, because no rate of the range reaches a limit")
+    print("suggestion:", finder.suggestion or "none: no rate of the range reaches a limit, or the first one already exceeds it")
 
 
 if __name__ == "__main__":

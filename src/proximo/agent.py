@@ -583,8 +583,8 @@ def load(
     Args:
         run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``. Or
             ``zoo:NAME``, a policy that proximo contains.
-        env: the environment, if the agent was trained on an object instead of an id, or on a function of an installed library.
-        eval_env: the environment of the evaluations. Required if it was one of these; may replace one that was an id.
+        env: the environment. Required if the agent was trained on an object, or on a function of an installed library.
+        eval_env: the environment of the evaluations. Required in the same cases; may replace an id.
         runs_dir: folder of the runs that are found by name.
         verbose: as in ``PPO``.
         custom: other objects that the agent was trained with, for example ``encoder=MyEncoder``.
@@ -623,7 +623,7 @@ def load(
 
 
 def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
-    """Load the agent in ``folder`` with what ``agent`` was given: environments, by their ids or objects, and ``custom`` settings."""
+    """Load the agent in ``folder`` with the environments (ids or objects) of ``agent``, and the ``custom`` settings."""
     objects, ids = {"id": agent._given, "eval_env": agent._given_eval_env}, agent.config.given
     env, eval_env = (ids.get(name) if given is None else given for name, given in objects.items())
     return load(folder, env=env, eval_env=eval_env, verbose=agent.verbose, **custom)

@@ -123,13 +123,13 @@ class Schedule(eqx.Module):
 
 
 class CompensatedSum(eqx.Module):
-    """A sum, and what rounding has not yet added to it (Kahan's summation).
+    """A float32 sum with its rounding error (Kahan summation).
 
     A plain float32 sum of a million rewards of 0.1 is wrong by 1 %, because each addition rounds to the last place of the sum.
 
     Attributes:
         value: N: the sum, rounded.
-        rest: N: what is missing from ``value``, less than its last place.
+        rest: N: the rounding error, which the next addition includes.
 
     Source: Kahan 1965, "Further remarks on reducing truncation errors".
     """
@@ -139,7 +139,7 @@ class CompensatedSum(eqx.Module):
 
     @classmethod
     def zeros(cls, shape: int | tuple[int, ...]) -> CompensatedSum:
-        """Sums of nothing."""
+        """Empty sums."""
         return cls(jnp.zeros(shape), jnp.zeros(shape))
 
     def plus(self, x: Float[Array, " N"]) -> CompensatedSum:
@@ -149,7 +149,7 @@ class CompensatedSum(eqx.Module):
         return CompensatedSum(value, jnp.where(jnp.isfinite(value), x - (value - self.value), 0.0))
 
     def zero_where(self, mask: Bool[Array, " N"]) -> CompensatedSum:
-        """The sum, started anew where ``mask`` is True."""
+        """The sum, set to 0 where ``mask`` is True."""
         return jax.tree.map(lambda x: jnp.where(mask, 0.0, x), self)
 
 

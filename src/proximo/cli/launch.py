@@ -73,7 +73,7 @@ class _Launch:
         self._before = {number: signal.signal(number, self._forward) for number in SIGNALS}
         for index in range(count):
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "proximo", *command],  # with -P, not proximo.py of the working folder
+                [sys.executable, "-P", "-m", "proximo", *command],  # -P: a file proximo.py in the working folder is not imported
                 env={**os.environ, **shared, PROCESS_ID: str(index), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -125,7 +125,7 @@ class GymnasiumRollout(eqx.Module):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By a call: Equinox keeps a module that pickle makes without one for ever.
+        # Unpickle by calling the class: otherwise Equinox never frees the module.
         return type(self), tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     @classmethod

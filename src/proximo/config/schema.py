@@ -72,7 +72,7 @@ class EnvConfig:
         "", "range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; empty: any seed"
     )
     wrappers: tuple[str, ...] = _setting(
-        (), "wrappers, from the innermost on: my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value)"
+        (), "wrappers, the innermost first: my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value)"
     )
     drop_observations: tuple[str, ...] = _setting(
         (), "entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0"

@@ -27,7 +27,7 @@ class AgentSettings(TypedDict, total=False):
     levels: str
     """range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; empty: any seed."""
     wrappers: Sequence[str]
-    """wrappers, from the innermost on: my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value)."""
+    """wrappers, the innermost first: my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value)."""
     drop_observations: Sequence[str]
     """entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0."""
     life_loss: bool

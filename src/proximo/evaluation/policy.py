@@ -408,7 +408,7 @@ def load_policy(run: str | Path, runs_dir: str = "runs", *, env: str | None = No
     Args:
         run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``; or ``zoo:NAME``, a policy that proximo contains.
         runs_dir: The folder of all runs.
-        env: The id of the run's environment again. It has no effect unless this is a function of an installed library.
+        env: The id of the run's environment. Needed only if it is a function of an installed library; any other id is ignored.
         **custom: Objects that the policy was trained with and that cannot be imported by name, for example ``encoder=MyEncoder``.
 
     Returns:

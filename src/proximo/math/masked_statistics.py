@@ -11,7 +11,7 @@ from proximo.math.across_devices import total
 Steps = Float[Array, "*steps"]
 Valid = Bool[Array, "*steps"]
 ROUNDING = 8.0
-"""Standard deviation of numbers that are equal apart from rounding, at most, in units of the last place of what they were computed from."""
+"""Numbers count as equal if their standard deviation is at most this many rounding errors of the numbers that they were computed from."""
 
 
 def count(valid: Valid) -> Float[Array, ""]:
@@ -44,7 +44,7 @@ def centered(x: Steps, valid: Valid) -> Steps:
 
 
 def _is_rounding(deviation: Float[Array, ""], square: Steps, valid: Valid) -> Bool[Array, ""]:
-    """Whether numbers with this standard deviation are equal apart from rounding. ``square`` are the squares of what they were computed from."""
+    """Whether a standard deviation is only rounding. ``square``: squares of the numbers from which the values were computed."""
     return deviation <= ROUNDING * jnp.finfo(square.dtype).eps * jnp.sqrt(masked_mean(square, valid))
 
 

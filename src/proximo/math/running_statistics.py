@@ -49,7 +49,7 @@ class RunningStatistics(eqx.Module):
             return total(jnp.sum(jnp.where(weight, x, 0.0), axes)) / safe
 
         mean = mean_of(samples)
-        mean = mean + mean_of(samples - mean)  # rounded once more, so that the variance of equal samples is 0
+        mean = mean + mean_of(samples - mean)  # a second pass corrects its rounding: the variance of equal samples is 0
         variance = mean_of(jnp.square(samples - mean))
         return self.merged_moments(added, mean, variance)
 

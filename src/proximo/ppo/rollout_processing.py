@@ -36,7 +36,7 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
     if static.clip_reward == "sign":
         reward = jnp.sign(reward)
     if normalizer is not None:
-        # On padding steps too: an environment that was lost there has been replaced.
+        # Padding steps also reset the running return, because a lost environment was replaced there.
         done, gamma = rollout.terminated | rollout.truncated, state.hyperparameters.gamma
         running, returns = discounted_returns(normalizer.running_return, reward, done, rollout.valid, gamma)
         normalizer = RewardNormalizer(normalizer.statistics.merged(returns, rollout.valid), running)

@@ -37,7 +37,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
     Args:
         source: A folder, ``hf:OWNER/NAME`` on the Hugging Face Hub, optionally followed by ``@REVISION``, or ``zoo:NAME``.
         name: Name of the run; empty for its name when it was published.
-        trust_code: Accept settings that name a module to import, for the environment or a network.
+        trust_code: Accept settings that name modules to import: an environment, a wrapper, a network or a loss.
         runs_dir: Folder of all runs.
 
     Returns:

@@ -46,7 +46,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, or a link to one. After a crash it is complete or gone, apart from a hidden rest."""
+    """Remove a folder, or a link to one. After a crash, ``folder`` is complete or missing; a hidden folder may remain."""
     hidden = folder.with_name(f".removing-{folder.name}")
     if folder.is_symlink():
         folder.unlink()

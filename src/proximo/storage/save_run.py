@@ -24,7 +24,7 @@ from proximo.types import TrainState
 SAVED = "# saved from Python\n"
 """The ``command.txt`` of a saved agent. It is the first file of a save."""
 UNFINISHED = re.compile(r"\.lock|\.lock\.json|\.(\.lock\.json|command\.txt)\.\d+\.tmp")
-"""What a save that was killed may leave in a folder before ``command.txt``."""
+"""Names of the files that a killed save may leave in a folder before it writes ``command.txt``."""
 CONFLICT = "two agents cannot be saved into one folder at the same time. Wait for that process, or choose another folder."
 
 
@@ -81,8 +81,8 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
 
 
 def finish(folder: Path) -> None:
-    """Make ``folder`` a run with the checkpoint that ``checkpoints/current`` names, and no other, if there is such a file. The caller must
-    hold the lock of the run."""
+    """Finish a save. If ``checkpoints/current`` exists, move the files of the checkpoint that it names into ``folder``, and remove the other
+    checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
     if (step := current_step(checkpoints)) is None:
         return

@@ -1,7 +1,8 @@
 """What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
 
 ``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
-``storage.checkpoint_format.read`` the hashes of files, ``storage.run_directory.check_settings`` those that must not change, and ``Checkpoint.restore`` the names, shapes and types of arrays.
+``storage.checkpoint_format.read`` checks the hashes of files, ``storage.run_directory.check_settings`` that the fixed settings are unchanged, and
+``Checkpoint.restore`` the names, shapes and types of arrays.
 """
 
 from __future__ import annotations
