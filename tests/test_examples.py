@@ -79,7 +79,6 @@ def test_sweep_trains_every_learning_rate_in_one_program(capsys):
     assert capsys.readouterr().out.count("learning rate") == 3
 
 
-@pytest.mark.learning
 def test_learning_rate_finder_suggests_the_rate_at_its_limit():
     example = _module("learning_rate_finder")
     finder = example.LearningRateFinder()
@@ -99,12 +98,14 @@ def test_learning_rate_finder_fits_the_nearest_non_decreasing_values(values):
     assert (np.square(others - values).sum(1) >= error - 1e-12).all()
 
 
+@pytest.mark.learning
 def test_learning_rate_finder_runs(capsys):
     example = _module("learning_rate_finder")
     example.main("gymnax:CartPole-v1", 10_000)
     assert "suggestion:" in capsys.readouterr().out
 
 
+@pytest.mark.learning
 def test_curiosity_rewards_new_observations_only(capsys):
     """On an environment of gymnax."""
     example = _module("curiosity")

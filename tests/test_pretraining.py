@@ -197,7 +197,9 @@ def test_invalid_numbers_and_unbounded_actions_are_rejected():
         proximo.pretrain(learner, X, [[0.0], [2.00001], [2.5], [0.0]])
     for name, values in (("num_epochs", (0, 2**80)), ("minibatch_size", (0, 10**400)), ("learning_rate", (0, 10**400, 1e300))):
         for value in values:
-            with pytest.raises(ConfigError, match=rf"^{name} = .*: expected a (whole number from 1 to 1,000,000|number above 0)"):
+            with pytest.raises(
+                ConfigError, match=rf"^{name} = .*: expected a (whole number from 1 to 1,000,000|finite number above 0)"
+            ):
                 proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
     before = bits(learner.policy.actor_critic)
     with pytest.raises(TrainingError, match=r"use a learning_rate below 1e\+30"):

@@ -101,7 +101,7 @@ def _check_numbers(num_epochs: Any, minibatch_size: Any, learning_rate: Any) -> 
         if not is_integer(given) or not 1 <= given <= MAX_NUMBER:
             raise ConfigError(f"{name} = {shown(given)}: expected a whole number from 1 to {MAX_NUMBER:,}.")
     if not is_number(learning_rate) or not 0 < learning_rate <= MAX_RATE:
-        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a number above 0, such as 1e-3.")
+        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0 (as float32), such as 1e-3.")
 
 
 def _convert(

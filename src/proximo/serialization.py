@@ -65,7 +65,7 @@ class _AliasLoader(_Loader):
         node = super().get_single_node()
         if node is not None and _expanded(node, {}) > MAX_YAML_NODES:
             raise yaml.YAMLError(
-                f"its aliases (*name) stand for more than {MAX_YAML_NODES:,} values, or one for a part of itself"
+                f"its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or an alias contains itself"
             )
         return node
 

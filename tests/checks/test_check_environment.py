@@ -101,7 +101,7 @@ WARNINGS = {
     "Fixed": r"seeds differ: Seeds 0 and 1 give the same 1\d\d transitions: either nothing is random here",
     "OutOfRange": r"range: \d+ of \d+ observations are outside the bounds of Box\(2,\) float32.*widen the bounds",
     "Endless": r"episodes: No episode ended within 500 random steps, and the environment has no known time limit.*Set --max-episode-steps 1000",
-    "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps, and nothing in the last ones differs.* If this is a time limit, return terminated = False, truncated = True",
+    "LimitAsTermination": r"time limit: All 12 episodes terminated after exactly 25 steps, and no reward or observation of their last steps.* If this is a time limit, return terminated = False, truncated = True",
     "VectorLimit": r"vectorized time limit: All \d+ episodes terminated after exactly 25 steps",
     "JaxLimit": r"time limit: All \d+ episodes terminated after exactly 25 steps",
     "OldLimit": r'time limit: info\["TimeLimit.truncated"\] is True, but truncated is False',

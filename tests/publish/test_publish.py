@@ -282,12 +282,11 @@ def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-def test_other_settings_than_the_checkpoint_was_trained_with_are_refused_at_pull(folder, tmp_path):
-    text = (folder / "config.yaml").read_bytes().replace(b"activation: tanh", b"activation: relu")
-    (folder / "config.yaml").write_bytes(text)
-    rewritten(folder, files=listed(folder, "config.yaml", text))
-    with pytest.raises(CheckpointError, match=r"has other settings than .* was trained with"):
-        pull(folder, runs_dir=str(tmp_path / "runs"))
+def test_published_policy_loads_although_a_default_has_changed(folder, tmp_path, monkeypatch):
+    """The hash of the settings leaves out defaults. A published checkpoint has no copy of the settings to compare with."""
+    run = pull(folder, runs_dir=str(tmp_path / "runs"))
+    monkeypatch.setattr(run_directory, "_hash", lambda config: "of other defaults")
+    assert proximo.load_policy(run).step > 0
 
 
 def test_a_name_that_is_too_long_is_no_folder(tmp_path):

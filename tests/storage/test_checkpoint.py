@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from made_runs import save_checkpoint
 from proximo.errors import CheckpointError
-from proximo.storage import checkpoint, checkpoint_format, retention, run_directory, run_lookup
+from proximo.storage import checkpoint, checkpoint_format, retention, run_directory, run_lookup, save_run
 
 SRC = Path(checkpoint.__file__).parents[2]
 
@@ -488,3 +488,24 @@ def test_policy_alone_is_read_from_the_earlier_format(tmp_path):
         CheckpointError, match="has the format version 4, of which this proximo can only use the policy: train again"
     ):
         saved.restore(tree)
+
+
+def test_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path, 5, constant(1))
+    read = checkpoint.read
+
+    def replaced_first(path):
+        monkeypatch.setattr(checkpoint, "read", read)
+        save_checkpoint(tmp_path, 5, constant(2))
+        raise CheckpointError("damaged")
+
+    monkeypatch.setattr(checkpoint, "read", replaced_first)
+    assert (checkpoint.load(tmp_path / "5").restore(constant(0))["a"] == 2).all()
+
+
+def test_pointer_to_a_missing_checkpoint_removes_no_other(tmp_path):
+    for step in (1, 2):
+        save_checkpoint(tmp_path / "checkpoints", step, constant(step))
+    (tmp_path / "checkpoints" / checkpoint.CURRENT).write_text("3")
+    save_run.finish(tmp_path)
+    assert checkpoint.steps(tmp_path / "checkpoints") == [1, 2]

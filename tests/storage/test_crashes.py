@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import io
+import itertools
 import os
 import shutil
 import traceback
@@ -85,7 +86,7 @@ def die_after(count: int) -> None:
 def crashes(tmp_path, before, save: Callable, every: int = 1) -> Iterator[Path]:
     """For each operation of ``save(folder)``, or ``every`` third: a copy of the folder ``before`` in which a process has ended after it. The last one has
     the finished save. ``before`` may be None."""
-    for count in range(1, 1000, every):
+    for count in itertools.count(1, every):
         folder = tmp_path / "crashed"
         shutil.rmtree(folder, ignore_errors=True)
         if before is not None:

@@ -51,8 +51,8 @@ def check_time_limit(
     if alike and not any(e.truncated for e in episodes) and not _stand_out(values, terminated):
         return warning(
             "time limit",
-            f"All {len(episodes)} episodes terminated after exactly {min(lengths)} steps, and nothing in the last ones differs from other "
-            f"steps. If this is a time limit, {TRUNCATE}",
+            f"All {len(episodes)} episodes terminated after exactly {min(lengths)} steps, and no reward or observation of their last steps "
+            f"is outside the range of the other steps. If this is a time limit, {TRUNCATE}",
         )
     return ok("time limit", "No time limit seems to be reported as a termination.")
 

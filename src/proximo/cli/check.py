@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
         if report["not_checked"]:
             print(f"Not checked: {', '.join(report['not_checked'])}.")
         if report["compile_seconds"]:
-            print(f"JAX compiled for {report['compile_seconds']:.1f} s, which --seconds does not limit.")
+            print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
         print(verdict(report["env"], findings))
     return 0 if report["ok"] else 2
 
@@ -76,8 +76,8 @@ def make_parser() -> Parser:
 
 
 def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
-    """All findings of a worker process, which is ended if a Gymnasium environment plays for longer than ``options.seconds``. Fills
-    ``report``."""
+    """Yield the findings of a worker process, and fill ``report``. If a Gymnasium environment plays for longer than ``options.seconds``, the
+    process is killed."""
     from proximo.checks import Finding
 
     process = WorkerProcess(checks := Checks(options, search_path()))
@@ -86,7 +86,8 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         process.why_killed = "reached the limit"
         process.kill()
 
-    limit, started, announced = threading.Timer(options.seconds, end), 0.0, 0.0
+    limit, started, announced = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end), 0.0, 0.0
+    first, timed_out = "making", False
     try:
         process.begin(checks)
         while not isinstance(message := worker_messages.read_object(process.replies), tuple):
@@ -95,7 +96,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
             if message is None:
                 limit.cancel()
             elif isinstance(message, list):
-                report["not_checked"] = message
+                report["not_checked"], first = message, message[0]
                 if not limit.ident:
                     limit.start()
                     started = announced = time.monotonic()
@@ -106,7 +107,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
                 if report["not_checked"] and now - announced > PATIENCE_SECONDS:
                     print(f"{now - started:.0f} s: {report['not_checked'][0]} …", file=sys.stderr, flush=True)
                     announced = now
-        report["env"], report["compile_seconds"] = message
+        report["env"], report["compile_seconds"], timed_out = message
     except EOFError:
         if not process.why_killed:
             during = (report["not_checked"] or ["making"])[0]
@@ -114,9 +115,9 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
     finally:
         limit.cancel()
         process.release()
-    if report["not_checked"] and (process.why_killed or process.popen.returncode == 0):
-        level = "error" if report["not_checked"][0] in ("making", "observations") else "warning"
-        yield Finding("time", level, f"Stopped after {options.seconds:g} s of playing. --seconds sets another limit.")
+    if report["not_checked"] and (timed_out or process.why_killed):
+        level = "error" if first in report["not_checked"] else "warning"
+        yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class Checks:
     path: tuple[str, ...]
 
     def serve(self, commands: int, replies: int) -> None:
-        """Send lists of the checks that follow, None if the process must not be ended, and each finding. At the end, send the id and the seconds
-        in which JAX has compiled, or an error of the user."""
+        """Send lists of the names of the checks that follow, None if the process must not be killed, and each finding. The last message is an error
+        of the user, or the environment's id, the seconds in which JAX compiled, and whether the time was over before the last check."""
         sys.path[:] = self.path
         send = functools.partial(worker_messages.write_object, replies)
         with short_warnings():
@@ -137,7 +138,7 @@ class Checks:
             except ProximoError as error:
                 send(error)
 
-    def _run(self, send: Callable[[Any], None]) -> tuple[str, float]:
+    def _run(self, send: Callable[[Any], None]) -> tuple[str, float, bool]:
         import jax
 
         from proximo.checks import Finding, check_environment, check_policy, hints, names
@@ -158,16 +159,14 @@ class Checks:
             env = environment(config)
         except EnvError as error:
             send(Finding("making", "error", str(error)))
-            send([])
-            return options.env, 0.0
+            return options.env, 0.0, False
         send(names(env))
         is_jax = "jit" in names(env)
         if is_jax:
             send(None)  # it may compile for long
+        over = False
         for finding in itertools.chain(hints(env, config), [check_policy(env, config)], check_environment(env, config)):
             send(finding)
-            if time.monotonic() - started - compiling[0] > options.seconds:
+            if over := time.monotonic() - started - compiling[0] > options.seconds:
                 break
-        else:
-            send([])
-        return config.env.id, compiling[0] if is_jax else 0.0
+        return config.env.id, compiling[0] if is_jax else 0.0, over

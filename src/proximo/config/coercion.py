@@ -141,7 +141,7 @@ def _split(text: str) -> list[str]:
     """The parts of ``text`` between the commas that are not in brackets."""
     parts, depth = [""], 0
     for character in text:
-        depth += (character in "[{(") - (character in "]})")
+        depth = max(0, depth + (character in "[{(") - (character in "]})"))
         if character == "," and depth == 0:
             parts.append("")
         else:
@@ -157,8 +157,8 @@ def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
         if match is not None:
             return match[1], _pairs(match[2] or "")
     raise ConfigError(
-        f"wrappers = {shown(text)}: expected my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value); in Python, "
-        "other wrappers go into a function that makes the environment, as lambda: MyWrapper(MyEnv())."
+        f"wrappers = {shown(text)}: expected my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value). "
+        "Wrappers with other arguments need Python: pass a function that returns the wrapped environment, such as lambda: MyWrapper(MyEnv())."
     )
 
 
@@ -172,7 +172,7 @@ def _nested(text: str) -> Any:
             return [read(item) for item in value]
         return _scalar(value) if isinstance(value, str) else value
 
-    text = re.sub(r"^\((.*)\)$", r"[\1]", text)  # Python's tuple
+    text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)  # Python's tuple
     return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
 

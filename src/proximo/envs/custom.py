@@ -43,9 +43,9 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
-            f"'{module_name}:{class_name}' is a function of an installed library. Files such as config.yaml must not choose which of them is "
-            "called: repeat it, as the environment of `proximo train` (also with --resume or --config), as --env of `proximo eval` and "
-            "`proximo watch`, as --eval-env, or in Python as env=… or eval_env=…."
+            f"'{module_name}:{class_name}' is a function of an installed library. A file such as config.yaml cannot choose "
+            "such a function, because it could call anything. Give it again: `proximo train ENV` (also with --resume or --config), `proximo eval "
+            "--env`, `proximo watch --env`, --eval-env, or in Python env=… or eval_env=…."
         )
     if not inspect.isclass(cls):
         raise EnvError(

@@ -24,7 +24,7 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
     module, separator, name = env_id.rpartition(":")
     own = [f"{module}:{i}" for i in reversed(gym.registry) if _package(i) == module.partition(".")[0]]
     if not separator and (found := _in_packages(name)):
-        problem = f"{found.partition(':')[0]} is installed, and registers its ids when it is imported, so its name precedes them."
+        problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
         game = other_ids.of_atari(env_id)
         found = _similar(game if game in ids else env_id, {i: i for i in ids})
@@ -46,7 +46,7 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
     else:
         found, problem = (
             "",
-            f"the module {module!r} was imported, but none of its environments is registered: name one of its classes.",
+            f"the module {module!r} registers no environments: name one of its classes, as my_package.module:MyEnv.",
         )
     return EnvError(f"Unknown environment {env_id!r}{f' (did you mean {found!r}?)' if found else ''}: {problem}")
 
@@ -64,14 +64,13 @@ def _stem(env_id: str) -> str:
 
 def _similar(env_id: str, typed: dict[str, str], short: bool = True) -> str:
     """What to type for the id that is nearest to ``env_id``, or begins with it. ``short``: compare names without libraries, too."""
-    names: dict[str, str] = {}
-    for i, shown in typed.items():
-        for name in (i, re.split("[:/]", i)[-1]) if short else (i,):
-            names.setdefault(_stem(name), shown)
+    names = {_stem(i): shown for i, shown in typed.items()}
+    for i, shown in typed.items() if short else ():
+        names.setdefault(_stem(re.split("[:/]", i)[-1]), shown)
     if near := closest(_stem(env_id), names, MIN_SIMILARITY):
         return names[near]
     longer = [shown for name, shown in names.items() if env_id and name.lower().startswith(env_id.lower())]
-    return min(longer, key=len, default="")  # DoorKey: minigrid:DoorKey-5x5
+    return min(longer, key=len, default="")
 
 
 def _in_packages(name: str) -> str:

@@ -22,6 +22,7 @@ from proximo.errors import ConfigError
 from proximo.types import Schedule, ScheduleFunction
 
 TRACED = tuple(name for name, leaf in LEAVES.items() if leaf.traced)
+REMAINING = " If it should receive the remaining share, 1 … 0, call its parameter progress_remaining."
 ROUNDING = 1e-7
 """How far a schedule may leave its range."""
 OPTIONAL = frozenset(name for name in TRACED if LEAVES[name].zero_is_off)
@@ -99,7 +100,7 @@ def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
         returned: Any = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.float32))
     if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.number):
         raise ConfigError(
-            f"{setting} = {value}: the function returns {returned}: expected one number for the completed share of the training, 0 … 1."
+            f"{setting} = {value}: the function returns {returned}: expected one number for a share of the training, 0 … 1."
         )
     if _counts_steps(function):
         raise ConfigError(
@@ -123,15 +124,16 @@ def _check_range(setting: str, value: str | Custom, schedule: ScheduleFunction) 
             number = float(schedule(jnp.float32(share)))
         if not (math.isfinite(number) and low - ROUNDING <= number <= high + ROUNDING):
             between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+            received = 1.0 - share if schedule.of_remaining else share
             raise ConfigError(
-                f"{setting} = {value}: the function returns {number:g} for {share:g}: expected a finite number {between}."
+                f"{setting} = {value}: the function returns {number:g} for {received:g}: expected a finite number {between}."
             )
         numbers.append(number)
     if numbers[0] == 0 and numbers[-1] == max(numbers) > 0:
-        given = "remaining" if schedule.of_remaining else "completed"
+        given, advice = ("remaining", "") if schedule.of_remaining else ("completed", REMAINING)
         warnings.warn(
             f"{setting} = {value} is 0 at the start of the training and largest at its end. The function receives the {given} share of the "
-            "training; a parameter called progress_remaining receives the remaining share, 1 … 0.",
+            f"training.{advice}",
             stacklevel=2,
         )
 

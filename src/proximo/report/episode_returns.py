@@ -19,7 +19,11 @@ WIDTH, HEIGHT, LEFT, BELOW = 600, 220, 60, 22
 def pictures(section: Section) -> Markup | None:
     """One picture for each group that has recorded histograms; None if none has."""
     found = [figure for place, group in enumerate(section.groups) if (figure := _picture(place, group))]
-    about = tag("p", "Share of the episodes by their return, with sampled actions. Darker: more of the episodes.", class_="soft")
+    about = tag(
+        "p",
+        "Share of the episodes by their return, with sampled actions. In each column, darker means more episodes.",
+        class_="soft",
+    )
     return Markup(tag("h3", "Returns of episodes") + about + tag("div", *found, class_="charts")) if found else None
 
 

@@ -233,11 +233,24 @@ class Checkpoint:
 def load(path: Path) -> Checkpoint:
     """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
     written by another program, or in another version of the format."""
-    path = in_effect(path)
-    if not path.is_dir():
-        others = ", ".join(str(step) for step in steps(path.parent)) or "none"
-        raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.")
-    meta, files = read(path)
+    inode = _inode(path)
+    try:
+        meta, files = read(found := in_effect(path))
+    except CheckpointError:
+        if _inode(path) not in (inode, 0):  # it was replaced while it was read
+            return load(path)
+        if not path.is_dir():
+            others = ", ".join(str(step) for step in steps(path.parent)) or "none"
+            raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.") from None
+        raise
     return Checkpoint(
-        path, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"), meta["format_version"]
+        found, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"), meta["format_version"]
     )
+
+
+def _inode(path: Path) -> int:
+    """The number of the folder that is loaded for the checkpoint ``path``; 0 if there is none."""
+    try:
+        return in_effect(path).stat().st_ino
+    except OSError:
+        return 0

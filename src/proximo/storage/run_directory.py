@@ -167,24 +167,21 @@ def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
 
 
 def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
-    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their hash is not checked.
+    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their hash or their copy is not
+    checked: the files of a published policy are verified when it is pulled.
 
-    Raises ``CheckpointError`` if a pulled run has other settings, and ``ConfigError`` if the user has changed one.
+    Raises ``ConfigError`` if the user has changed one.
     """
-    if saved.settings in (None, _hash(config)):
+    if saved.settings in (None, _hash(config)) or not (saved.path / CONFIG).is_file():
         return
     file = run_dir / CONFIG
-    if not (saved.path / CONFIG).exists():
-        raise CheckpointError(
-            f"{file} has other settings than {saved.path} was trained with: restore the file, or pull the policy again."
-        )
     trained = _read_file(saved.path / CONFIG)
     for name in FIXED:
         before, now = LEAVES[name].value_in(trained), LEAVES[name].value_in(config)
         if before != now and not (name in custom_settings(trained) and may_replace(trained, name, now)):
             raise ConfigError(
-                f"{name} = {now} in {file}, but its checkpoint was trained with {before}, and {name} cannot change when a run is "
-                f"resumed: restore the value, or start a new run with --config {file} and another --name."
+                f"{name} = {now} in {file}, but its checkpoint was trained with {before}: restore the value, or start a new run with "
+                f"--config {file} and another --name."
             )
 
 
@@ -193,7 +190,8 @@ def _read_config(run_dir: Path) -> Config:
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
     checkpoints = run_dir / "checkpoints"
     # While an agent is saved, and after such a save was interrupted, the other file may belong to another agent.
-    copy = in_effect(checkpoints / str(current_step(checkpoints))) / CONFIG
+    step = current_step(checkpoints)
+    copy = run_dir / CONFIG if step is None else in_effect(checkpoints / str(step)) / CONFIG
     return _read_file(copy if copy.is_file() else run_dir / CONFIG)
 
 

@@ -73,7 +73,6 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
                 shutil.rmtree(folder / derived, ignore_errors=True)
             for ending in ("html", "png", "csv"):
                 (folder / f"report.{ending}").unlink(missing_ok=True)
-            retention.unmark_best(folder)
             finish(folder)
     except OSError as error:
         raise CheckpointError(f"Cannot write into {folder} ({error.strerror}): choose another folder.") from error
@@ -84,7 +83,8 @@ def finish(folder: Path) -> None:
     """Finish a save. If ``checkpoints/current`` exists, move the files of the checkpoint that it names into ``folder``, and remove the other
     checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
-    if (step := current_step(checkpoints)) is None:
+    if (step := current_step(checkpoints)) not in checkpoint.steps(checkpoints):
+        (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a part of a copied run
         return
     retention.clear_leftovers(checkpoints)
     for path in checkpoints.glob("[0-9]*"):

@@ -266,7 +266,7 @@ def test_the_first_wrapper_is_the_innermost():
         ("Weighted", r"^wrappers = 'Weighted': expected my_package.module:MyWrapper or my_package.module:MyWrapper\(name=value"),
         ("test_wrappers:Weighted(3)", r"expected my_package.module:MyWrapper or"),
         ("test_wrappers:Weighted(weight=[1)", r"expected my_package.module:MyWrapper or"),
-        ("<__main__.Weighted>", r"in Python, other wrappers go into a function"),
+        ("<__main__.Weighted>", r"Wrappers with other arguments need Python: pass a function"),
     ],
 )
 def test_only_wrappers_are_called(wrapper, message):

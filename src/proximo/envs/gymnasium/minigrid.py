@@ -60,7 +60,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     make = partial(make_env, name, _settings(settings, env_id, name))
     with construction_errors(env_id):
         env = from_factory(make, env_id, preprocessing)
-    dropped = f"{env_id}: the policy does not observe the mission, a text that says what to do: proximo has no encoder of text."
+    dropped = f"{env_id}: the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
     return replace(env, warnings=(dropped,)) if name.startswith(NEED_MISSION) else env
 
 
