@@ -91,7 +91,6 @@ function extent(groups, view) {
     }
     if (group.middle) for (const bound of [group.middle.low, group.middle.high]) bound.forEach(see);
   }
-  if (view.chart.low !== null) low = Math.max(low, view.chart.low);
   if (!(low <= high)) [low, high] = [0, 1];
   const pad = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
   // The axis ends a little after the data, so that a training of 999,424 steps has a tick at one million.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import proximo
 from proximo.report import episode_returns, panels
-from proximo.report.curves import LEARNING, Curves, Metric, SharedAxes, chart_data
+from proximo.report.curves import Curves, Metric, SharedAxes, chart_data
 from proximo.report.grouping import Section
 from proximo.report.markup import Markup, tag
 from proximo.report.tables import overall_improvements
@@ -115,19 +115,16 @@ def _axis_choice() -> Markup:
 
 
 def _section(i: int, section: Section, metrics: list[Metric]) -> Markup:
-    learning = sum(metric in LEARNING for metric in metrics)
-    charts = [panels.chart(i, place, metric, place >= learning) for place, metric in enumerate(metrics)]
+    charts = [panels.chart(i, place, metric) for place, metric in enumerate(metrics)]
     return tag(
         "section",
         tag("h2", section.environment),
         panels.notices(section),
         panels.legend(i, section),
-        tag("div", *charts[:learning], class_="charts"),
+        tag("div", *charts, class_="charts"),
         tag("h3", "Results"),
         panels.results(section),
         panels.improvement(section),
-        tag("h3", "Diagnostics") if charts[learning:] else None,
-        tag("div", *charts[learning:], class_="charts many"),
         episode_returns.pictures(section),
         panels.differences(section),
         panels.runs(section),

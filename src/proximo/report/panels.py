@@ -81,14 +81,14 @@ def legend(i: int, section: Section) -> Markup:
     return tag("div", *chips, class_="legend")
 
 
-def chart(section: int, place: int, metric: Metric, small: bool) -> Markup:
+def chart(section: int, place: int, metric: Metric) -> Markup:
     """An empty chart that the page's script fills."""
     return tag(
         "figure",
         tag("figcaption", tag("b", metric.title), tag("br"), tag("span", metric.about)),
         tag("svg", role="img", tabindex="0", aria_label=metric.title),
         tag("div", class_="tip", hidden=True),
-        class_="chart small" if small else "chart",
+        class_="chart",
         data_section=section,
         data_chart=place,
     )
