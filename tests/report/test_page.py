@@ -41,7 +41,7 @@ def test_page_contains_every_curve_over_both_axes(groups):
     assert [chart["title"] for chart in section["charts"]] == ["Evaluation return", "Training return"]
     for chart in section["charts"]:
         for group in chart["groups"]:
-            assert [len(data["axes"][line[axis]]) for line in group["lines"] for axis in ("step", "seconds")] == [
+            assert [len(line[axis]) for line in group["lines"] for axis in ("step", "seconds")] == [
                 len(line["y"]) for line in group["lines"] for _ in range(2)
             ]
             assert set(group["middles"]) == {"step", "seconds"}

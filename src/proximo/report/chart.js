@@ -65,14 +65,14 @@ function nearest(xs, x) {
   return x - xs[low] < xs[high] - x ? low : high;
 }
 
-// The groups of a chart that are drawn on the current axis: those that are not hidden, with indices of axes replaced by arrays.
+// The groups of a chart that are drawn on the current axis: those that are not hidden.
 function shown(view) {
   return view.chart.groups.flatMap((group, index) => {
     if (state.hidden.has(view.section + ":" + index)) return [];
     const lines = group.lines.filter((line) => line[state.axis] !== undefined)
-      .map((line) => ({ name: line.name, x: data.axes[line[state.axis]], y: line.y }));
+      .map((line) => ({ name: line.name, x: line[state.axis], y: line.y }));
     const found = group.middles[state.axis];
-    const middle = found && { ...found, x: data.axes[found.x], y: found.middle };
+    const middle = found && { ...found, y: found.middle };
     return lines.length ? [{ index, lines, middle, label: data.sections[view.section].groups[index] }] : [];
   });
 }

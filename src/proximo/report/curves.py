@@ -16,7 +16,9 @@ TRAINING = "rollout/return_mean"
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 300, 40, 8000
 MAX_IN_BAND = 150
 """Maximum number of points of a band."""
-AXES = ("step", "seconds")
+DIGITS = {"step": 15, "seconds": 6}
+"""Digits of the numbers on each axis of the page."""
+AXES = tuple(DIGITS)
 
 
 class Metric(NamedTuple):
@@ -131,34 +133,18 @@ def middle_of(present: Sequence[tuple[np.ndarray, np.ndarray]], most: int) -> Mi
     return Middle(grid[enough], *(part[enough] for part in band))
 
 
-class SharedAxes:
-    """Horizontal axes that many curves share. Each is written once; ``place`` returns its index in ``axes``."""
-
-    def __init__(self) -> None:
-        self.axes: list[list[float]] = []
-        self._places: dict[tuple[float, ...], int] = {}
-
-    def place(self, x: np.ndarray, axis: str) -> int:
-        """The index of ``x``. Steps are written in full, seconds with six digits."""
-        key = tuple(_rounded(x, 15 if axis == "step" else 6))
-        if key not in self._places:
-            self._places[key] = len(self.axes)
-            self.axes.append(list(key))
-        return self._places[key]
-
-
-def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> dict[str, Any]:
-    """The data that the page's script draws; axes are indices in ``shared``. A group of one run has a line but no mean."""
+def chart_data(metric: Metric, drawn: Sequence[Curves]) -> dict[str, Any]:
+    """The data that the page's script draws. A group of one run has a line but no mean."""
     groups = []
     for found in drawn:
         lines = [
             {"name": line.run.label, "y": _rounded(line.y, 5)}
-            | {axis: shared.place(line.x[axis], axis) for axis in AXES if np.isfinite(line.x[axis]).all()}
+            | {axis: _rounded(line.x[axis], DIGITS[axis]) for axis in AXES if np.isfinite(line.x[axis]).all()}
             for line in found.lines
         ]
         middles = {
             axis: {
-                "x": shared.place(m.x, axis),
+                "x": _rounded(m.x, DIGITS[axis]),
                 **{name: _rounded(getattr(m, name), 5) for name in ("middle", "low", "high")},
                 "count": m.count.tolist(),
             }

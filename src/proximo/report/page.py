@@ -11,7 +11,7 @@ from pathlib import Path
 
 import proximo
 from proximo.report import episode_returns, panels
-from proximo.report.curves import Curves, Metric, SharedAxes, chart_data
+from proximo.report.curves import Curves, Metric, chart_data
 from proximo.report.grouping import Section
 from proximo.report.markup import Markup, tag
 from proximo.report.tables import overall_improvements
@@ -22,18 +22,17 @@ Drawn = dict[Metric, list[Curves]]
 
 def render(sections: Sequence[Section], drawn: Sequence[Drawn], written: datetime) -> str:
     """Render the page. ``drawn`` has one entry for each section. Text of the user is escaped as HTML or JSON."""
-    shared = SharedAxes()
     data = [
         {
             "groups": [group.label for group in section.groups],
-            "charts": [chart_data(metric, found, shared) for metric, found in curves.items()],
+            "charts": [chart_data(metric, found) for metric, found in curves.items()],
         }
         for section, curves in zip(sections, drawn, strict=True)
     ]
     bodies = [_section(i, section, list(drawn[i])) for i, section in enumerate(sections)]
     title = _title(sections)
     script = (_FOLDER / "chart.js").read_text(encoding="utf-8") + (_FOLDER / "hover.js").read_text(encoding="utf-8")
-    payload = json.dumps({"axes": shared.axes, "sections": data}, separators=(",", ":"), allow_nan=False)
+    payload = json.dumps({"sections": data}, separators=(",", ":"), allow_nan=False)
     page = tag(
         "html",
         _head(title, script),

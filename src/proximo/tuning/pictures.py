@@ -30,6 +30,7 @@ def draw_pictures(folder: Path, study: optuna.Study, title: str) -> None:
             pictures[IMPORTANCE] = functools.partial(drawn.plot_param_importances, evaluator=evaluator)
         for name, draw in pictures.items():
             axes = draw(study)
+            axes.set_title("", loc="left")
             axes.set_title(title)
             if name == IMPORTANCE:
                 names = [label.get_text().removeprefix("1-").removesuffix(".rank") for label in axes.get_yticklabels()]
