@@ -6,11 +6,10 @@ import functools
 import inspect
 import numbers
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 from proximo import other_libraries
-from proximo.errors import ConfigError, shown
+from proximo.errors import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,10 +26,10 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def answered(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap ``function`` so that a call with missing, unknown or unsuitable arguments raises ``ConfigError`` instead of Python's errors.
+    """Wrap ``function`` so that a call with missing or unknown arguments raises ``ConfigError`` instead of Python's errors.
 
-    The message lists the arguments of the function. If an argument has another name in another library, the message gives ours. If all
-    arguments fit, errors from inside the function are raised unchanged.
+    The message lists the arguments of the function. If an argument has another name in another library, the message gives ours. Errors
+    from inside the function are raised unchanged.
     """
     signature = inspect.signature(function)
     names = [name for name in signature.parameters if name != "self"]
@@ -39,34 +38,17 @@ def answered(function: Callable[P, T]) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
-        except (TypeError, AttributeError) as raised:
-            called = function.__qualname__.removesuffix(".__init__")
+        except TypeError:
             try:
-                given = signature.bind(*args, **kwargs).arguments
+                signature.bind(*args, **kwargs)
             except TypeError as error:
+                called = function.__qualname__.removesuffix(".__init__")
                 unknown = [name for name in kwargs if name not in names]
                 answer = other_libraries.answer_call([*args, *kwargs.values()], unknown)
                 raise ConfigError(f"{called}: {error}; it takes {', '.join(names)}.{answer}") from None
-            for name, value in given.items():
-                if not _may_be(value, signature.parameters[name].annotation, function):
-                    expected = signature.parameters[name].annotation.replace(" | ", " or ")
-                    how = " proximo.make_config makes it, also from a file." if name == "config" else ""
-                    raise ConfigError(f"{called}: {name} = {shown(value)}: expected {expected}.{how}") from raised
             raise
 
     return call
-
-
-def _may_be(value: Any, annotation: Any, function: Callable[..., Any]) -> bool:
-    """Whether ``value`` fits the annotation of an argument of ``function``. Checks classes and their unions only. Everything fits a number or a
-    flag, because those of NumPy are allowed, and a path fits where text does."""
-    try:
-        expected = eval(annotation, getattr(function, "__globals__", {}))
-        if isinstance(value, Path) and isinstance("", expected):
-            return True
-        return any(isinstance(fitting, expected) for fitting in (value, False, 0, 0.0))
-    except (TypeError, NameError):  # no class, no annotation, or one that only type checkers import
-        return True
 
 
 class AnsweredAttributes:

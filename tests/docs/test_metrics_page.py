@@ -6,7 +6,7 @@ import re
 import jax
 
 import proximo
-from proximo.report.curves import DIAGNOSTICS, LEARNING
+from proximo.report.curves import METRICS
 
 import toys
 from custom_networks import no_loss
@@ -43,4 +43,4 @@ def test_metrics_of_pure_functions_only_are_documented_separately():
 
 def test_the_report_draws_names_of_the_page():
     """A chart of a name that nobody writes would never appear."""
-    assert {metric.name for metric in (*LEARNING, *DIAGNOSTICS)} <= names_of_the_page()
+    assert {metric.name for metric in METRICS} <= names_of_the_page()

@@ -48,7 +48,6 @@ def test_a_name_may_have_a_colon(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = written(Path("run:1.mp4"), [shade(k) for k in range(COUNT)])
     assert len(read(path.absolute())) == COUNT
-    assert video.reduced(path, 10**6)
 
 
 def test_a_second_of_video_has_fps_frames(tmp_path):

@@ -5,8 +5,7 @@ import pytest
 
 from made_runs import BATCH, made_group, made_rows, made_run, write_rows
 from proximo.report.curves import (
-    LEARNING,
-    SharedAxes,
+    METRICS,
     all_curves,
     chart_data,
     common_grid,
@@ -91,17 +90,8 @@ def test_runs_without_a_clock_have_no_wall_time(tmp_path):
     run_dir = made_run(tmp_path / "r")
     write_rows(run_dir, [{k: v for k, v in row.items() if not k.startswith("time/")} for row in made_rows(20, 100, 0)])
     [section] = sections_of(read_runs([str(run_dir)], tmp_path))
-    [group] = chart_data(LEARNING[0], all_curves(section, 300)[LEARNING[0]], SharedAxes())["groups"]
+    [group] = chart_data(METRICS[0], all_curves(section, 300)[METRICS[0]])["groups"]
     assert set(group["lines"][0]) == {"name", "y", "step"}
-
-
-def test_axes_that_curves_share_are_written_once(tmp_path):
-    [section] = sections_of(read_runs([str(made_group(tmp_path / "g"))], tmp_path))
-    shared = SharedAxes()
-    data = [chart_data(metric, all_curves(section, 300)[metric], shared) for metric in LEARNING[:2]]
-    assert len(shared.axes) == 4  # steps and seconds of evaluations, and of training rows
-    places = {line["step"] for chart in data for group in chart["groups"] for line in group["lines"]}
-    assert len(places) == 2
 
 
 def test_many_runs_have_fewer_points_each():
@@ -110,9 +100,8 @@ def test_many_runs_have_fewer_points_each():
 
 def test_charts_are_those_that_any_run_has_measured(tmp_path):
     group = made_group(tmp_path / "g", seeds=2)
-    write_rows(group / "seed-0", [row | {"memory/use": 0.2} for row in made_rows(20, 100, 0)])
+    write_rows(group / "seed-0", [row | {"rollout/success_rate": 0.2} for row in made_rows(20, 100, 0)])
     [section] = sections_of(read_runs([str(group)], tmp_path))
     drawn = {metric.name: found for metric, found in all_curves(section, 300).items()}
-    assert [len(found.lines) for found in drawn["memory/use"]] == [1]
-    assert "memory/staleness" not in drawn
+    assert [len(found.lines) for found in drawn["rollout/success_rate"]] == [1]
     assert "eval/success_rate" not in drawn

@@ -7,6 +7,7 @@ import numpy as np
 import optuna
 import pytest
 import yaml
+from matplotlib import pyplot
 from PIL import Image
 
 from proximo.cli import tuning_reporters
@@ -15,7 +16,7 @@ from proximo.serialization import jsonable
 from proximo.settings import make_config
 from proximo.tuning import study as study_module
 from proximo.tuning.api import TuneResult
-from proximo.tuning.pictures import MIN_TRIALS, draw_importance, draw_pictures, importance
+from proximo.tuning.pictures import draw_pictures
 from proximo.tuning.progress import Reporter
 from proximo.tuning.record import Record, best_of, finalists
 from proximo.tuning.result import changes, summary, write_preset, write_tables
@@ -201,24 +202,13 @@ def study_of(count, score):
     return study
 
 
-def test_importance_ranks_the_settings_that_determine_the_score():
-    found = importance(study_of(60, lambda x: -abs(x["a"] - 0.3)))
-    assert found["a"] > 4 * found["b"]
-    assert importance(study_of(MIN_TRIALS - 1, lambda x: x["a"])) == {}
-    assert importance(study_of(20, lambda x: 1.0)) == {}
-
-
-def ink(path):
-    """Share of the picture that is not white."""
-    return float((np.asarray(Image.open(path).convert("L")) < 250).mean())
-
-
-def test_pictures_are_drawn_of_the_available_trials(tmp_path):
-    empty = study_of(2, lambda x: x["a"])
-    assert [p.name for p in draw_pictures(tmp_path, empty, trials()[:1], "one")] == ["history.png"]
-    few = ink(tmp_path / "history.png")
-    both = draw_pictures(tmp_path, study_of(30, lambda x: x["a"]), trials(), "five")
-    assert [p.name for p in both] == ["history.png", "importance.png"]
-    assert few < ink(tmp_path / "history.png") < 0.5
-    wide = ink(draw_importance(tmp_path / "wide.png", {"a": 0.9, "b": 0.8}, "t"))
-    assert wide > ink(draw_importance(tmp_path / "thin.png", {"a": 0.9, "b": 0.1}, "t"))
+@pytest.mark.parametrize(
+    ("count", "score", "files"),
+    [(2, lambda x: x["a"], 1), (20, lambda x: 1.0, 1), (19, lambda x: x["a"], 1), (20, lambda x: x["a"], 2)],
+)
+def test_pictures_are_drawn_of_enough_trials_and_leave_pyplot_unchanged(tmp_path, count, score, files):
+    before = dict(pyplot.rcParams)
+    draw_pictures(tmp_path, study_of(count, score), "title")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.png", "importance.png"][:files]
+    assert all(np.asarray(Image.open(path)).std() > 1 for path in tmp_path.iterdir())
+    assert (dict(pyplot.rcParams), pyplot.get_fignums()) == (before, [])

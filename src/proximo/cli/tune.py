@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments, search, and print the result."""
     options, settings = parse(arguments)
     check_libraries("`proximo tune`")
+    os.environ["MPLBACKEND"] = "agg"  # the pictures need no display
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.tuning_reporters import make_reporter, print_result
     from proximo.tuning.api import resume, run_study

@@ -17,8 +17,6 @@ from proximo.rendering.gif import Gif
 from proximo.rendering.recorder import Recorder, VideoError, worded_errors
 
 FORMATS = (".mp4", ".gif")
-REDUCED = ((480, 26), (320, 30), (240, 34), (160, 38), (120, 44))
-"""Longer sides in pixels and quality factors (crf) with which ``reduced`` encodes a clip, until it is small enough."""
 
 
 class Mp4(Recorder):
@@ -113,39 +111,6 @@ def recording(path: Path, fps: float) -> Iterator[Recorder]:
     except BaseException:
         recorder.drop()
         raise
-
-
-def reduced(path: Path, max_bytes: int) -> bytes | None:
-    """The mp4 ``path``, encoded with fewer pixels and a lower quality so that it has at most ``max_bytes``. None if that fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "reduced.mp4"
-        for side, quality in REDUCED:
-            scale = f"scale='if(gt(iw,ih),min({side},iw),-2)':'if(gt(iw,ih),-2,min({side},ih))'"
-            encoder = [
-                "-an",
-                "-vf",
-                scale,
-                "-c:v",
-                "libx264",
-                "-crf",
-                str(quality),
-                "-pix_fmt",
-                "yuv420p",
-                "-movflags",
-                "+faststart",
-            ]
-            try:
-                subprocess.run(
-                    [ffmpeg(), "-y", "-i", f"file:{path}", *encoder, str(target)],
-                    check=True,
-                    capture_output=True,
-                    stdin=subprocess.DEVNULL,
-                )
-            except (VideoError, OSError, subprocess.CalledProcessError):  # no ffmpeg, or the file is damaged
-                return None
-            if target.stat().st_size <= max_bytes:
-                return target.read_bytes()
-    return None
 
 
 def ffmpeg() -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from proximo.errors import RunDirectoryError
 from proximo.report import figure, page, tables, tidy
-from proximo.report.clips import last_clips
 from proximo.report.curves import all_curves, max_points
 from proximo.report.grouping import Section, sections_of
 from proximo.report.read import read_runs
@@ -58,18 +57,15 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     runs = read_runs(texts, runs_dir)
     sections = sections_of(runs, by)
     folder = out or (find_run(texts[0], runs_dir)[0] if len(texts) == 1 else DEFAULT_FOLDER)
-    clips = last_clips(sections)
     report = Report(
         html=folder / "report.html",
         png=folder / "report.png",
         csv=folder / "report.csv",
         sections=sections,
-        warnings=[clip.message for found in clips for clip in found if clip.content is None]
-        + not_drawn(sections)
-        + [note for section in sections for note in tables.notes(section)],
+        warnings=not_drawn(sections) + [note for section in sections for note in tables.notes(section)],
     )
     drawn = [all_curves(section, max_points(len(runs))) for section in sections]
-    content = page.render(sections, drawn, clips, datetime.now())
+    content = page.render(sections, drawn, datetime.now())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         report.html.write_text(content, encoding="utf-8")

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the charts of a report. Every figure.chart contains an empty svg; #data contains the numbers as JSON.
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { axis: "step", hidden: new Set(), zoom: {} };
+const state = { axis: "step", hidden: new Set() };
 const views = [];
 const margin = { top: 10, right: 14, bottom: 36 };
 const mostRows = 12, nearLine = 12;
@@ -65,40 +65,37 @@ function nearest(xs, x) {
   return x - xs[low] < xs[high] - x ? low : high;
 }
 
-// The groups of a chart that are drawn on the current axis: those that are not hidden, with indices of axes replaced by arrays.
+// The groups of a chart that are drawn on the current axis: those that are not hidden.
 function shown(view) {
   return view.chart.groups.flatMap((group, index) => {
     if (state.hidden.has(view.section + ":" + index)) return [];
     const lines = group.lines.filter((line) => line[state.axis] !== undefined)
-      .map((line) => ({ name: line.name, x: data.axes[line[state.axis]], y: line.y }));
+      .map((line) => ({ name: line.name, x: line[state.axis], y: line.y }));
     const found = group.middles[state.axis];
-    const middle = found && { ...found, x: data.axes[found.x], y: found.middle };
+    const middle = found && { ...found, y: found.middle };
     return lines.length ? [{ index, lines, middle, label: data.sections[view.section].groups[index] }] : [];
   });
 }
 
 function extent(groups, view) {
-  const [from, to] = state.zoom[view.section] || [-Infinity, Infinity];
   let right = -Infinity, low = Infinity, high = -Infinity;
-  const see = (x, value) => {
-    if (x < from || x > to || value === null) return;
+  const see = (value) => {
+    if (value === null) return;
     if (value < low) low = value;
     if (value > high) high = value;
   };
   for (const group of groups) {
     for (const line of group.lines) {
       right = Math.max(right, line.x[line.x.length - 1]);
-      line.x.forEach((x, i) => see(x, line.y[i]));
+      line.y.forEach(see);
     }
-    if (group.middle) group.middle.x.forEach((x, i) => { see(x, group.middle.low[i]); see(x, group.middle.high[i]); });
+    if (group.middle) for (const bound of [group.middle.low, group.middle.high]) bound.forEach(see);
   }
-  if (view.chart.low !== null) low = Math.max(low, view.chart.low);
   if (!(low <= high)) [low, high] = [0, 1];
   const pad = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
-  const left = Number.isFinite(from) ? from : 0;
   // The axis ends a little after the data, so that a training of 999,424 steps has a tick at one million.
   const most = view.chart.most !== null && high <= view.chart.most ? view.chart.most : Infinity;
-  return { left, right: Number.isFinite(to) ? to : Math.max(right * 1.01, left + 1e-9), low: low - pad, high: Math.min(high + pad, most) };
+  return { left: 0, right: Math.max(right * 1.01, 1e-9), low: low - pad, high: Math.min(high + pad, most) };
 }
 
 function frame(view, range) {

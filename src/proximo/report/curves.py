@@ -14,48 +14,27 @@ from proximo.report.statistics import interquartile_band
 
 TRAINING = "rollout/return_mean"
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 300, 40, 8000
-MAX_IN_SMALL = 150
-"""Maximum number of points of a band, and of the smaller curve of a diagnostic."""
-AXES = ("step", "seconds")
+MAX_IN_BAND = 150
+"""Maximum number of points of a band."""
+DIGITS = {"step": 15, "seconds": 6}
+"""Digits of the numbers on each axis of the page."""
+AXES = tuple(DIGITS)
 
 
 class Metric(NamedTuple):
-    """One chart: the name in metrics.jsonl, a title, a description, the value below which the chart is cut, and the largest possible
-    value."""
+    """One chart: the name in metrics.jsonl, a title, a description, and the largest possible value."""
 
     name: str
     title: str
     about: str
-    low: float | None = None
     most: float | None = None
 
 
-LEARNING = (
+METRICS = (
     Metric(EVALUATION, "Evaluation return", "mean return of greedy episodes on fixed seeds that training does not use"),
     Metric(TRAINING, "Training return", "mean return of finished episodes, with sampled actions"),
     Metric("eval/success_rate", "Evaluation success", "share of greedy episodes that succeeded", most=1.0),
     Metric("rollout/success_rate", "Training success", "share of finished episodes that succeeded", most=1.0),
-)
-DIAGNOSTICS = (
-    Metric("train/approx_kl", "KL divergence", "between the policy that acted and the new one, in nats"),
-    Metric(
-        "train/clip_fraction", "Clip fraction", "share of transitions with a probability ratio outside 1 ± clip_eps", most=1.0
-    ),
-    Metric("train/entropy", "Entropy", "of the policy, in nats"),
-    Metric(
-        "train/explained_variance",
-        "Explained variance",
-        "of the returns by the value function; 1 is perfect; values below −1 are cut",
-        -1.0,
-        1.0,
-    ),
-    Metric("train/grad_norm", "Gradient norm", "before clipping"),
-    Metric("train/value_loss", "Value loss", "in units of the scaled reward"),
-    Metric("train/learning_rate", "Learning rate", "from the schedule"),
-    Metric("rollout/length_mean", "Episode length", "mean over finished episodes"),
-    Metric("memory/staleness", "Memory: staleness", "distance of stored memories from those of the current policy"),
-    Metric("memory/use", "Memory: use", "how much the actions depend on the memory"),
-    Metric("time/steps_per_second", "Speed", "environment steps per second since the session began"),
 )
 
 
@@ -93,16 +72,10 @@ def max_points(runs: int) -> int:
     return max(MIN_POINTS, min(MAX_POINTS, MAX_TOTAL_POINTS // max(1, runs)))
 
 
-def measured(section: Section, metrics: Sequence[Metric]) -> list[Metric]:
-    """Those of ``metrics`` that any run of the section measured."""
-    return [metric for metric in metrics if any(metric.name in run.series for run in section.runs)]
-
-
 def all_curves(section: Section, most: int) -> dict[Metric, list[Curves]]:
-    """Every metric of a section, in the order of its charts, with the curves of each group."""
-    drawn = [(metric, most) for metric in measured(section, LEARNING)]
-    drawn += [(metric, min(most, MAX_IN_SMALL)) for metric in measured(section, DIAGNOSTICS)]
-    return {metric: [curves(group, metric.name, points) for group in section.groups] for metric, points in drawn}
+    """Every metric that a run of the section measured, in the order of its charts, with the curves of each group."""
+    measured = [metric for metric in METRICS if any(metric.name in run.series for run in section.runs)]
+    return {metric: [curves(group, metric.name, most) for group in section.groups] for metric in measured}
 
 
 def curves(group: Group, metric: str, most: int = MAX_POINTS) -> Curves:
@@ -112,7 +85,7 @@ def curves(group: Group, metric: str, most: int = MAX_POINTS) -> Curves:
     for axis in AXES:
         present = [(line.x[axis], line.y) for line in lines if np.isfinite(line.x[axis]).all()]
         if present:
-            middles[axis] = middle_of(present, min(most, MAX_IN_SMALL))
+            middles[axis] = middle_of(present, min(most, MAX_IN_BAND))
     return Curves(group, lines, middles)
 
 
@@ -160,34 +133,18 @@ def middle_of(present: Sequence[tuple[np.ndarray, np.ndarray]], most: int) -> Mi
     return Middle(grid[enough], *(part[enough] for part in band))
 
 
-class SharedAxes:
-    """Horizontal axes that many curves share. Each is written once; ``place`` returns its index in ``axes``."""
-
-    def __init__(self) -> None:
-        self.axes: list[list[float]] = []
-        self._places: dict[tuple[float, ...], int] = {}
-
-    def place(self, x: np.ndarray, axis: str) -> int:
-        """The index of ``x``. Steps are written in full, seconds with six digits."""
-        key = tuple(_rounded(x, 15 if axis == "step" else 6))
-        if key not in self._places:
-            self._places[key] = len(self.axes)
-            self.axes.append(list(key))
-        return self._places[key]
-
-
-def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> dict[str, Any]:
-    """The data that the page's script draws; axes are indices in ``shared``. A group of one run has a line but no mean."""
+def chart_data(metric: Metric, drawn: Sequence[Curves]) -> dict[str, Any]:
+    """The data that the page's script draws. A group of one run has a line but no mean."""
     groups = []
     for found in drawn:
         lines = [
             {"name": line.run.label, "y": _rounded(line.y, 5)}
-            | {axis: shared.place(line.x[axis], axis) for axis in AXES if np.isfinite(line.x[axis]).all()}
+            | {axis: _rounded(line.x[axis], DIGITS[axis]) for axis in AXES if np.isfinite(line.x[axis]).all()}
             for line in found.lines
         ]
         middles = {
             axis: {
-                "x": shared.place(m.x, axis),
+                "x": _rounded(m.x, DIGITS[axis]),
                 **{name: _rounded(getattr(m, name), 5) for name in ("middle", "low", "high")},
                 "count": m.count.tolist(),
             }
@@ -195,7 +152,7 @@ def chart_data(metric: Metric, drawn: Sequence[Curves], shared: SharedAxes) -> d
             if len(found.lines) > 1
         }
         groups.append({"lines": lines, "middles": middles})
-    return {"title": metric.title, "low": metric.low, "most": metric.most, "groups": groups}
+    return {"title": metric.title, "most": metric.most, "groups": groups}
 
 
 def _rounded(values: np.ndarray, digits: int) -> list[Any]:

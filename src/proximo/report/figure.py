@@ -1,4 +1,4 @@
-"""The image of a report: learning curves over steps and over time, and diagnostics below."""
+"""The image of a report: learning curves over steps and over time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from proximo.report.curves import AXES, LEARNING, Curves, Metric
+from proximo.report.curves import AXES, Curves, Metric
 from proximo.report.grouping import Section
 from proximo.report.tables import measure_of
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a4cb0", "#777777")
 STYLES = ("-", "--", ":")
-SMALL = 5
-"""Number of diagnostics below each pair of learning curves; the first ones are shown."""
 MAX_SECTIONS, MAX_NAMED = 12, 12
-WIDTH, TALL, LOW, LINE = 11.0, 3.4, 1.9, 0.26
+WIDTH, TALL, LINE = 11.0, 3.9, 0.26
 
 
 def draw(path: Path, sections: Sequence[Section], curves: Sequence[dict[Metric, list[Curves]]]) -> None:
@@ -26,7 +24,7 @@ def draw(path: Path, sections: Sequence[Section], curves: Sequence[dict[Metric, 
     from matplotlib.figure import Figure
 
     drawn = sections[:MAX_SECTIONS]
-    heights = [TALL + LOW + 0.5 + LINE * _legend_rows(section) for section in drawn]
+    heights = [TALL + LINE * _legend_rows(section) for section in drawn]
     figure = Figure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     parts = figure.subfigures(len(drawn), 1, height_ratios=heights, squeeze=False)
@@ -41,21 +39,14 @@ def _legend_rows(section: Section) -> int:
 
 def _section(part: Any, section: Section, curves: dict[Metric, list[Curves]]) -> None:
     part.suptitle(section.environment, fontweight="bold", parse_math=False)
-    # Before the first episode ends, there may be only diagnostics.
     learning = next((metric for metric in curves if metric.name == measure_of(section)), next(iter(curves), None))
     if learning is None:
         part.text(0.5, 0.5, "nothing measured yet", ha="center")
         return
-    small = [metric for metric in curves if metric not in LEARNING][:SMALL]
-    mosaic = [["steps"] * SMALL + ["time"] * SMALL]
-    if small:
-        mosaic.append([f"small {i // 2}" if i // 2 < len(small) else "." for i in range(2 * SMALL)])
-    axes = part.subplot_mosaic(mosaic, height_ratios=(TALL, LOW)[: len(mosaic)])
+    steps, time = part.subplots(1, 2)
     main = curves[learning]
-    handles = _curves(axes["steps"], learning, main, "step")
-    _curves(axes["time"], learning, main, "seconds")
-    for i, metric in enumerate(small):
-        _curves(axes[f"small {i}"], metric, curves[metric], "step", small=True)
+    handles = _curves(steps, learning, main, "step")
+    _curves(time, learning, main, "seconds")
     _legend(part, main, handles)
 
 
@@ -71,7 +62,7 @@ def _legend(part: Any, main: Sequence[Curves], handles: Sequence[Any]) -> None:
         text.set_parse_math(False)
 
 
-def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str, small: bool = False) -> list[Any]:
+def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str) -> list[Any]:
     """Draw into ``ax``. Returns for each group its line for the legend; None if it has none."""
     handles, scale = [], _scale(drawn) if axis == "seconds" else (1.0, "environment steps")
     for i, group in enumerate(drawn):
@@ -79,14 +70,14 @@ def _curves(ax: Any, metric: Metric, drawn: Sequence[Curves], axis: str, small: 
         middle = group.middles.get(axis) if len(group.lines) > 1 else None
         handle = None
         for line in group.lines:
-            thin = {"linewidth": 0.6, "alpha": 0.35} if middle is not None else {"linewidth": 1.0 if small else 1.6}
+            thin = {"linewidth": 0.6, "alpha": 0.35} if middle is not None else {"linewidth": 1.6}
             marker = {"marker": "."} if len(line.y) == 1 else {}
             (handle,) = ax.plot(line.x[axis] / scale[0], line.y, **look, **thin, **marker)
         if middle is not None:
             ax.fill_between(middle.x / scale[0], middle.low, middle.high, color=look["color"], alpha=0.18, linewidth=0)
-            (handle,) = ax.plot(middle.x / scale[0], middle.middle, linewidth=1.2 if small else 1.9, **look)
+            (handle,) = ax.plot(middle.x / scale[0], middle.middle, linewidth=1.9, **look)
         handles.append(handle)
-    _dress(ax, metric, scale[1], small)
+    _dress(ax, metric, scale[1])
     return handles
 
 
@@ -98,17 +89,14 @@ def _scale(drawn: Sequence[Curves]) -> tuple[float, str]:
     return seconds, f"{name} of training"
 
 
-def _dress(ax: Any, metric: Metric, label: str, small: bool) -> None:
+def _dress(ax: Any, metric: Metric, label: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    ax.set_title(metric.title, fontsize=9 if small else 11)
+    ax.set_title(metric.title, fontsize=11)
     ax.grid(color="#d9dce1", linewidth=0.5)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=7 if small else 9)
-    ax.xaxis.set_major_locator(MaxNLocator(3 if small else 6))
+    ax.tick_params(labelsize=9)
+    ax.xaxis.set_major_locator(MaxNLocator(6))
     if label == "environment steps":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    if not small:
-        ax.set_xlabel(label, fontsize=9)
-    if metric.low is not None and ax.get_ylim()[0] < metric.low:
-        ax.set_ylim(bottom=metric.low)
+    ax.set_xlabel(label, fontsize=9)

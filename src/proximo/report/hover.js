@@ -1,4 +1,4 @@
-// Handles pointer and keyboard: the tooltip, the legend, the choice of the axis, zooming by dragging.
+// Handles pointer and keyboard: the tooltip, the legend, the choice of the axis.
 function hide(view) {
   view.tip.hidden = true;
   if (view.cursor) view.cursor.replaceChildren();
@@ -77,32 +77,14 @@ function redraw(section) {
   for (const view of views) if (section === undefined || view.section === section) { hide(view); draw(view); }
 }
 
-// Dragging with a mouse selects the span to zoom to. A finger scrolls the page and reads values instead.
 function listen(view) {
   const { svg } = view;
-  let from = null;
-  svg.addEventListener("pointermove", (event) => {
-    const [px, py] = place(view, event);
-    hover(view, px, py);
-    if (from !== null && view.cursor) {
-      add(view.cursor, "rect", { x: Math.min(from, px), width: Math.abs(px - from), y: margin.top, height: view.height - margin.top - margin.bottom, class: "zoom" });
-    }
-  });
+  svg.addEventListener("pointermove", (event) => hover(view, ...place(view, event)));
   svg.addEventListener("pointerdown", (event) => {
-    const [px, py] = place(view, event);
     for (const other of views) if (other !== view) hide(other);
-    hover(view, px, py);
-    from = event.pointerType === "mouse" && event.button === 0 ? px : null;
+    hover(view, ...place(view, event));
   });
-  svg.addEventListener("pointerup", (event) => {
-    const [px] = place(view, event), start = from;
-    from = null;
-    if (start === null || Math.abs(px - start) < 12 || !view.groups.length) return;
-    state.zoom[view.section] = [view.value(Math.min(start, px)), view.value(Math.max(start, px))];
-    redraw(view.section);
-  });
-  svg.addEventListener("dblclick", () => { delete state.zoom[view.section]; redraw(view.section); });
-  svg.addEventListener("pointerleave", (event) => { from = null; if (event.pointerType === "mouse") hide(view); });
+  svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(view); });
   svg.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -8, ArrowRight: 8 }[event.key];
     if (event.key === "Escape") hide(view);
@@ -124,7 +106,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   listen(view);
 }
 for (const choice of document.querySelectorAll("input[name=axis]")) {
-  choice.addEventListener("change", () => { state.axis = choice.value; state.zoom = {}; redraw(); });
+  choice.addEventListener("change", () => { state.axis = choice.value; redraw(); });
 }
 for (const chip of document.querySelectorAll("button.chip")) {
   chip.addEventListener("click", () => {

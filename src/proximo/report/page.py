@@ -11,8 +11,7 @@ from pathlib import Path
 
 import proximo
 from proximo.report import episode_returns, panels
-from proximo.report.clips import Clip
-from proximo.report.curves import LEARNING, Curves, Metric, SharedAxes, chart_data
+from proximo.report.curves import Curves, Metric, chart_data
 from proximo.report.grouping import Section
 from proximo.report.markup import Markup, tag
 from proximo.report.tables import overall_improvements
@@ -21,20 +20,19 @@ _FOLDER = Path(__file__).parent
 Drawn = dict[Metric, list[Curves]]
 
 
-def render(sections: Sequence[Section], drawn: Sequence[Drawn], clips: Sequence[list[Clip]], written: datetime) -> str:
-    """Render the page. ``drawn`` and ``clips`` have one entry for each section. Text of the user is escaped as HTML or JSON."""
-    shared = SharedAxes()
+def render(sections: Sequence[Section], drawn: Sequence[Drawn], written: datetime) -> str:
+    """Render the page. ``drawn`` has one entry for each section. Text of the user is escaped as HTML or JSON."""
     data = [
         {
             "groups": [group.label for group in section.groups],
-            "charts": [chart_data(metric, found, shared) for metric, found in curves.items()],
+            "charts": [chart_data(metric, found) for metric, found in curves.items()],
         }
         for section, curves in zip(sections, drawn, strict=True)
     ]
-    bodies = [_section(i, section, list(drawn[i]), clips[i]) for i, section in enumerate(sections)]
+    bodies = [_section(i, section, list(drawn[i])) for i, section in enumerate(sections)]
     title = _title(sections)
     script = (_FOLDER / "chart.js").read_text(encoding="utf-8") + (_FOLDER / "hover.js").read_text(encoding="utf-8")
-    payload = json.dumps({"axes": shared.axes, "sections": data}, separators=(",", ":"), allow_nan=False)
+    payload = json.dumps({"sections": data}, separators=(",", ":"), allow_nan=False)
     page = tag(
         "html",
         _head(title, script),
@@ -66,14 +64,13 @@ READING = (
     "runs have data. Each point of a long curve is the mean of several measurements.",
     "P(X > Y) is the probability that a run of X ends with a higher return than a run of Y; ties count half. An interval that contains "
     "0.5 shows no clear difference.",
-    "Hover over a chart or touch it to read values. Drag to zoom in, double-click to zoom out. Click the name of a group to hide or show "
-    "it.",
+    "Hover over a chart or touch it to read values. Click the name of a group to hide or show it.",
 )
 
 
 def _head(title: str, script: str) -> Markup:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; script-src 'sha256-{digest}'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -116,21 +113,17 @@ def _axis_choice() -> Markup:
     return tag("div", *choices, class_="axes")
 
 
-def _section(i: int, section: Section, metrics: list[Metric], clips: list[Clip]) -> Markup:
-    learning = sum(metric in LEARNING for metric in metrics)
-    charts = [panels.chart(i, place, metric, place >= learning) for place, metric in enumerate(metrics)]
+def _section(i: int, section: Section, metrics: list[Metric]) -> Markup:
+    charts = [panels.chart(i, place, metric) for place, metric in enumerate(metrics)]
     return tag(
         "section",
         tag("h2", section.environment),
         panels.notices(section),
         panels.legend(i, section),
-        tag("div", *charts[:learning], class_="charts"),
+        tag("div", *charts, class_="charts"),
         tag("h3", "Results"),
         panels.results(section),
         panels.improvement(section),
-        panels.clips(clips),
-        tag("h3", "Diagnostics") if charts[learning:] else None,
-        tag("div", *charts[learning:], class_="charts many"),
         episode_returns.pictures(section),
         panels.differences(section),
         panels.runs(section),

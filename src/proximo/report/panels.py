@@ -1,13 +1,11 @@
-"""The parts of a section of the page: empty charts for the script, tables, clips."""
+"""The parts of a section of the page: empty charts for the script, tables."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
 from proximo.config import LEAVES, text_of
-from proximo.report.clips import Clip
 from proximo.report.curves import TRAINING, Metric
 from proximo.report.grouping import IRRELEVANT_SETTINGS, Section
 from proximo.report.markup import Markup, tag
@@ -83,14 +81,14 @@ def legend(i: int, section: Section) -> Markup:
     return tag("div", *chips, class_="legend")
 
 
-def chart(section: int, place: int, metric: Metric, small: bool) -> Markup:
+def chart(section: int, place: int, metric: Metric) -> Markup:
     """An empty chart that the page's script fills."""
     return tag(
         "figure",
         tag("figcaption", tag("b", metric.title), tag("br"), tag("span", metric.about)),
         tag("svg", role="img", tabindex="0", aria_label=metric.title),
         tag("div", class_="tip", hidden=True),
-        class_="chart small" if small else "chart",
+        class_="chart",
         data_section=section,
         data_chart=place,
     )
@@ -142,21 +140,6 @@ def improvement_rows(found: Sequence[Improvement]) -> Markup:
         names = tag("div", f"{pair.x} > {pair.y}{over}", class_="names")
         rows.append(tag("div", names, track, tag("div", figure), class_="versus"))
     return tag("div", *rows)
-
-
-def clips(found: Sequence[Clip]) -> Markup | None:
-    """The last clip of each group, or the reason why it is omitted."""
-    if not found:
-        return None
-    figures = []
-    for clip in found:
-        name = tag("figcaption", clip.label, tag("br"), tag("span", clip.message))
-        if clip.content is None:
-            figures.append(tag("figure", name))
-            continue
-        source = f"data:video/mp4;base64,{base64.b64encode(clip.content).decode()}"
-        figures.append(tag("figure", tag("video", controls=True, muted=True, loop=True, playsinline=True, src=source), name))
-    return Markup(tag("h3", "Last clip") + tag("div", *figures, class_="clips"))
 
 
 def differences(section: Section) -> Markup | None:

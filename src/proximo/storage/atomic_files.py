@@ -9,9 +9,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-MAX_WAITING_BYTES = 2**22
-"""Each append copies the waiting records: copying 4 MiB takes a fraction of a millisecond."""
-
 
 def sync_folder(folder: Path) -> None:
     """Make changes of the names in ``folder`` (new files, renames) survive a power failure."""
@@ -85,57 +82,39 @@ class Attempts:
 
 
 class AppendedFile:
-    """A file to which whole records are appended. If a write fails, the record stays in memory until the next write, with one warning.
+    """A file to which whole records are appended. A record that cannot be written is lost, with one warning.
 
     No method raises ``OSError``: a full disk does not stop a training, and the file never contains a partial record.
     """
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
-        self.path, self._warned = path, warned
-        self._attempt = Attempts(path, warned, "its rows stay in memory until it can be written. Free some space on its disk.")
-        self._waiting = b""
-        self._has_dropped = self._unsynced = False
+        self.path = path
+        self._attempt = Attempts(path, warned, "rows are lost until it can be written. Free some space on its disk.")
+        self._unsynced = False
         self._lock = threading.Lock()
 
     def append(self, record: bytes) -> None:
-        """Write the waiting records and ``record``. If more than ``MAX_WAITING_BYTES`` still wait then, they are dropped, with one
-        warning."""
+        """Write ``record``."""
         with self._lock:
-            self._waiting += record
-            self._attempt(self._write)
-            if len(self._waiting) > MAX_WAITING_BYTES:
-                self._waiting = b""
-                if not self._has_dropped:
-                    self._has_dropped = True
-                    self._warned(
-                        f"Rows of {self.path} are lost: it could not be written for too long. Free some space on its disk."
-                    )
+            self._attempt(lambda: self._write(record))
 
     def sync(self) -> None:
-        """Write the waiting records, and return when the disk has all records."""
+        """Return when the disk has all records."""
         with self._lock:
-            if self._waiting:
-                self._attempt(self._write)
             if self._unsynced:
                 self._attempt(self._sync)
 
-    def close(self) -> None:
-        """Write the waiting records. Warns if that still fails."""
-        self.sync()
-        if self._waiting:
-            self._warned(f"The last rows of {self.path} are lost: the file still cannot be written. Free some space on its disk.")
-
-    def _write(self) -> None:
+    def _write(self, record: bytes) -> None:
         # Opened for each record: write_atomic may replace the file, and an open one would still be the old one.
         with open(self.path, "ab", buffering=0) as file:
-            end, left = file.seek(0, os.SEEK_END), memoryview(self._waiting)
+            end, left = file.seek(0, os.SEEK_END), memoryview(record)
             try:
                 while left:
                     left = left[file.write(left) :]
             except OSError:
-                file.truncate(end)  # the disk may have stored a part of a record
+                file.truncate(end)  # the disk may have stored a part of the record
                 raise
-        self._waiting, self._unsynced = b"", True
+        self._unsynced = True
 
     def _sync(self) -> None:
         with open(self.path, "ab") as file:

@@ -6,7 +6,6 @@ others when it saves, and ``training.resuming`` marks it again after a resume.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Collection
@@ -56,30 +55,23 @@ def mark_best(run_dir: Path, step: int) -> None:
     target = f"checkpoints/{step}"
     if not in_effect(run_dir / target).is_dir():
         raise CheckpointError(f"Cannot mark step {step} as best: there is no checkpoint {run_dir / target}.")
-    if _is_copied(run_dir / "best"):
+    if (run_dir / "best").is_dir():
         unmark_best(run_dir)
     write_atomic(run_dir / "best", target + "\n")
 
 
 def unmark_best(run_dir: Path) -> None:
     """Remove ``RUN/best``."""
-    if _is_copied(run_dir / "best"):
+    if (run_dir / "best").is_dir():
         remove_folder(run_dir / "best")
     (run_dir / "best").unlink(missing_ok=True)
-
-
-def _is_copied(best: Path) -> bool:
-    """Whether ``RUN/best`` is a folder. In earlier versions it was a link, which some programs follow when they copy a run."""
-    return best.is_dir() and not best.is_symlink()
 
 
 def best_step(run_dir: Path) -> int | None:
     """The step that ``RUN/best`` names, or None if there is no such file. Raises ``CheckpointError`` if it names something else."""
     best = run_dir / "best"
-    if _is_copied(best):
+    if best.is_dir():  # in earlier versions it was a link, which some programs follow when they copy a run
         target = f"checkpoints/{json_object(best / META).get('step')}"
-    elif best.is_symlink():
-        target = os.readlink(best)
     elif best.is_file():
         target = best.read_text(errors="replace").strip()
     else:

@@ -1,8 +1,7 @@
-"""The lock of a run directory, and where the directory is while this process has the lock."""
+"""The lock of a run directory."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -70,24 +69,3 @@ def in_use(run_dir: Path) -> bool:
             return False
     except (filelock.Timeout, OSError):
         return True
-
-
-def current_path(run_dir: Path, folder: os.stat_result) -> Path | None:
-    """Current path of a run directory that this process has locked: ``run_dir`` or, after a rename, its new path (on Linux, from the
-    open lock file). None if it was removed or cannot be found. ``folder`` is its ``stat`` from when it was at ``run_dir``."""
-
-    def is_it(path: Path) -> bool:
-        try:
-            return os.path.samestat(path.stat(), folder)
-        except OSError:
-            return False
-
-    if is_it(run_dir):
-        return run_dir
-    with contextlib.suppress(OSError):
-        for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(OSError):
-                opened = Path(os.readlink(descriptor))
-                if opened.name == ".lock" and is_it(opened.parent):
-                    return opened.parent
-    return None

@@ -17,8 +17,7 @@ from proximo.tracking.tracker import TrackedRun, Tracker
 class CsvTable(Tracker):
     """A table with a column for each metric, in order of appearance. A cell is empty if its row has no such number.
 
-    The table is rewritten from ``metrics.jsonl`` for a new column, on a resume, and after a write that failed. It therefore always has the
-    same rows as that file.
+    The table is rewritten from ``metrics.jsonl`` for a new column, on a resume, and after a write that failed.
     """
 
     def __init__(self, run: TrackedRun):
@@ -34,10 +33,7 @@ class CsvTable(Tracker):
             row = {"step": int(step), **{name: float(value) for name, value in values.items()}}
             self._complete = self._attempt(lambda: self._append(row))
         else:
-            rows = read_rows(self._source)
-            # If the disk is full, metrics.jsonl may lack the newest row: the table is rewritten with the next one.
-            has_row = bool(rows) and rows[-1].keys() == {"step", *values} and rows[-1]["step"] == step
-            self._complete = self._attempt(lambda: self._rewrite(rows)) and has_row
+            self._complete = self._attempt(lambda: self._rewrite(read_rows(self._source)))
 
     def close(self) -> None:
         """Rewrite the table if the last write failed, for example because another program had the file open."""

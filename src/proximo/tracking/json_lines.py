@@ -72,10 +72,7 @@ class JsonLines(Tracker):
         for file in self._files:
             file.sync()
 
-    def close(self) -> None:
-        """Write the rows that are still in memory."""
-        for file in self._files:
-            file.close()
+    close = flush
 
     @staticmethod
     def _append(file: AppendedFile, row: Mapping[str, Any]) -> None:

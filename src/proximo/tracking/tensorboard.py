@@ -89,9 +89,7 @@ class TensorBoard(Tracker):
         """Return when the disk has all events."""
         self._file.sync()
 
-    def close(self) -> None:
-        """Write the events that are still in memory."""
-        self._file.close()
+    close = flush
 
     def _add_values(self, step: int, values: list[dict[str, Any]]) -> None:
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]

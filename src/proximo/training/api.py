@@ -148,6 +148,8 @@ def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping
         )
     if config is None:
         return make_config(env, settings, preset=preset)
+    if not isinstance(config, Config):
+        raise ConfigError(f"config = {config!r}: expected a Config, which proximo.make_config makes, also from a file.")
     if not preset:
         raise ConfigError(
             "preset = False, but config has all settings already: use proximo.make_config(env, preset=False) to make one without a preset."

@@ -281,9 +281,7 @@ class Training:
         return f"Stopped {f'{step}, saved' if update else 'before the first update'}. {self._how_to_resume()}"
 
     def _how_to_resume(self) -> str:
-        current_dir = self.seed_runs[0].current_dir if len(self.seed_runs) == 1 else None  # the folder may have been renamed
-        path = current_dir or self.path
-        return "" if path is None else f"Go on with: {self.peers.how_to_resume(path)}"
+        return "" if self.path is None else f"Go on with: {self.peers.how_to_resume(self.path)}"
 
     def _leave(self) -> NoReturn:
         """End the process although a call still runs in it. If the process has other work, raise ``KeyboardInterrupt`` and leave the call running."""

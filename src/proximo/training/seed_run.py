@@ -85,11 +85,6 @@ class SeedRun:
         """The step at which one of its callbacks has stopped it."""
 
     @property
-    def current_dir(self) -> Path | None:
-        """Current path of its run directory, also after a rename; None if it has none."""
-        return self.run_dir
-
-    @property
     def stopped(self) -> bool:
         """Whether one of its callbacks has stopped it."""
         return self.stopped_at is not None

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from proximo.config import Config, to_mapping
-from proximo.errors import CheckpointError, RunDirectoryError, TrainingError, command
+from proximo.errors import CheckpointError, RunDirectoryError, TrainingError
 from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.checkpoint_format import encode
-from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, saved_config
-from proximo.storage.run_lock import RunLock, current_path
-from proximo.tracking.json_lines import JsonLines
+from proximo.storage.run_directory import FAILURE, STOPPED, saved_config
+from proximo.storage.run_lock import RunLock
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun, Tracker
 from proximo.training.callbacks import SeedCallbacks
@@ -54,8 +54,6 @@ class StoredSeedRun(SeedRun):
         self.checkpoints = run_dir / "checkpoints"
         self._stat = run_dir.stat()
         self._saved_config = saved_config(config)
-        self._unwritten: list[tuple[int, dict[str, float]]] = []
-        """Rows that came after the run directory was renamed or removed."""
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
         self._restore_evaluations()
@@ -97,20 +95,21 @@ class StoredSeedRun(SeedRun):
             write_atomic(self.run_dir / STOPPED, f"A callback has stopped the training at step {step}.\n")
 
     @property
-    def current_dir(self) -> Path | None:
-        return current_path(self.run_dir, self._stat)
+    def _is_in_place(self) -> bool:
+        """Whether the run directory was neither renamed nor removed."""
+        try:
+            return os.path.samestat(self.run_dir.stat(), self._stat)
+        except OSError:
+            return False
 
     def write(self, step: int, row: dict[str, float]) -> None:
-        if self.current_dir == self.run_dir:
+        if self._is_in_place:
             super().write(step, row)
-        else:
-            self._unwritten.append((step, row))
 
     def checkpoint_writer(self, step: int, state: TrainState) -> Callable[[], None] | None:
         """A function that writes a checkpoint, marks the best one and removes old ones.
 
-        It raises ``CheckpointError`` if the checkpoint cannot be written, and ``RunDirectoryError`` if the run directory was renamed (the
-        checkpoint is saved in the renamed one) or removed.
+        It raises ``CheckpointError`` if the checkpoint cannot be written, and ``RunDirectoryError`` if the run directory was renamed or removed.
         """
         info = {
             "best": self.best,
@@ -124,34 +123,21 @@ class StoredSeedRun(SeedRun):
         return functools.partial(self._write_checkpoint, step, encode(step, state, info, self._saved_config), best)
 
     def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
-        current_dir = self.current_dir
-        if current_dir is None:
+        if not self._is_in_place:
             raise RunDirectoryError(
                 f"The run directory {self.run_dir} was removed or renamed during the training, so nothing more can be saved. "
                 "If it was renamed, continue from its last checkpoint: use --resume with the new name."
             )
-        if current_dir == self.run_dir:
-            self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
-        else:
-            lines = JsonLines(current_dir / METRICS)
-            while self._unwritten:
-                lines.write(*self._unwritten.pop(0))
-            lines.flush()
-        checkpoints = current_dir / "checkpoints"
-        checkpoint.write(checkpoints, step, files)
+        self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
+        checkpoint.write(self.checkpoints, step, files)
         try:
             if best == step:
-                retention.mark_best(current_dir, step)
-            retention.prune(checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
+                retention.mark_best(self.run_dir, step)
+            retention.prune(self.checkpoints, self.config.run.keep_checkpoints, {best} if best is not None else set())
         except OSError as error:
             raise CheckpointError(
-                f"Cannot write into {current_dir} ({error.strerror}): check its disk and its permissions."
+                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
             ) from error
-        if current_dir != self.run_dir:
-            raise RunDirectoryError(
-                f"The run directory {self.run_dir} was renamed to {current_dir} during the training, and the training is saved there. "
-                f"Go on with: {command('proximo', 'train', '--resume', current_dir)}"
-            )
 
 
 class FollowingSeedRun(StoredSeedRun):
@@ -167,10 +153,6 @@ class FollowingSeedRun(StoredSeedRun):
 
     def stop(self, step: int) -> None:
         SeedRun.stop(self, step)
-
-    @property
-    def current_dir(self) -> Path | None:
-        return self.run_dir
 
     def write(self, step: int, row: dict[str, float]) -> None:
         """Do nothing."""

@@ -194,7 +194,7 @@ def _finish(study: Study) -> Record | None:
     write_tables(study.folder, study.plan, trials)
     if any(t.state == "done" for t in trials):
         title = f"{study.plan.base.env.id}, {sum(t.state != 'running' for t in trials)} trials of {study.plan.seeds} seeds"
-        draw_pictures(study.folder, study.study, trials, title)
+        draw_pictures(study.folder, study.study, title)
     return best_of(trials)
 
 

@@ -86,6 +86,8 @@ def tune(
             f"{', '.join(ignored)}: no effect on a search, because trials write no run directories, and `evaluations` says how often they "
             "are evaluated. Leave it out."
         )
+    if not isinstance(space, str | Path | None):
+        raise ConfigError(f"space = {space!r}: expected the path of a YAML file.")
     plan = make_plan(
         settings_of(env, config, preset, settings),
         settings,
