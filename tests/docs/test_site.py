@@ -139,7 +139,7 @@ def test_lines_of_source_are_those_of_the_source():
 
 
 def test_statements_are_found_by_what_they_assign():
-    _, lines = sources.lines_of("ppo/loss.py", "loss", ["policy_loss", "total"])
+    _, lines = sources.lines_of("ppo/loss.py", "ppo_loss", ["policy_loss", "total"])
     assert lines[0].strip().startswith("policy_loss, objective_metrics = ")
     assert any(line.strip().startswith("total = ") for line in lines)
     for path, function, names in (("math/loss_terms.py", "clipped", None), ("math/loss_terms.py", "value_loss", ["ratio"])):

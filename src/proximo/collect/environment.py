@@ -14,7 +14,7 @@ from proximo.config.coercion import wrapper_call
 from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
-from proximo.envs.custom import from_object, is_vectorized
+from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
@@ -135,20 +135,6 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
                 f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings of it "
                 "that have this space."
             )
-
-
-def gymnasium_spaces(given: Any, env: Environment) -> tuple[Any, Any] | None:
-    """The spaces of one observation and one action as Gymnasium has them, of the ``env`` that was made from ``given``; None for a JAX
-    environment."""
-    if not isinstance(env, GymnasiumEnvironment):
-        return None
-    one = given if is_vectorized(type(given)) else env.make() if env.make is not None else env.make_vector(1)  # pyright: ignore[reportOptionalCall]
-    prefix = "single_" if hasattr(one, "single_action_space") else ""
-    try:
-        return getattr(one, f"{prefix}observation_space"), getattr(one, f"{prefix}action_space")
-    finally:
-        if one is not given:
-            one.close()
 
 
 def _unbounded(space: Space) -> Any:

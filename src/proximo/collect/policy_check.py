@@ -10,11 +10,13 @@ from jaxtyping import Array, Key
 
 from proximo.collect.learning import fresh_learner, fresh_policy, policy_shapes
 from proximo.config import LEAVES, Config, custom_settings
-from proximo.errors import EnvError
+from proximo.envs import GymnasiumEnvironment
+from proximo.errors import ConfigError, EnvError
 from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic
 from proximo.networks.assembly import check_sizes
 from proximo.networks.custom.conformance import check_custom_networks
+from proximo.networks.custom.forward import Forward
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.optimizer import Learned, Optimizer
@@ -33,6 +35,8 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     networks = {name for name in custom if LEAVES[name].group == "network"}
 
     spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+    if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
+        raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")
     if networks:
         policy = check_custom_networks(lambda key: fresh_policy(key, env, config), *spaces)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,10 @@ class Episodes:
         success = "" if self.success is None else f", success rate {self.success.mean():.3g}"
         unfinished = f", {self.unfinished} unfinished" if self.unfinished else ""
         return f"Episodes({len(self.length)} episodes: return {spread}, length {self.length.mean():.4g}{success}{unfinished})"
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """``returns, lengths``, as in lightning-baselines3."""
+        return iter((self.episode_return.tolist(), self.length.tolist()))
 
     @classmethod
     def none(cls) -> Episodes:

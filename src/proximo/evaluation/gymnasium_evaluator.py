@@ -54,7 +54,7 @@ class GymnasiumEvaluator:
         )
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
-        self._predict = given.predict if (given := Forward.of(config.network)) is not None else None
+        self._predict = getattr(Forward.of(config.network), "predict", None)
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(self._acted))
 
     def compile(self, policy: ActorCritic) -> None:

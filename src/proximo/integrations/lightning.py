@@ -36,8 +36,6 @@ class PPOModule(LightningTraining, lightning.LightningModule):
         ConfigError: A setting is unknown or invalid.
     """
 
-    package = "lightning"
-
 
 class PPO(LightningPPO, lightning.LightningModule):
     """Proximal Policy Optimization with the networks of a subclass, as in lightning-baselines3.
@@ -51,10 +49,7 @@ class PPO(LightningPPO, lightning.LightningModule):
             def forward(self, x):
                 return Categorical(jax.vmap(self.actor)(x)), jax.vmap(self.critic)(x)
 
-            def configure_optimizers(self):
-                return optax.adam(3e-4)
-
-    A subclass may also define ``predict(x, deterministic)`` and ``training_step(minibatch, index)``. The agent is made at the first ``fit``,
+    A subclass may also define ``configure_optimizers()``, ``predict(x, deterministic)`` and ``training_step(minibatch, index)``. The agent is made at the first ``fit``,
     ``evaluate`` or ``predict``, from all attributes that have floating-point arrays. Afterwards these attributes have the current parameters.
 
     Args:
@@ -64,15 +59,9 @@ class PPO(LightningPPO, lightning.LightningModule):
             by name. Schedules are functions of the remaining progress, 1 to 0.
 
     Attributes:
-        observation_space: Space of one observation, of Gymnasium or of ``proximo.spaces``.
-        action_space: Space of one action.
-        env: The environment.
-        eval_env: The environment of the evaluations.
-        num_envs: Number of environments.
+        observation_space, action_space, env, eval_env, num_envs: As in lightning-baselines3, with spaces of ``proximo.spaces``.
         agent: The ``proximo.PPO`` that learns.
 
     Raises:
         ConfigError: A setting is unknown or invalid, or has no effect.
     """
-
-    package = "lightning"

@@ -42,6 +42,9 @@ except ModuleNotFoundError as error:
 
 ON_BAR = ("rollout/return_mean", "eval/return_mean")
 STATE = "_extra_state"
+NETWORKS = """
+    self.actor = equinox.nn.MLP(4, 2, 64, 2, activation=jax.numpy.tanh, key=self.next_key())  # jax.vmap(self.actor)(x) in forward
+    self.actor = nnx.Sequential(nnx.Linear(4, 64, rngs=nnx.Rngs(0)), nnx.tanh, nnx.Linear(64, 2, rngs=nnx.Rngs(0)))  # self.actor(x)"""
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -55,11 +58,6 @@ def is_jax_network(value: Any) -> bool:
         return getattr(value.func, "__module__", "") == "proximo.integrations.flax"
     libraries = {str(base.__module__).split(".")[0] for base in type(value).__mro__}
     return "flax" in libraries or ("equinox" in libraries and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
-
-
-def _no_optimizer() -> list[Any]:
-    """The ``configure_optimizers`` that Lightning calls."""
-    return []
 
 
 def _warn(message: str) -> None:
@@ -116,12 +114,13 @@ class Shapes(torch.nn.Module):
 class _ModuleName(str):
     """``__module__`` of a class, which the Trainer of Lightning's other package asks before it refuses the class with a ``TypeError``."""
 
-    refusal: str
-
     def startswith(self, prefix: Any, *more: Any) -> bool:
         """As of any string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
         if prefix in ("pytorch_lightning", "lightning.pytorch"):
-            raise ConfigError(self.refusal)
+            raise ConfigError(
+                "The Trainer is from another package: a lightning.Trainer needs the class of proximo.integrations.lightning, and a "
+                "pytorch_lightning.Trainer the class of proximo.integrations.pytorch_lightning."
+            )
         return super().startswith(prefix, *more)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -131,9 +130,12 @@ class _ModuleName(str):
 class LightningTraining:
     """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
 
-    package = ""
-    """The package of the ``LightningModule``."""
-    bridge_class = "PPOModule"
+    follows: frozenset[str] = frozenset()
+    """Settings that a resume takes from the checkpoint, or from the Trainer."""
+    without_effect: tuple[str, ...] = ("forward", "predict", "training_step")
+    """Methods that a subclass must not replace."""
+    _calls: Any = None
+    _folder = Path()
 
     automatic_optimization: bool
     loggers: Any
@@ -145,44 +147,25 @@ class LightningTraining:
     def __init_subclass__(cls, **arguments: Any):
         super().__init_subclass__(**arguments)
         cls.__module__ = _ModuleName(cls.__module__)
-        other = "lightning" if cls.package == "pytorch_lightning" else "pytorch_lightning"
-        cls.__module__.refusal = (
-            f"{cls.__name__} is made for {cls.package}, but this Trainer is from {other}: use the {cls.bridge_class} of "
-            f"proximo.integrations.{other}."
-        )
-
-    follows: frozenset[str] = frozenset()
-    """Settings that a resume takes from the checkpoint, or from the Trainer."""
 
     def __init__(self, env: Any, *, preset: bool = True, **settings: Unpack[AgentSettings]):
         super().__init__()  # of the LightningModule
-        self._check_overrides()
         self.automatic_optimization = False
         self.agent = PPO(env, preset=preset, **settings)
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
-        self._calls: Any = None
-        self._folder = Path()
         policy = policy_shapes(self.agent.env, self.agent.config)
         self.jax_parameters = Shapes(dataclasses.replace(policy, normalizer=None))
 
     def _check_overrides(self) -> None:
-        """Raise ``ConfigError`` if a subclass replaces a method that no training of ``PPOModule`` calls. One that calls ``super()`` adds to it."""
-        for name in ("forward", "predict", "training_step"):
-            method = getattr(type(self), name)
-            if method is not getattr(LightningTraining, name) and "super" not in method.__code__.co_names:
-                raise ConfigError(
-                    f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO (proximo.integrations."
-                    f"{self.package}.PPO), which trains with it."
-                )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if is_jax_network(value):
+        """Raise ``ConfigError`` if a subclass has a network or a method that no training uses. A method that calls ``super()`` adds to it."""
+        methods = {name: getattr(type(self), name) for name in self.without_effect}
+        names = [name for name, x in methods.items() if x.__module__ != __name__ and "super" not in x.__code__.co_names]
+        for name in names + [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]:
             raise ConfigError(
-                f"self.{name} = {type(value).__name__}(…) has no effect in PPOModule: derive the class from PPO (proximo.integrations."
-                f"{self.package}.PPO), or pass the network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
+                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, which trains "
+                "with it, or pass a network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
             )
-        super().__setattr__(name, value)
 
     def configure_optimizers(self) -> Any:
         """Return no optimizer, because JAX does the learning.
@@ -256,40 +239,34 @@ class LightningTraining:
             raise ConfigError(
                 f"{type(self).__name__} trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
             )
+        self._check_overrides()
         self._check_parameters()
-        self._take_optimizer()
+        if given := self._given_optimizer():
+            change_settings(self.agent, with_later(self.agent.config, given))
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:
         """Raise ``ConfigError`` if a subclass has trainable PyTorch parameters, because no optimizer would train them."""
-        ours = set(self.jax_parameters.parameters())
         for name, parameter in self.named_parameters():
-            if parameter.requires_grad and parameter not in ours:
+            if parameter.requires_grad and not name.startswith("jax_parameters."):
                 raise ConfigError(
-                    f"{name} is a PyTorch parameter, but proximo trains with JAX: write the network with Equinox or Flax, and pass it as "
-                    "encoder, actor, critic or actor_critic (docs/custom-networks.md). If it needs no training, call requires_grad_(False) on its "
-                    "module."
+                    f"{name} is a PyTorch parameter, but proximo trains with JAX, which cannot differentiate PyTorch. If it needs no training, call "
+                    f"requires_grad_(False) on its module. Otherwise, derive the class from PPO, and write the network in Equinox or in Flax:{NETWORKS}"
                 )
 
-    def _take_optimizer(self) -> None:
-        """Make what a subclass returns from ``configure_optimizers`` the setting ``optimizer``."""
-        optimizer = self._given_optimizer()
-        if optimizer is not None:
-            change_settings(self.agent, with_later(self.agent.config, {"optimizer": optimizer}))
-
-    def _given_optimizer(self) -> Any:
-        """What a subclass returns from ``configure_optimizers``, or None. Lightning's own call then gets nothing."""
+    def _given_optimizer(self) -> dict[str, Any]:
+        """What a subclass returns from ``configure_optimizers``, as a setting. Lightning's own call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
-        self.configure_optimizers = _no_optimizer
+        self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
         if isinstance(optimizer, list) and not optimizer:
-            return None
+            return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
                 f"configure_optimizers returned {type(optimizer).__name__}: PyTorch optimizers cannot be used, because JAX does the learning. "
                 "Return an optax transformation, such as optax.adam(3e-4), or a function such as optax.sgd; or set optimizer and learning_rate."
             )
-        return optimizer
+        return {"optimizer": optimizer}
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:

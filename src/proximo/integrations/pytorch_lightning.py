@@ -19,11 +19,7 @@ class PPOModule(LightningTraining, pytorch_lightning.LightningModule):
     """Proximal Policy Optimization under ``pytorch_lightning.Trainer.fit``, with the arguments and attributes of
     ``proximo.integrations.lightning.PPOModule``."""
 
-    package = "pytorch_lightning"
-
 
 class PPO(LightningPPO, pytorch_lightning.LightningModule):
     """Proximal Policy Optimization with the networks of a subclass, with the arguments and attributes of
     ``proximo.integrations.lightning.PPO``."""
-
-    package = "pytorch_lightning"

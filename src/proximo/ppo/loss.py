@@ -15,21 +15,17 @@ from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
-from proximo.ppo.objectives import WholeLoss, call_objective, clip
+from proximo.ppo.objectives import Objective, WholeLoss, call_objective, clip
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 
 def loss(
-    policy: ActorCritic,
-    state: LearnerState,
-    sequences: Batch,
-    num_valid: Float[Array, ""],
-    index: Int[Array, ""] | int = 0,
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int = 0
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The loss that a gradient step minimizes: ``-L^CLIP + c₁ L^VF - c₂ S``.
+    """The loss that a gradient step minimizes: ``ppo_loss``, or a custom loss in its place.
 
-    The setting ``objective`` may replace the clipped surrogate, and ``extra_loss`` adds a term. All terms are means over the valid steps
+    The setting ``objective`` may replace its clipped surrogate, and ``extra_loss`` adds a term. All terms are means over the valid steps
     of all devices.
 
     Args:
@@ -44,37 +40,36 @@ def loss(
 
     Raises:
         ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
+    """
+    minibatch = make_minibatch(policy, state, sequences, num_valid, index)
+    objective, extra = state.static.objective, state.static.extra_loss
+    if isinstance(objective, WholeLoss):
+        total, loss_metrics = call_objective("objective", objective, policy, minibatch)
+    else:
+        total, loss_metrics = ppo_loss(policy, minibatch, objective)
+    metrics, extra_metrics = ratio_metrics(minibatch), {}
+    if extra is not None:
+        metrics["extra_loss"], extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
+        total = total + metrics["extra_loss"]
+    metrics["loss"] = total
+    return total, with_custom_metrics(metrics, loss_metrics, extra_metrics)
+
+
+def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:
+    """``-L^CLIP + c₁ L^VF - c₂ S``, and metrics.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 9.
     """
-    minibatch = make_minibatch(policy, state, sequences, num_valid, index)
-    static = state.static
-    is_whole = isinstance(static.objective, WholeLoss)
-    objective, objective_metrics = call_objective("objective", static.objective, policy, minibatch)
-    policy_loss = clip(policy, minibatch)[0] if is_whole else objective
-    total, metrics = with_value_and_entropy(policy_loss, minibatch)
-    if is_whole:
-        total = objective
-    metrics |= ratio_metrics(minibatch)
-    extra_metrics: Metrics = {}
-    if static.extra_loss is not None:
-        extra_loss, extra_metrics = call_objective("extra_loss", static.extra_loss, policy, minibatch)
-        total = total + extra_loss
-        metrics["extra_loss"] = extra_loss
-    metrics["loss"] = total
-    return total, with_custom_metrics(metrics, objective_metrics, extra_metrics)
-
-
-def with_value_and_entropy(policy_loss: Float[Array, ""], minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
-    """``policy_loss + c₁ L^VF - c₂ S``, and its three terms as metrics."""
+    policy_loss, objective_metrics = call_objective("objective", objective, policy, minibatch)
     value_loss = minibatch.mean(value_loss_per_step(minibatch))
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + minibatch.hyperparameters.vf_coef * value_loss - minibatch.ent_coef * entropy
-    return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return total, with_custom_metrics(metrics, objective_metrics)
 
 
 def make_minibatch(
-    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int = 0
+    policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int
 ) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them: distributions of actions, log ratios and values."""
     _, distribution, value = unroll(policy, sequences)

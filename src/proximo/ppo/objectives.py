@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
@@ -49,14 +49,8 @@ def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, 
     return minibatch.mean(penalized), {}
 
 
-@dataclass(frozen=True, eq=False)
-class WholeLoss:
-    """The value of ``objective`` that replaces the whole loss, the value loss and the entropy bonus included."""
-
-    function: Objective
-
-    def __call__(self, policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
-        return self.function(policy, minibatch)
+class WholeLoss(functools.partial[Any]):
+    """A custom ``objective`` in the place of the whole loss, the value loss and the entropy bonus included."""
 
 
 OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}

@@ -48,12 +48,12 @@ leading axis of 1, the reward is that of the last action, and ``key()`` returns 
 def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
     ``reset_memory: false``."""
-    memory, given = policy.init_memory(), Forward.of(policy.config.network)
+    memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
 
     def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         nonlocal memory
-        if given is not None and given.predict is not None:
-            return given.predict(policy.actor_critic, observation, deterministic)
+        if predict is not None:
+            return predict(policy.actor_critic, observation, deterministic)
         rewards, drawn = np.array([reward], np.float32), None if deterministic else key()
         action, memory = policy.predict(
             observation, memory, [episode_start], deterministic=deterministic, key=drawn, reward=rewards

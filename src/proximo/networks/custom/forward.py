@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,32 +11,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float
 
-from proximo import distributions
 from proximo.config import NetworkConfig
 from proximo.config.custom import Custom
 from proximo.custom_code import custom_code_errors
-from proximo.distributions import Distribution, Gaussian, StateDependentGaussian, TanhGaussian
+from proximo.distributions import Beta, Distribution, Gaussian, StateDependentGaussian, TanhGaussian
 from proximo.errors import ConfigError
 from proximo.networks.custom.module import CustomModule, describe_shape, is_array
 from proximo.networks.custom.networks import PassThrough
-from proximo.networks.heads import ActorHead, BernoulliHead, BetaHead, CategoricalHead, GaussianHead, ProductHead
+from proximo.networks.heads import ActorHead, GaussianHead, make_actor, num_parameters
 from proximo.networks.layers import MLP
 from proximo.networks.recurrent.protocol import NoMemory
 from proximo.networks.torso import Method, Torso
-from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, Space, flatdim, zeros
+from proximo.spaces import ActionSpace, Space, zeros
 from proximo.types import Memory, Observation
 
 EXAMPLES = 3
-FAMILIES: dict[type[Distribution], tuple[type, type[ActorHead[Any]]]] = {
-    distributions.ProductCategorical: (MultiDiscrete, ProductHead),
-    distributions.Categorical: (Discrete, CategoricalHead),
-    distributions.Bernoulli: (MultiBinary, BernoulliHead),
-    distributions.Beta: (Box, BetaHead),
-    Gaussian: (Box, GaussianHead),
-}
-"""The kind of actions of each family of distributions, and the head that draws its noise."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,8 +41,6 @@ class Forward:
     predict: Callable[[Any, Any, bool], np.ndarray] | None
     """``predict(policy, x[N ...], deterministic) -> action[N ...]`` of an ``ActorCritic``: the actions of evaluations on Gymnasium environments,
     outside JAX. None: those of ``forward``."""
-    sde_every: int
-    """Steps for which a ``StateDependentGaussian`` keeps its noise."""
 
     @classmethod
     def of(cls, config: NetworkConfig) -> Forward | None:
@@ -69,18 +59,14 @@ class ForwardTorso(Torso):
         self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
     ) -> tuple[Memory, Any]:
         lead = episode_start.shape
-        ndim = len(lead)
-        flat = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[ndim:])), x)
+        flat = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[len(lead) :])), x)
         distribution, value = self.given.forward(self.modules, flat)
+        if isinstance(distribution, StateDependentGaussian):  # with noise that is drawn in each step, the same as this Gaussian
+            distribution = Gaussian(distribution.mean, distribution.log_std)
         if isinstance(distribution, Gaussian):
             log_std = jnp.broadcast_to(distribution.log_std, distribution.mean.shape)
             distribution = dataclasses.replace(distribution, log_std=log_std)
-
-        def with_lead(path: tuple[Any, ...], y: Array) -> Array:
-            is_shared = getattr(path[-1], "name", "") == "matrix_log_std"  # of StateDependentGaussian: for all observations
-            return y if is_shared else y.reshape((*lead, *y.shape[1:]))
-
-        return memory, jax.tree_util.tree_map_with_path(with_lead, (distribution, value))
+        return memory, jax.tree.map(lambda y: y.reshape((*lead, *y.shape[1:])), (distribution, value))
 
 
 class ForwardValue(eqx.Module):
@@ -90,65 +76,50 @@ class ForwardValue(eqx.Module):
         return features[1][..., None]
 
 
-class ForwardHead(ActorHead[ActionSpace]):
-    """The head for a distribution that ``forward`` has made. It does not support action masks."""
+class ActionHead(GaussianHead):
+    """A Gaussian whose samples are actions, which are only clipped to the bounds."""
 
-    family: type[ActorHead[Any]] = eqx.field(static=True)
-    """The head that draws the noise."""
-    mapping: str = eqx.field(static=True)
-    """Of a Gaussian: ``tanh``, or ``clip`` for samples that are actions of the environment, and are only clipped."""
-    matrices: tuple[int, int, int] | None = eqx.field(static=True)
-    """For ``StateDependentGaussian``: steps for which the noise is kept, features, components."""
-
-    def __call__(self, features: Any, mask: None) -> Distribution:
-        return features[0]
-
-    @property
-    def _head(self) -> ActorHead[Any]:
-        options: tuple[Any, ...] = (jnp.zeros(flatdim(self.space)), self.mapping) if self.mapping else ()
-        return self.family(ForwardValue(), self.space, *options)
-
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
-        return StateDependentGaussian.matrices(key, shape, *self.matrices) if self.matrices else self._head.noise(key, shape)
-
-    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return (super() if self.mapping == "clip" else self._head).to_space(action)
-
-    def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        return (super() if self.mapping == "clip" else self._head).from_space(action)
+    to_space, from_space = ActorHead.to_space, ActorHead.from_space
 
 
-def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[ForwardTorso, ForwardHead]:
+@functools.cache
+def forward_head(built_in: type[ActorHead]) -> Callable[..., ActorHead]:
+    """The head for a distribution that ``forward`` has made. Noise and actions are as in ``built_in``; actions cannot be masked."""
+
+    class ForwardHead(built_in):
+        mask_entries = 0
+
+        def __call__(self, features: Any, mask: None) -> Distribution:
+            return features[0]
+
+    return ForwardHead
+
+
+def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[ForwardTorso, ActorHead]:
     """The torso and the actor head of ``given``; ``ForwardValue`` is the critic.
 
     Raises:
         ConfigError: ``forward`` raises, or returns anything else than a distribution of ``action_space`` and a vector of values.
+        EnvError: no distribution of this family is for ``action_space``.
     """
     x = jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,)))
     with custom_code_errors("forward(x)", ConfigError):
-        out = jax.eval_shape(lambda modules: given.forward(modules, x), given.modules)
-    distribution, value = out if isinstance(out, tuple) and len(out) == 2 else (None, None)
-    kind, family = next((FAMILIES[family] for family in FAMILIES if isinstance(distribution, family)), (None, None))
-    if kind is None or family is None or not isinstance(action_space, kind):
-        fitting = " or ".join(family.__name__ for family, (of, _) in FAMILIES.items() if isinstance(action_space, of))
-        got = describe_shape(out) if distribution is None else type(distribution).__name__
+        out = jax.eval_shape(given.forward, given.modules, x)
+    distribution, value = out if isinstance(out, tuple) and len(out) == 2 else (out, None)
+    is_tanh, is_beta = isinstance(distribution, TanhGaussian), isinstance(distribution, Beta)
+    config = NetworkConfig(distribution="beta" if is_beta else "auto", action_mapping="tanh" if is_tanh else "clip")
+    head = make_actor(lambda parameters: parameters, action_space, config)
+    parameters = jnp.zeros((EXAMPLES, num_parameters(action_space, config)))
+    expected = jax.eval_shape(lambda: head(parameters, None))
+    shapes = [jax.tree.leaves(made)[0].shape for made in (distribution, expected)]
+    is_fitting = isinstance(distribution, type(expected)) and shapes[0] == shapes[1]
+    if value is None or not is_fitting or not is_array(value, floating=True) or value.shape != (EXAMPLES,):
+        returned = " and ".join(map(describe_shape, out if isinstance(out, tuple) else (out,)))
         raise ConfigError(
-            f"forward(x) returns {got}: expected (distribution, value) with a {fitting} for the actions {action_space}."
+            f"forward(x) returns {returned} for {EXAMPLES} observations: expected (distribution, value), a {describe_shape(expected)} for the "
+            f"actions {action_space}, and ({EXAMPLES},) float32, as from self.critic(x).flatten()."
         )
-    if value is None or not is_array(value, floating=True) or value.shape != (EXAMPLES,):
-        raise ConfigError(
-            f"forward(x) returns the value {describe_shape(value)} for {EXAMPLES} observations: expected one floating-point number for each, as "
-            "from self.critic(x).flatten()."
-        )
-    sizes = (action_space.n,) if isinstance(action_space, Discrete) else (action_space.size,)
-    sizes += (max(action_space.nvec),) if isinstance(action_space, MultiDiscrete) else ()
-    if (shape := jax.tree.leaves(distribution)[0].shape) != (EXAMPLES, *sizes):
-        raise ConfigError(
-            f"forward(x) returns {type(distribution).__name__} with parameters of shape {shape} for {EXAMPLES} observations: expected "
-            f"{(EXAMPLES, *sizes)} for the actions {action_space}."
-        )
-    mapping = "tanh" if isinstance(distribution, TanhGaussian) else "clip" if isinstance(distribution, Gaussian) else ""
-    matrix = distribution.matrix_log_std.shape if isinstance(distribution, StateDependentGaussian) else None
-    matrices = None if matrix is None else (given.sde_every, matrix[0], matrix[1])
-    head = ForwardHead(ForwardValue(), action_space, family, mapping, matrices)
-    return ForwardTorso(PassThrough(space), NoMemory(), MLP.empty(), "float32", given.modules, given), head
+    torso = ForwardTorso(PassThrough(space), NoMemory(), MLP.empty(), "float32", given.modules, given)
+    if not isinstance(head, GaussianHead):
+        return torso, forward_head(type(head))(ForwardValue(), action_space)
+    return torso, forward_head(GaussianHead if is_tanh else ActionHead)(ForwardValue(), action_space, None, head.mapping)
