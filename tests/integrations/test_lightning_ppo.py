@@ -124,7 +124,7 @@ def test_names_of_both_libraries_and_remaining_progress():
         ({"memory": "gru"}, "memory has no effect on PPO, whose forward.x. has its own networks .*, no memory"),
         ({"hidden_sizes": (8,)}, "hidden_sizes has no effect on PPO"),
         ({"normalize_observation": True}, "normalize_observation has no effect on PPO"),
-        ({"total_steps": 9}, "total_steps has no effect on PPO, .* follow from num_rollouts and the Trainer's max_epochs"),
+        ({"total_steps": 9}, "total_steps has no effect on PPO, .*; num_rollouts and the Trainer's max_epochs set the steps"),
         ({"clip_rang": 9}, "clip_rang"),
         ({"use_sde": True}, "use_sde has no effect on PPO, whose forward.x. has its own networks and distribution"),
     ):
@@ -323,7 +323,7 @@ def test_a_class_without_forward_or_networks_is_an_error():
         def __init__(self):
             PPO.__init__(self, "CartPole-v1")
 
-    with pytest.raises(ConfigError, match=r"Empty has no network: set self\.actor and self\.critic in __init__"):
+    with pytest.raises(ConfigError, match=r"Empty has no network: set self\.actor and self\.critic in its __init__"):
         Empty().evaluate(1)
 
 

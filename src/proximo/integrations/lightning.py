@@ -49,8 +49,8 @@ class PPO(LightningPPO, lightning.LightningModule):
             def forward(self, x):
                 return Categorical(jax.vmap(self.actor)(x)), jax.vmap(self.critic)(x)
 
-    A subclass may also define ``configure_optimizers()``, ``predict(x, deterministic)`` and ``training_step(minibatch, index)``. The agent is made at the first ``fit``,
-    ``evaluate`` or ``predict``, from all attributes that have floating-point arrays. Afterwards these attributes have the current parameters.
+    A subclass may also define ``configure_optimizers()``, ``predict(x, deterministic)`` and ``training_step(minibatch, index)``. The first
+    ``fit``, ``evaluate`` or ``predict`` makes the agent from all attributes that have floating-point arrays; from then on they are current.
 
     Args:
         env: An id, an environment, a function that makes one, or what ``make_vec_env`` returns.

@@ -118,18 +118,16 @@ class LightningPPO(LightningTraining):
         """The attributes of the subclass that have floating-point arrays."""
         modules = {}
         for name, value in [(name, value) for name, value in self.__dict__.items() if name not in self._own]:
-            if isinstance(value, functools.partial) and is_jax_network(value):  # proximo.integrations.flax.linen(…)
-                value = value(self.next_key(), from_any(self.observation_space, "observation"))
             if any(base.__module__.startswith("flax.nnx") for base in type(value).__mro__):
                 from proximo.integrations import flax
 
                 flax.nnx(lambda space, rngs, module=value: module)(jax.random.key(0), 0)  # raises if it has more than parameters
+            if isinstance(value, functools.partial) and is_jax_network(value):  # proximo.integrations.flax.linen(…)
+                value = value(self.next_key(), from_any(self.observation_space, "observation"))
             if any(map(eqx.is_inexact_array, jax.tree.leaves(value))):
                 modules[name] = CustomModule.wrap(f"self.{name}", value)
         if not modules:
-            raise ConfigError(
-                f"{type(self).__name__} has no network: set self.actor and self.critic in __init__ (Equinox or Flax)."
-            )
+            raise ConfigError(f"{type(self).__name__} has no network: set self.actor and self.critic in its __init__.")
         return modules
 
     def __getattr__(self, name: str) -> Any:
@@ -205,9 +203,10 @@ class LightningPPO(LightningTraining):
             self._logged[name] = jnp.asarray(value, float)
 
     def _set_hparams(self, hparams: Any) -> None:
-        """Called by ``save_hyperparameters``. Environments, functions and other objects are left out, because no checkpoint can contain them."""
+        """What ``save_hyperparameters`` saves: no environments, functions or other objects, because no checkpoint can contain them."""
         plain = str | int | float | list | tuple | dict | None
-        super()._set_hparams({name: x for name, x in hparams.items() if isinstance(x, plain)})  # pyright: ignore[reportAttributeAccessIssue]
+        save: Any = super()._set_hparams  # pyright: ignore[reportAttributeAccessIssue]
+        save({name: x for name, x in hparams.items() if isinstance(x, plain)})
 
     def evaluate(
         self, num_eval_episodes: int | None = None, deterministic: bool = True, render: bool = False, *, seed: int = 0
@@ -261,9 +260,8 @@ class LightningPPO(LightningTraining):
         if clip_val:
             if trainer.gradient_clip_algorithm == "value":
                 raise ConfigError("gradient_clip_algorithm = 'value': proximo clips the norm of the gradient: leave it out.")
-            logging.getLogger(type(trainer).__mro__[-2].__module__).info(
-                f"gradient_clip_val={clip_val} of the Trainer sets max_grad_norm of proximo."
-            )
+            logger = logging.getLogger(type(trainer).__mro__[-2].__module__)  # of Lightning, also for a subclass of its Trainer
+            logger.info(f"gradient_clip_val={clip_val} of the Trainer sets max_grad_norm of proximo.")
         changes = {"total_steps": max(total, config.batch_size), "max_grad_norm": clip_val or self._settings["max_grad_norm"]}
         agents.change_settings(self.agent, validate(override(config, changes)))
         return super().train_dataloader()
@@ -277,8 +275,8 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
         setting = next(iter(table[name].ours), "") if name in table else name
         if name in NO_EFFECT or (setting in LEAVES and LEAVES[setting].group == "network" and x not in (None, False, -1)):
             raise ConfigError(
-                f"{name} has no effect on PPO, whose forward(x) has its own networks and distribution, no memory, and unnormalized observations, and whose "
-                f"epochs follow from num_rollouts and the Trainer's max_epochs: leave it out, or use PPOModule(…, {setting}=…)."
+                f"{name} has no effect on PPO, whose forward(x) has its own networks and distribution, no memory, and unnormalized observations; "
+                f"num_rollouts and the Trainer's max_epochs set the steps. Leave it out, or use PPOModule(…, {setting}=…)."
             )
     taken = ours.keys() | {size for size, count in ALTERNATIVES.items() if count in ours}
     settings = {"normalize_observation": False, "normalize_reward": False, "max_grad_norm": 1e9, **ours}

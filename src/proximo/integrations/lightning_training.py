@@ -250,8 +250,8 @@ class LightningTraining:
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and not name.startswith("jax_parameters."):
                 raise ConfigError(
-                    f"{name} is a PyTorch parameter, but proximo trains with JAX, which cannot differentiate PyTorch. If it needs no training, call "
-                    f"requires_grad_(False) on its module. Otherwise, derive the class from PPO, and write the network in Equinox or in Flax:{NETWORKS}"
+                    f"{name} is a PyTorch parameter, but proximo trains with JAX, which cannot differentiate PyTorch. Call requires_grad_(False) on "
+                    f"its module if it needs no training. Otherwise derive the class from PPO, with networks of Equinox or Flax:{NETWORKS}"
                 )
 
     def _given_optimizer(self) -> dict[str, Any]:
