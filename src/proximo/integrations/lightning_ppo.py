@@ -121,7 +121,8 @@ class LightningPPO(LightningTraining):
             if any(base.__module__.startswith("flax.nnx") for base in type(value).__mro__):
                 from proximo.integrations import flax
 
-                flax.nnx(lambda space, rngs, module=value: module)(jax.random.key(0), 0)  # raises if it has more than parameters
+                module: Any = value
+                flax.nnx(lambda *_, rngs, module=module: module)(jax.random.key(0), 0)  # raises if it has more than parameters
             if isinstance(value, functools.partial) and is_jax_network(value):  # proximo.integrations.flax.linen(…)
                 value = value(self.next_key(), from_any(self.observation_space, "observation"))
             if any(map(eqx.is_inexact_array, jax.tree.leaves(value))):
