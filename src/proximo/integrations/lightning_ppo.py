@@ -83,8 +83,7 @@ class LightningPPO(LightningTraining):
 
     def __init__(self, env: Any, eval_env: Any = None, **settings: Any):
         super(LightningTraining, self).__init__()  # of the LightningModule
-        described = env.settings if isinstance(env, SubprocVecEnv) else {"num_envs": getattr(env, "num_envs", 1)}
-        settings = {**described, **settings}
+        settings = {**(env.settings if isinstance(env, SubprocVecEnv) else {"num_envs": getattr(env, "num_envs", 1)}), **settings}
         self._given, self._given_eval = (x.env if isinstance(x, SubprocVecEnv) else x for x in (env, eval_env))
         self._verbose, seed = settings.pop("verbose", 0), settings.pop("seed", None)
         self.seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
@@ -205,9 +204,8 @@ class LightningPPO(LightningTraining):
 
     def _set_hparams(self, hparams: Any) -> None:
         """What ``save_hyperparameters`` saves: no environments, functions or other objects, because no checkpoint can contain them."""
-        plain = str | int | float | list | tuple | dict | None
-        save: Any = super()._set_hparams  # pyright: ignore[reportAttributeAccessIssue]
-        save({name: x for name, x in hparams.items() if isinstance(x, plain)})
+        plain = {name: x for name, x in hparams.items() if isinstance(x, str | int | float | list | tuple | dict | None)}
+        super()._set_hparams(plain)  # pyright: ignore[reportAttributeAccessIssue]
 
     def evaluate(
         self, num_eval_episodes: int | None = None, deterministic: bool = True, render: bool = False, *, seed: int = 0
@@ -232,8 +230,7 @@ class LightningPPO(LightningTraining):
         env, config = evaluation_environment(policy.config, policy.env, self._given_eval)
         policy = dataclasses.replace(policy, env=env, config=config)
         if render and window.has_display():
-            subject = acting(policy, deterministic)
-            window.show(subject, lambda itself: subject.play(count, seed, None, itself), None)
+            window.show(subject := acting(policy, deterministic), lambda itself: subject.play(count, seed, None, itself), None)
         elif render:
             film(policy, self.video_path, seed)
         return played
@@ -269,7 +266,8 @@ class LightningPPO(LightningTraining):
 
 
 def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of lightning-baselines3."""
+    """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of lightning-baselines3. A function as a
+    schedule gets the remaining progress, because of the name of its parameter."""
     table = load("lightning_baselines3").sections["PPO"]
     ours = {name: x for name, x in given.items() if name not in table}
     for name, x in given.items():
@@ -290,6 +288,5 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
     settings["eval_every"] *= settings["num_envs"] * settings["num_steps"]
     for name, x in settings.items():
         if callable(x) and name in LEAVES and LEAVES[name].type == SCHEDULE:
-            # The name of the parameter asks for the remaining progress.
             settings[name] = lambda progress_remaining, function=x: function(progress_remaining)
     return settings

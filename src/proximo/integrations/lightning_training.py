@@ -130,10 +130,8 @@ class _ModuleName(str):
 class LightningTraining:
     """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
 
-    follows: frozenset[str] = frozenset()
-    """Settings that a resume takes from the checkpoint, or from the Trainer."""
-    without_effect: tuple[str, ...] = ("forward", "predict", "training_step")
-    """Methods that a subclass must not replace."""
+    follows: frozenset[str] = frozenset()  # settings that a resume takes from the checkpoint, or from the Trainer
+    without_effect: tuple[str, ...] = ("forward", "predict", "training_step")  # methods that a subclass must not replace
     _calls: Any = None
     _folder = Path()
 

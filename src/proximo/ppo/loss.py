@@ -64,8 +64,8 @@ def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = c
     value_loss = minibatch.mean(value_loss_per_step(minibatch))
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + minibatch.hyperparameters.vf_coef * value_loss - minibatch.ent_coef * entropy
-    metrics: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-    return total, with_custom_metrics(metrics, objective_metrics)
+    terms: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return total, with_custom_metrics(terms, objective_metrics)
 
 
 def make_minibatch(
