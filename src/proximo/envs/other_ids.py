@@ -41,7 +41,7 @@ _ANSWERS = (
     (
         r"(shimmy:)?(dm_control|dm-control|dmc)([:_/-].*)?",
         "for tasks of the DeepMind Control Suite, use MuJoCo Playground, for example 'playground:CartpoleBalance', or EnvPool, for example "
-        "'envpool:CartpoleBalance-v1'.",
+        "'envpool:CartpoleBalance-v1'. With shimmy[dm-control] installed, ids such as 'dm_control/cartpole-balance-v0' work by name.",
     ),
 )
 _FILE = re.compile(r"(?P<path>.+)\.py:(?P<name>\w+)")

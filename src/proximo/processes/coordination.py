@@ -182,8 +182,8 @@ def _stderr_of_start() -> Iterator[None]:
     global _terminal
     sys.stderr.flush()
     was_enabled = faulthandler.is_enabled()
-    _terminal = os.dup(2)
     with tempfile.TemporaryFile() as output:
+        _terminal = os.dup(2)
         os.dup2(output.fileno(), 2)
     faulthandler.enable(_terminal)
     try:
