@@ -178,12 +178,12 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
         (
             "learning_rate",
             0.5,
-            r"learning_rate = 0.5 in .*config.yaml, but its checkpoint was trained with 0.0003, and learning_rate cannot",
+            r"learning_rate = 0.5 in .*config.yaml, but its checkpoint was trained with 0.0003: restore the value",
         ),
         (
             "learning_rate",
             "linear(3e-4, 0)",
-            r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003,",
+            r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003:",
         ),
         (
             "gamma",

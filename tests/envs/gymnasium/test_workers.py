@@ -262,7 +262,7 @@ def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
     vector_env = vector_env_of(gym_toys.Countdown, 2)
     vector_env.reset(0, 0)
 
-    def no_process(setup):
+    def no_process(*_):
         raise BlockingIOError("Resource temporarily unavailable")
 
     monkeypatch.setattr(workers_module, "WorkerProcess", no_process)

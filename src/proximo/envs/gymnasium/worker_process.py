@@ -104,7 +104,8 @@ class WorkerProcess:
         """Describe how the worker ended, and end its child processes."""
         if self.why_killed:
             return self.why_killed
-        self._kill_children()
+        with contextlib.suppress(ChildProcessError):  # another thread has waited for it, while it closed the environments
+            self._kill_children()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(1.0)
         code = self.popen.returncode
