@@ -1,4 +1,4 @@
-"""Space Invaders (MinAtar) by the rules of gymnax 0.0.5, of which the published return is.
+"""Space Invaders (MinAtar) by the rules of gymnax 0.0.5, with which the published return was measured.
 
 python benchmarks/suite.py minatar --only minatar_envs:PublishedSpaceInvaders
 """

@@ -58,7 +58,7 @@ def _one_file_on_pendulum():
 
 @pytest.fixture(scope="module")
 def recurrent():
-    """The module, parameters whose actions depend on the memory, and a rollout from environments half of which are at the time limit."""
+    """The module, parameters whose actions depend on the memory, and a rollout in which half of the environments are at the time limit."""
     example = _module("recurrent_ppo_in_one_file")
     parameters = example.make_parameters(jax.random.key(0))
     actor = parameters.actor

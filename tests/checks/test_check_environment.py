@@ -6,7 +6,7 @@ import re
 import pytest
 
 import proximo.envs.gymnasium.environment as environment
-from proximo.checks import check_environment, gymnasium_environment, jax_play, names, verdict, worst
+from proximo.checks import check_environment, check_names, gymnasium_environment, jax_play, verdict, worst
 from proximo.envs import Preprocessing, make_env
 from proximo.errors import EnvError
 from proximo.settings import make_config
@@ -50,7 +50,7 @@ def test_sound_environment_has_only_ok_findings(name):
     assert worst(found) == "ok"
     assert "no problem was found" in verdict(name, found)
     assert len({f.check for f in found}) == len(found)
-    assert {f.check for f in found} >= set(names(make_env(name if ":" in name or "-v" in name else f"broken_envs:{name}")))
+    assert {f.check for f in found} >= set(check_names(make_env(name if ":" in name or "-v" in name else f"broken_envs:{name}")))
 
 
 ERRORS = {

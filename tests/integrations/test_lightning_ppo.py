@@ -531,9 +531,10 @@ def test_pytorch_modules_raise_an_error_with_one_line_of_equinox_and_one_of_flax
     assert isinstance(frozen.actor, torch.nn.Linear)
 
 
+@pytest.mark.parametrize("wrap", [lambda method: method, jax.jit])
 @pytest.mark.parametrize("name", ["forward", "predict", "training_step"])
-def test_an_override_without_an_effect_on_ppomodule_names_ppo(name):
-    cls = type("Mine", (PPOModule,), {name: lambda self, *arguments: 0.0})
+def test_an_override_without_an_effect_on_ppomodule_names_ppo(name, wrap):
+    cls = type("Mine", (PPOModule,), {name: wrap(lambda self, *arguments: 0.0)})
     with pytest.raises(ConfigError, match=rf"Mine\.{name} has no effect in a subclass of PPOModule: derive the class from PPO"):
         fit(cls("gymnax:CartPole-v1"))
 

@@ -1,7 +1,7 @@
 """Checks whether an environment can be trained. Each check examines one property and returns findings."""
 
 from proximo.checks.before_training import check_before_training
-from proximo.checks.environment import check_environment, names
+from proximo.checks.environment import check_environment, check_names
 from proximo.checks.finding import Finding, verdict, worst
 from proximo.checks.hints import hints
 from proximo.checks.policy import check_policy
@@ -11,9 +11,9 @@ __all__ = [
     "Finding",
     "check_before_training",
     "check_environment",
+    "check_names",
     "check_policy",
     "hints",
-    "names",
     "quick_check",
     "verdict",
     "worst",

@@ -12,7 +12,7 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvironmentFault, ProximoError
 
 
-def names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
+def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
     """The checks that ``check_environment`` runs if none fails."""
     if not isinstance(env, GymnasiumEnvironment):
         return list(jax_environment.NAMES)

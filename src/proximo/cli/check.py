@@ -141,7 +141,7 @@ class Checks:
     def _run(self, send: Callable[[Any], None]) -> tuple[str, float, bool]:
         import jax
 
-        from proximo.checks import Finding, check_environment, check_policy, hints, names
+        from proximo.checks import Finding, check_environment, check_names, check_policy, hints
         from proximo.collect.environment import environment
         from proximo.jax_setup import prepare_jax
         from proximo.settings import make_config
@@ -160,8 +160,8 @@ class Checks:
         except EnvError as error:
             send(Finding("making", "error", str(error)))
             return options.env, 0.0, False
-        send(names(env))
-        is_jax = "jit" in names(env)
+        send(check_names(env))
+        is_jax = "jit" in check_names(env)
         if is_jax:
             send(None)  # it may compile for long
         over = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import io
 import tempfile
 import warnings
@@ -158,7 +159,12 @@ class LightningTraining:
     def _check_overrides(self) -> None:
         """Raise ``ConfigError`` if a subclass has a network or a method that no training uses. A method that calls ``super()`` adds to it."""
         methods = {name: getattr(type(self), name) for name in self.without_effect}
-        names = [name for name, x in methods.items() if x.__module__ != __name__ and "super" not in x.__code__.co_names]
+        code = {
+            name: getattr(inspect.unwrap(x), "__code__", None) for name, x in methods.items()
+        }  # None: a jitted method or a partial
+        names = [
+            name for name, x in methods.items() if x.__module__ != __name__ and "super" not in getattr(code[name], "co_names", ())
+        ]
         for name in names + [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]:
             raise ConfigError(
                 f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, which trains "

@@ -1,6 +1,6 @@
 """Saving and loading the whole training state: ``checkpoints/<step>/{state.safetensors, meta.json, config.yaml}``, never pickle.
 
-``checkpoint_format`` describes the two files, ``run_lookup`` finds the newest or the best checkpoint of a run, ``retention`` removes old ones.
+``checkpoint_format`` describes the files, ``run_lookup`` finds the newest or the best checkpoint of a run, ``retention`` removes old ones.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Checkpoint:
     keys: dict[str, str]
     """The implementation of each random key, by its dotted name."""
     files: dict[str, bytes]
-    """The content of both files, by name."""
+    """The content of ``state.safetensors`` and ``meta.json``, by name."""
     settings: str | None = None
     """Hash of the settings that a resume may not change; None in a published policy and in version 4."""
     version: int = VERSION
@@ -249,7 +249,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def _inode(path: Path) -> int:
-    """The number of the folder that is loaded for the checkpoint ``path``; 0 if there is none."""
+    """The inode of the folder that is loaded for the checkpoint ``path``; 0 if it does not exist."""
     try:
         return in_effect(path).stat().st_ino
     except OSError:

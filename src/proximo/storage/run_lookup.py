@@ -98,7 +98,7 @@ def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkp
     was skipped.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: the checkpoint does not exist, or it is damaged.
         ConfigError: it was trained with other settings than ``config``, the settings of the run.
     """
     folder = run_dir / "checkpoints"
