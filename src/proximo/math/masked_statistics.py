@@ -33,14 +33,17 @@ def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
     return mean_with_count(x, valid, count(valid))
 
 
-def centered(x: Steps, valid: Valid) -> Steps:
-    """``x`` minus its mean over valid steps.
+def centered(x: Steps, valid: Valid) -> tuple[Steps, Float[Array, ""]]:
+    """``x`` minus its mean over valid steps, and its variance there.
 
     The mean is subtracted twice. The mean of equal numbers is rounded, and may differ from them: after one subtraction, this difference
-    would be their standard deviation.
+    would be their standard deviation. The second mean and the variance come from one pass: ``Var(d) = E[d^2] - E[d]^2`` loses no digits,
+    as ``E[d]`` is only rounding.
     """
-    x = x - masked_mean(x, valid)
-    return x - masked_mean(x, valid)
+    difference = x - masked_mean(x, valid)
+    rest = masked_mean(difference, valid)
+    variance = masked_mean(jnp.square(difference), valid) - jnp.square(rest)
+    return difference - rest, jnp.maximum(variance, 0.0)
 
 
 def _is_rounding(deviation: Float[Array, ""], square: Steps, valid: Valid) -> Bool[Array, ""]:
@@ -50,7 +53,7 @@ def _is_rounding(deviation: Float[Array, ""], square: Steps, valid: Valid) -> Bo
 
 def masked_variance(x: Steps, valid: Valid) -> Float[Array, ""]:
     """Variance over valid steps; 0 if no step is valid."""
-    return masked_mean(jnp.square(centered(x, valid)), valid)
+    return centered(x, valid)[1]
 
 
 def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
@@ -74,8 +77,8 @@ def normalized(advantage: Steps, target: Steps, valid: Valid) -> Steps:
     If ``A`` varies only by rounding, the result is 0. Advantages are differences of values, so their rounding error grows with the
     targets of the values.
     """
-    difference = centered(advantage, valid)
-    deviation = jnp.sqrt(masked_mean(jnp.square(difference), valid))
+    difference, variance = centered(advantage, valid)
+    deviation = jnp.sqrt(variance)
     return jnp.where(
         _is_rounding(deviation, jnp.square(advantage) + jnp.square(target), valid), 0.0, difference / (deviation + 1e-8)
     )
