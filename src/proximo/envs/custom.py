@@ -45,7 +45,8 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         raise EnvError(
             f"'{module_name}:{class_name}' is a function of an installed library. A file such as config.yaml cannot choose "
             "such a function, because it could call anything. Give it again: `proximo train ENV` (also with --resume or --config), `proximo eval "
-            "--env`, `proximo watch --env`, --eval-env, or in Python env=… or eval_env=…."
+            "--env`, `proximo watch --env`, --eval-env, or in Python env=… or eval_env=…. For any other command, train on a function of your own "
+            "module that calls it."
         )
     if not inspect.isclass(cls):
         raise EnvError(
