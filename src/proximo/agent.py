@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Key
@@ -38,7 +37,6 @@ from proximo.evaluation.evaluate import check_number, evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
-from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import require_one
 from proximo.rendering import watching, window
 from proximo.rendering.clip import Clip, make_clip
@@ -632,9 +630,6 @@ def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
 def change_settings(agent: PPO, config: Config) -> None:
     """Give ``agent`` other settings, which must fit its state. Its next training has their hyperparameters."""
     agent.config, agent._evaluated_on = set_evaluation(config, agent._env, agent._given, agent._given_eval_env)
-    if agent._state is not None:
-        hyperparameters = make_hyperparameters(config.ppo)
-        agent._state = eqx.tree_at(lambda state: state.learner.hyperparameters, agent._state, hyperparameters)
 
 
 def learn_in_calls(

@@ -80,7 +80,7 @@ def pretrain(
         demonstrations = padded(_convert(agent, policy, observations, actions, episode_start, rewards), length)
         settings = CloningSettings(num_epochs, max(1, round(minibatch_size / length)), length)
         key, shuffle_key = jax.random.split(state.learner.key)
-        rates = jnp.float32(learning_rate), state.learner.hyperparameters.max_grad_norm
+        rates = jnp.float32(learning_rate), jnp.float32(config.ppo.max_grad_norm)
         with jax.default_matmul_precision(config.run.matmul_precision):
             policy, losses = _clone(shuffle_key, policy, demonstrations, *rates, settings)
         if not np.isfinite(losses).all():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -90,36 +89,6 @@ class Rollout(eqx.Module):
     last_memory: Memory
     last_value: Float[Array, " N"]
     burn_in_steps: BurnIn | None = None
-
-
-class ScheduleFunction(eqx.Module):
-    """A hyperparameter that a custom function computes from the progress of the training, 0 … 1."""
-
-    function: Callable[[Float[Array, ""]], Any] = eqx.field(static=True)
-    of_remaining: bool = eqx.field(static=True, default=False)
-    """Whether the function receives the remaining share, 1 … 0, instead of the completed share."""
-
-    def __call__(self, progress: Float[Array, ""]) -> Any:
-        """The value at the completed share ``progress``."""
-        return self.function(1.0 - progress if self.of_remaining else progress)
-
-
-class Schedule(eqx.Module):
-    """How a hyperparameter changes with the progress of the training; ``math.schedules.scheduled`` evaluates it.
-
-    It holds the numbers of a ``ScheduleText`` (the setting, such as ``linear(1e-3, 0)``) as arrays, which are traced and vmapped.
-
-    Attributes:
-        initial: value at the start.
-        final: value at the end.
-        power: exponent of a polynomial schedule; 1: linear; 0: the schedule is exponential.
-        fraction: share of the training after which ``final`` is reached, above 0; above 1, the training ends before.
-    """
-
-    initial: Float[Array, "..."]
-    final: Float[Array, "..."]
-    power: Float[Array, "..."]
-    fraction: Float[Array, "..."]
 
 
 class CompensatedSum(eqx.Module):

@@ -35,7 +35,6 @@ from proximo.integrations import lightning as bridge  # noqa: E402
 from proximo.integrations import pytorch_lightning as other_bridge  # noqa: E402
 from proximo.integrations.flax import linen  # noqa: E402
 from proximo.integrations.lightning import PPO, PPOModule, SubprocVecEnv, make_vec_env  # noqa: E402
-from proximo.math.schedules import scheduled  # noqa: E402
 from proximo.ppo import make_hyperparameters  # noqa: E402
 from proximo.rendering import window  # noqa: E402
 
@@ -117,8 +116,8 @@ def test_names_of_both_libraries_and_remaining_progress():
     ppo = model.agent.config.ppo
     assert (ppo.vf_coef, ppo.ent_coef.initial, ppo.gamma, model.agent.config.run.eval_every) == (0.5, 0.01, 0.9, 3 * BATCH)
     h, start, quarter, end = make_hyperparameters(ppo), *map(jnp.float32, (0, 0.25, 1))
-    assert (float(scheduled(h.clip_eps, start)), float(scheduled(h.clip_eps, end))) == (pytest.approx(0.2), 0.0)
-    assert float(scheduled(h.learning_rate, quarter)) == pytest.approx(0.75e-3)
+    assert (float(h.clip_eps(start)), float(h.clip_eps(end))) == (pytest.approx(0.2), 0.0)
+    assert float(h.learning_rate(quarter)) == pytest.approx(0.75e-3)
     for settings, message in (
         ({"clip_range": 0.1, "clip_eps": 0.1}, "clip_range is called clip_eps in proximo, and both were given"),
         ({"memory": "gru"}, "memory has no effect on PPO, whose forward.x. has its own networks .*, no memory"),

@@ -4,13 +4,12 @@ import pytest
 
 from proximo.config import PPOConfig
 from proximo.config.schedule_text import ScheduleText
-from proximo.math.schedules import scheduled
 from proximo.ppo import make_hyperparameters
 
 
 def at(text, progress):
     schedule = make_hyperparameters(PPOConfig(learning_rate=ScheduleText(text))).learning_rate
-    return float(scheduled(schedule, jnp.float32(progress)))
+    return float(schedule(jnp.float32(progress)))
 
 
 @pytest.mark.parametrize(
@@ -47,12 +46,12 @@ def test_progress_outside_the_training_stays_at_the_ends(progress):
 
 def test_a_schedule_can_be_vmapped_over_progress():
     schedule = make_hyperparameters(PPOConfig(learning_rate=ScheduleText("linear(1, 0)"))).learning_rate
-    assert jax.vmap(lambda p: scheduled(schedule, p))(jnp.array([0.0, 0.5, 1.0])).tolist() == [1.0, 0.5, 0.0]
+    assert jax.vmap(schedule)(jnp.array([0.0, 0.5, 1.0])).tolist() == [1.0, 0.5, 0.0]
 
 
 def test_schedules_of_every_form_can_be_vmapped_over_together():
     texts = ["2e-3", "linear(1e-3, 0)", "polynomial(1e-3, 0, 2)", "exponential(1e-4, 1e-2)"]
     each = [make_hyperparameters(PPOConfig(learning_rate=ScheduleText(text))).learning_rate for text in texts]
     together = jax.tree.map(lambda *x: jnp.stack(x), *each)
-    found = jax.vmap(lambda schedule: scheduled(schedule, jnp.float32(0.5)))(together)
+    found = jax.vmap(lambda schedule: schedule(jnp.float32(0.5)))(together)
     assert found.tolist() == pytest.approx([2e-3, 5e-4, 2.5e-4, 1e-3], rel=1e-5)

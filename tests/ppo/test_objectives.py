@@ -13,7 +13,6 @@ from proximo import ppo
 from proximo.collect import JaxTrainer
 from proximo.distributions import Categorical, Gaussian
 from proximo.errors import EnvError
-from proximo.math.schedules import scheduled
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.adaptive import COEF_RANGE, RATE_RANGE, adapt, learning_rate
@@ -276,7 +275,7 @@ def test_zero_rate_freezes_exactly_its_parameters(towers, memory):
 def test_critic_learning_rate_is_a_separate_schedule():
     state, _ = learner(at=0.5, critic_learning_rate="linear(4e-3, 0)", learning_rate="linear(1e-2, 1e-3)")
     h = state.hyperparameters
-    assert float(scheduled(h.critic_learning_rate, state.progress)) == pytest.approx(2e-3)
+    assert float(h.critic_learning_rate(state.progress)) == pytest.approx(2e-3)
     # The first step of Adam on a gradient of ones is the learning rate.
     trainable = split_policy(state.policy)[0]
     ones, unflatten = ravel_pytree(jax.tree.map(jnp.ones_like, trainable))

@@ -13,7 +13,6 @@ from proximo import ppo
 from proximo.collect.policy_check import check_policy
 from proximo.config.custom import Custom
 from proximo.errors import ConfigError
-from proximo.math.schedules import scheduled
 from proximo.ppo.custom_optimizer import resolve_optimizer
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
 from proximo.settings import make_config
@@ -151,7 +150,7 @@ class OfRemaining:
 )
 def test_a_parameter_called_remaining_receives_the_remaining_share(function, values):
     schedule = learner(clip_eps=function).enabled_hyperparameters.clip_eps
-    assert [float(scheduled(schedule, jnp.float32(share))) for share in (0.0, 0.75)] == pytest.approx(values)
+    assert [float(schedule(jnp.float32(share))) for share in (0.0, 0.75)] == pytest.approx(values)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
-from proximo.ppo.state import StaticSettings
 from proximo.processes.peers import current
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
@@ -84,31 +83,27 @@ class Backend(abc.ABC):
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
-        """The state of one seed in a checkpoint, without a leading axis. If the checkpoint has only the policy, the optimizer, the environments
-        and the random keys are those of a new training with the seed of ``config``."""
+        """The state of one seed in a checkpoint, without a leading axis, with the hyperparameters of ``config``. If the checkpoint has only the
+        policy, the optimizer, the environments and the random keys are those of a new training with the seed of ``config``."""
         template = self.template()
-        if not saved.policy_only:
-            return saved.restore(template)
-        policy = saved.restore(template.learner.policy, part=POLICY)
-        # Earlier trainings, with other hyperparameters, may share the collector.
-        state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo))
-        steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
-        return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
+        if saved.policy_only:
+            policy = saved.restore(template.learner.policy, part=POLICY)
+            # Earlier trainings, with other hyperparameters, may share the collector.
+            state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo))
+            steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
+            return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
+        return self._with_settings(saved.restore(template))
+
+    def _with_settings(self, state: TrainState) -> TrainState:
+        return dataclasses.replace(state, learner=state.learner.with_settings(self.config))
 
     @abc.abstractmethod
     def start(self, seeds: list[int]) -> TrainState:
         """The state before the first step, of each seed. A backend that is not stacked takes one seed."""
 
     def join(self, states: list[TrainState]) -> TrainState:
-        """The restored states of all seeds as one state, whose schedules and diagnoses follow the ``total_steps`` of ``config``."""
-        total, static = make_hyperparameters(self.config.ppo).total_steps, StaticSettings.of(self.config)
-
-        def with_total(state: TrainState) -> TrainState:
-            hyperparameters = dataclasses.replace(state.learner.hyperparameters, total_steps=total)
-            learner = dataclasses.replace(state.learner, hyperparameters=hyperparameters, static=static)
-            return dataclasses.replace(state, learner=learner)
-
-        states = [with_total(state) for state in states]
+        """The states of all seeds as one state, with the hyperparameters of ``config``."""
+        states = [self._with_settings(state) for state in states]
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:

@@ -30,7 +30,7 @@ class ScheduleText:
 
     The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
     ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. Programs read
-    its numbers as a ``types.Schedule``.
+    its numbers as a ``math.schedules.NumericSchedule``.
     """
 
     text: str = field(compare=False)

@@ -4,9 +4,8 @@ The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-en
 YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier ones: default, preset, file, flag.
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
-``traced``, and from ``state.static`` otherwise. A new traced setting changes checkpoints: raise ``checkpoint_format.VERSION``. ``ONLY_WITH`` in
-``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here,
-and so is ``typed_settings.py``: run ``python tests/config/test_typed_settings.py``.
+``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static`` otherwise (a field of ``ppo.state.StaticSettings``).
+``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here, and so is ``typed_settings.py``: run ``python tests/config/test_typed_settings.py``.
 """
 
 from __future__ import annotations

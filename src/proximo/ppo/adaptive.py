@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from proximo.math.schedules import scheduled
 from proximo.ppo.state import AdaptiveState, LearnerState
 from proximo.types import Metrics
 
@@ -22,7 +21,7 @@ COEF_RANGE = (1e-6, 1e6)
 def learning_rate(state: LearnerState) -> Float[Array, ""]:
     """The current learning rate: that of the schedule. With ``desired_kl``, the schedule is raised to the lower end of ``RATE_RANGE``,
     multiplied by the adapted factor, and clipped to ``RATE_RANGE``."""
-    rate, factor = scheduled(state.hyperparameters.learning_rate, state.progress), state.adaptive.rate_factor
+    rate, factor = state.hyperparameters.learning_rate(state.progress), state.adaptive.rate_factor
     return rate if factor is None else jnp.clip(jnp.maximum(rate, RATE_RANGE[0]) * factor, *RATE_RANGE)
 
 
@@ -46,7 +45,7 @@ def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
         coef = jnp.where(h.kl_target > 0, jnp.clip(adaptive.kl_coef * factor, *COEF_RANGE), adaptive.kl_coef)
         adaptive = dataclasses.replace(adaptive, kl_coef=coef)
     if adaptive.rate_factor is not None and h.desired_kl is not None:
-        rate, scheduled_rate = learning_rate(state), scheduled(h.learning_rate, state.progress)
+        rate, scheduled_rate = learning_rate(state), h.learning_rate(state.progress)
         raised = jnp.where(divergence < h.desired_kl / 2.0, RATE_FACTOR, 1.0)
         rate = rate * jnp.where(divergence > h.desired_kl * 2.0, 1.0 / RATE_FACTOR, raised)
         adaptive = dataclasses.replace(adaptive, rate_factor=rate / jnp.maximum(scheduled_rate, RATE_RANGE[0]))

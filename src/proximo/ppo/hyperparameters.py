@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from proximo.config.custom import Custom, is_custom, resolve
 from proximo.config.schedule_text import ScheduleText
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
-from proximo.types import Schedule, ScheduleFunction
+from proximo.math.schedules import CustomSchedule, NumericSchedule, Schedule
 
 TRACED = tuple(name for name, leaf in LEAVES.items() if leaf.traced)
 REMAINING = " If it should receive the remaining share, 1 … 0, call its parameter progress_remaining."
@@ -29,17 +29,28 @@ OPTIONAL = frozenset(name for name in TRACED if LEAVES[name].zero_is_off)
 
 
 class Hyperparameters(eqx.Module):
-    """The traced settings, such as ``gamma``, ``clip_eps`` or ``learning_rate``; ``TRACED`` has all names.
+    """The traced settings, as ``make_hyperparameters`` fills them. ``config.schema`` describes each.
 
-    Each is a float32 array, a ``Schedule``, or a ``ScheduleFunction``. ``proximo.ppo.make_hyperparameters`` fills them. Those in
-    ``OPTIONAL`` are switched off by the value 0: ``LearnerState.enabled_hyperparameters`` then has None, and code that reads them is not
-    compiled.
+    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters`` then has None, and
+    code that reads them is not compiled.
     """
 
-    __annotations__ = dict.fromkeys(TRACED, Any)
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
+    total_steps: Array
+    learning_rate: Schedule
+    gamma: Array
+    gae_lambda: Array
+    clip_eps: Schedule
+    clip_value_eps: Schedule | None
+    ent_coef: Schedule
+    vf_coef: Array
+    max_grad_norm: Array
+    target_kl: Array | None
+    dual_clip: Array | None
+    kl_target: Array
+    desired_kl: Array | None
+    critic_learning_rate: Schedule | None
+    critic_max_grad_norm: Array | None
+    weight_decay: Array
 
 
 def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
@@ -59,11 +70,11 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     def array(x: float) -> Array:
         return jax.device_put(np.float32(x))  # jnp.asarray would compile a program
 
-    def traced(name: str, value: Any) -> Array | Schedule | ScheduleFunction:
+    def traced(name: str, value: Any) -> Array | Schedule:
         if is_custom(value):
-            return _schedule_function(name, value)
+            return _custom_schedule(name, value)
         if isinstance(value, ScheduleText):
-            return Schedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
+            return NumericSchedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
         return array(value)
 
     values: dict[str, Any] = {name: traced(name, getattr(ppo, name)) for name in TRACED}
@@ -80,8 +91,8 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
     some_known = not all(map(is_traced, jax.tree.leaves(hyperparameters)))
     for name in sorted(off):
         value = getattr(hyperparameters, name)
-        values = (value.initial, value.final) if isinstance(value, Schedule) else jax.tree.leaves(value)
-        varied = isinstance(value, ScheduleFunction) or (some_known and any(map(is_traced, values)))
+        values = (value.initial, value.final) if isinstance(value, NumericSchedule) else jax.tree.leaves(value)
+        varied = isinstance(value, CustomSchedule) or (some_known and any(map(is_traced, values)))
         if varied or any(np.any(np.asarray(x) != 0) for x in values if not is_traced(x)):
             raise ConfigError(
                 f"The hyperparameters {'vary' if varied else 'set'} {name}, but {name} = 0 in the config leaves out the code that reads it: "
@@ -89,7 +100,7 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
             )
 
 
-def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
+def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
     """The custom function of the progress that ``setting`` is or names."""
     function = resolve(setting, value, ("__call__",))
     try:
@@ -107,12 +118,12 @@ def _schedule_function(setting: str, value: str | Custom) -> ScheduleFunction:
             f"{setting} = {value}: this optax schedule counts steps, and hardly changes between 0 and 1. proximo calls it with the completed "
             "share of the training, 0 … 1: give it one step, as in optax.linear_schedule(1e-3, 0, transition_steps=1)."
         )
-    schedule = ScheduleFunction(function, any("remaining" in name for name in parameters[:1]))
+    schedule = CustomSchedule(function, any("remaining" in name for name in parameters[:1]))
     _check_range(setting, value, schedule)
     return schedule
 
 
-def _check_range(setting: str, value: str | Custom, schedule: ScheduleFunction) -> None:
+def _check_range(setting: str, value: str | Custom, schedule: CustomSchedule) -> None:
     """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training. Warn if it grows from 0, which
     is what a function of the remaining share does."""
     low, high = LEAVES[setting].low, LEAVES[setting].high

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Int
 
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
-from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.metrics import RESERVED
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
@@ -80,9 +79,9 @@ def make_minibatch(
         log_ratio=jnp.where(sequences.valid, distribution.log_prob(sequences.action) - sequences.log_prob, 0.0),
         new_value=value,
         num_valid=num_valid,
-        clip_eps=scheduled(h.clip_eps, state.progress),
-        clip_value_eps=None if h.clip_value_eps is None else scheduled(h.clip_value_eps, state.progress),
-        ent_coef=scheduled(h.ent_coef, state.progress),
+        clip_eps=h.clip_eps(state.progress),
+        clip_value_eps=None if h.clip_value_eps is None else h.clip_value_eps(state.progress),
+        ent_coef=h.ent_coef(state.progress),
         kl_coef=state.adaptive.kl_coef,
         index=jnp.asarray(index),
         hyperparameters=h,

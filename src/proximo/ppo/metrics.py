@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
-from proximo.math.schedules import scheduled
 from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
 from proximo.ppo.custom_optimizer import is_transformation
 from proximo.ppo.minibatches import Batch
@@ -48,13 +47,13 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "value_mean": masked_mean(batch.value, batch.valid),
         "advantage_mean": masked_mean(batch.target - batch.value, batch.valid),
         "explained_variance": explained_variance(batch.value, batch.target, batch.valid),
-        "clip_eps": scheduled(h.clip_eps, progress),
-        "ent_coef": scheduled(h.ent_coef, progress),
+        "clip_eps": h.clip_eps(progress),
+        "ent_coef": h.ent_coef(progress),
     }
     if not is_transformation(state.static.optimizer):
         metrics["learning_rate"] = learning_rate(state)
     if h.critic_learning_rate is not None:
-        metrics["critic_learning_rate"] = scheduled(h.critic_learning_rate, progress)
+        metrics["critic_learning_rate"] = h.critic_learning_rate(progress)
     if state.adaptive.kl_coef is not None:
         metrics["kl_coef"] = state.adaptive.kl_coef
     return metrics

@@ -73,7 +73,7 @@ class Minibatch(Batch):
         clip_value_eps: current clip range of the value loss; None if it is off.
         ent_coef: current weight of the entropy bonus.
         kl_coef: current weight β of the KL penalty; None with another objective.
-        hyperparameters: the traced settings: numbers, or schedules for ``math.schedules.scheduled``; None for those that are off.
+        hyperparameters: the traced settings: numbers, or schedules; None for those that are off.
         index: number of the minibatch in its epoch, from 0.
     """
 

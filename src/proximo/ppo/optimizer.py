@@ -14,7 +14,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math.across_devices import mean_of_devices
-from proximo.math.schedules import scheduled
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
 from proximo.ppo.custom_optimizer import on_vector, transformation_of
@@ -140,7 +139,7 @@ def part_optimizer(setting: str, state: LearnerState, rate: Float[Array, ""]) ->
 def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:
     """The current learning rate of the parameters that only the value uses."""
     schedule = state.enabled_hyperparameters.critic_learning_rate
-    return learning_rate(state) if schedule is None else scheduled(schedule, state.progress)
+    return learning_rate(state) if schedule is None else schedule(state.progress)
 
 
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Key, PyTree, UInt32
@@ -14,27 +14,48 @@ from proximo.config.custom import is_custom
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.ppo.custom_optimizer import resolve_optimizer
-from proximo.ppo.hyperparameters import OPTIONAL, Hyperparameters
-from proximo.ppo.objectives import resolve_objective
+from proximo.ppo.hyperparameters import OPTIONAL, Hyperparameters, make_hyperparameters
+from proximo.ppo.objectives import Objective, resolve_objective
 from proximo.types import steps_to_float
 
 
 @dataclass(frozen=True)
 class StaticSettings:
-    """Settings that are constants of the compiled update: a different value of any of them needs another compilation.
+    """Settings that are constants of the compiled programs: a different value of any of them needs another compilation.
 
-    These are all settings of ``PPOConfig`` that are not traced, by their names. ``sequence_length`` is resolved (1 without a memory),
-    ``objective`` and ``extra_loss`` are functions, and a custom ``optimizer`` or ``critic_optimizer`` is the object.
+    These are all settings of ``PPOConfig`` that are not traced; ``config.schema`` describes each.
     """
 
-    __annotations__ = {name: Any for name, leaf in LEAVES.items() if leaf.group == "ppo" and not leaf.traced}
+    total_updates: int
+    num_steps: int
+    num_epochs: int
+    num_minibatches: int
+    minibatch_size: int
+    normalize_advantage: str
+    normalize_observation: bool | str
+    clip_observation: float
+    clip_reward: str
+    reward_scale: float
+    normalize_reward: bool | str
+    recompute_advantage: bool
+    sequence_length: int
+    """1 without a memory."""
+    burn_in: int
+    refresh_memory: bool
+    learner_lag: int
+    objective: Objective
+    kl_coef: float
+    extra_loss: Objective | None
+    optimizer: Any
+    """``adam``, ``adamw`` or an object; likewise ``critic_optimizer``, which may also be ``same``."""
+    critic_optimizer: Any
+    adam_b1: float
+    adam_b2: float
+    adam_eps: float
     diagnose_every: int
     """Updates between two diagnoses of the memory; 0: never."""
     off: frozenset[str]
     """Names of the ``OPTIONAL`` hyperparameters that are off."""
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
 
     @classmethod
     def of(cls, config: Config) -> StaticSettings:
@@ -103,6 +124,10 @@ class LearnerState(eqx.Module):
     key: Key[Array, ""]
     steps: UInt32[Array, "2"]
     static: StaticSettings = eqx.field(static=True)
+
+    def with_settings(self, config: Config) -> LearnerState:
+        """The same learner with the hyperparameters and static settings of ``config``, for example after ``total_steps`` was changed."""
+        return dataclasses.replace(self, hyperparameters=make_hyperparameters(config.ppo), static=StaticSettings.of(config))
 
     @property
     def progress(self) -> Float[Array, ""]:

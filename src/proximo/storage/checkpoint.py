@@ -30,7 +30,7 @@ from proximo.storage.checkpoint_format import (
     UnsupportedVersionError,
     flatten,
     foreign,
-    is_array,
+    is_stored,
     leaf_name,
     read,
 )
@@ -115,7 +115,7 @@ class Checkpoint:
     step: int
     """Environment steps learned from."""
     info: dict[str, Any]
-    """What ``encode`` was given: in a run ``total_steps``, ``best``, ``evaluation`` and, with callbacks, ``callbacks``."""
+    """What ``encode`` was given: in a run ``best``, ``evaluation`` and, with callbacks, ``callbacks``."""
     leaves: dict[str, dict[str, Any]]
     """``dtype``, ``shape`` and ``stored`` (the type in the file) of each array, by its dotted name."""
     keys: dict[str, str]
@@ -161,7 +161,7 @@ class Checkpoint:
 
         Args:
             template: pytree whose leaves are arrays, random keys or ShapeDtypeStructs. Everything else in the result (functions,
-                static fields) comes from it.
+                static fields, hyperparameters) comes from it.
             part: dotted name of a part of the state, such as ``POLICY``; the whole state by default.
 
         Returns:
@@ -189,9 +189,7 @@ class Checkpoint:
             )
         with self._arrays() as arrays:
             values = {name: self._decode(name, arrays[name], leaf) for name, leaf in needed.items()}
-        return jax.tree_util.tree_map_with_path(
-            lambda where, leaf: values[prefix + leaf_name(where)] if is_array(leaf) else leaf, template
-        )
+        return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
 
     def check_readable(self) -> None:
         """Raise ``CheckpointError`` unless it has a policy and every array is stored as described."""
@@ -243,8 +241,9 @@ def load(path: Path) -> Checkpoint:
             others = ", ".join(str(step) for step in steps(path.parent)) or "none"
             raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.") from None
         raise
+    leaves = {name: leaf for name, leaf in meta["leaves"].items() if is_stored(name)}
     return Checkpoint(
-        found, meta["step"], meta["info"], meta["leaves"], meta["keys"], files, meta.get("settings"), meta["format_version"]
+        found, meta["step"], meta["info"], leaves, meta["keys"], files, meta.get("settings"), meta["format_version"]
     )
 
 

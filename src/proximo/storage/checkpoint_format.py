@@ -24,7 +24,7 @@ from proximo.serialization import jsonable, read_json
 
 FORMAT = "proximo-checkpoint"
 VERSION = 5
-"""Raise it when a leaf of ``TrainState`` is added, removed or renamed, for example a field of ``Hyperparameters``."""
+"""Raise it when a leaf of ``TrainState`` is added, removed or renamed."""
 READABLE = (4, VERSION)
 """Of version 4, which has no hash and no copy of the settings, only policies are read: its training states have other leaves."""
 STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
@@ -58,9 +58,9 @@ def foreign(path: Path, why: str) -> CheckpointError:
     return CheckpointError(f"{path} is not a proximo checkpoint: {why}.")
 
 
-def is_array(leaf: Any) -> bool:
-    """Whether a checkpoint stores ``leaf``: an array or the ``ShapeDtypeStruct`` of one, not a Python value or function."""
-    return isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+def is_stored(name: str) -> bool:
+    """Whether a checkpoint stores the array ``name``. Hyperparameters are settings: they come from ``config.yaml``."""
+    return not name.startswith("learner.hyperparameters.")
 
 
 def leaf_name(path: tuple[Any, ...]) -> str:
@@ -70,9 +70,10 @@ def leaf_name(path: tuple[Any, ...]) -> str:
 
 
 def flatten(tree: Any) -> dict[str, Any]:
-    """The arrays of ``tree`` (or their ShapeDtypeStructs) by dotted name. Python values and functions are omitted."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {leaf_name(path): leaf for path, leaf in leaves if is_array(leaf)}
+    """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name."""
+    leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    arrays = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
+    return {name: leaf for name, leaf in leaves if isinstance(leaf, arrays) and is_stored(name)}
 
 
 def encode(step: int, state: Any, info: Mapping[str, Any], config: SavedConfig | None = None) -> dict[str, bytes]:

@@ -44,7 +44,7 @@ def save_run(
     ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
     contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if it cannot be written.
     """
-    info = {"best": None, "evaluation": evaluation, "total_steps": config.ppo.total_steps}
+    info = {"best": None, "evaluation": evaluation}
     files = {
         **encode(step, state, info, saved_config(config)),
         METRICS: "".join(f"{json.dumps(row)}\n" for row in rows).encode(),

@@ -111,12 +111,7 @@ class StoredSeedRun(SeedRun):
 
         It raises ``CheckpointError`` if the checkpoint cannot be written, and ``RunDirectoryError`` if the run directory was renamed or removed.
         """
-        info = {
-            "best": self.best,
-            "evaluation": self.last_evaluation,
-            "evaluation_steps": self.evaluation_steps,
-            "total_steps": self.config.ppo.total_steps,
-        }
+        info = {"best": self.best, "evaluation": self.last_evaluation, "evaluation_steps": self.evaluation_steps}
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
