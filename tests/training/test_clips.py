@@ -10,7 +10,7 @@ from PIL import Image
 
 from commands import copied, final_state, rows, train_words, trained
 from proximo.cli import main
-from proximo.rendering.recorder import VideoError
+from proximo.rendering.video import VideoError
 from proximo.tracking.tracker import Tracker
 from proximo.training import clips
 
@@ -145,8 +145,9 @@ def test_missing_encoder_is_one_warning(tmp_path, capsys, monkeypatch):
 
 def test_tensorboard_gets_every_nth_frame_of_a_long_clip(tmp_path):
     class Written(Tracker):
-        def write_clip(self, step, gif, size):
-            self.clip = step, gif(), size
+        def write(self, step, values):
+            (clip,) = values.values()
+            self.clip = step, clip.gif(), clip.size
 
     tracker = Written()
     clip = clips._Clip(SimpleNamespace(run_dir=tmp_path, trackers=tracker), 7, 30.0)

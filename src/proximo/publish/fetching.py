@@ -20,7 +20,7 @@ from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, show
 from proximo.publish import hub, manifest
 from proximo.publish.card import code_of
 from proximo.publish.publishing import shareable
-from proximo.rendering.recorder import videos
+from proximo.rendering.video import videos
 from proximo.serialization import json_object
 from proximo.storage import checkpoint, run_directory, zoo
 from proximo.storage.atomic_files import write_synced

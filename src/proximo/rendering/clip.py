@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.errors import ConfigError
-from proximo.rendering.recorder import worded_errors
-from proximo.rendering.video import recording
+from proximo.rendering.video import recording, worded_errors
 from proximo.rendering.watching import Subject, record
 
 

@@ -18,8 +18,7 @@ from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_agent, random_agent
 from proximo.rendering.player import fps_of
-from proximo.rendering.recorder import Recorder, videos
-from proximo.rendering.video import recording
+from proximo.rendering.video import Video, recording, videos
 from proximo.settings import make_config
 from proximo.signatures import is_integer, is_number
 from proximo.storage import run_directory, run_lookup, zoo
@@ -80,14 +79,14 @@ class Subject:
 
 
 def record(
-    subject: Subject, recorder: Recorder, episodes: int, seed: int, max_steps: int | None = None
+    subject: Subject, video: Video, episodes: int, seed: int, max_steps: int | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
     """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
     frames, played = 0, []
     for step in subject.play(episodes, seed, max_steps):
         frame = step.draw()
         assert frame is not None
-        recorder.add(frame)
+        video.add(frame)
         frames += 1
         if step.ended:
             played.append(step.outcome)

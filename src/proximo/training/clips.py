@@ -15,11 +15,10 @@ from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.gif import gif_of
 from proximo.rendering.play import play, policy_agent
 from proximo.rendering.player import Player, can_draw, fps_of, no_renderer
-from proximo.rendering.recorder import videos
-from proximo.rendering.video import Mp4
+from proximo.rendering.video import Video, gif_of, videos
+from proximo.tracking.tracker import CLIP, Clip
 from proximo.training.seed_run import SeedRun
 
 MAX_STEPS = 600
@@ -127,7 +126,7 @@ class _Clip:
         assert seed_run.run_dir is not None
         path = videos(seed_run.run_dir) / f"{step}.mp4"
         path.parent.mkdir(exist_ok=True)
-        self._file = Mp4(path, fps, threads=1)
+        self._file = Video(path, fps, threads=1)
         self._small: list[np.ndarray] = []
         self._count, self._stride = 0, 1
 
@@ -146,7 +145,8 @@ class _Clip:
         height, width = self._small[0].shape[:2]
         fps = self.fps / self._stride
         # The small version plays as fast as the file, but shows at least ten frames a second.
-        self.seed_run.trackers.write_clip(self.step, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
+        clip = Clip(self._file.path, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
+        self.seed_run.trackers.write(self.step, {CLIP: clip})
 
     def drop(self) -> None:
         self._file.drop()
