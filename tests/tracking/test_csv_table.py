@@ -7,17 +7,17 @@ import pytest
 
 from proximo.tracking import csv_table
 from proximo.tracking.csv_table import CsvTable
-from proximo.tracking.json_lines import JsonLines, read_rows, truncate_after
+from proximo.tracking.json_lines import JsonLines, read_rows
 from proximo.tracking.tracker import TrackedRun
 
 
 class Run:
     """A run whose rows go to both files, as in a training."""
 
-    def __init__(self, run_dir, resumed_at=None):
+    def __init__(self, run_dir):
         self.warnings = []
         self.lines = JsonLines(run_dir / "metrics.jsonl")
-        self.table = CsvTable(TrackedRun(run_dir, {}, resumed_at, self.warnings.append))
+        self.table = CsvTable(TrackedRun(run_dir, {}, None, self.warnings.append))
 
     def write(self, step, **values):
         for tracker in (self.lines, self.table):
@@ -64,30 +64,6 @@ def test_row_without_a_new_column_is_appended(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_table, "write_atomic", lambda *_: pytest.fail("rewritten"))
     run.write(20, a=2.0)
     assert agree(tmp_path)
-
-
-def test_resume_drops_the_rows_after_its_start(tmp_path):
-    run = Run(tmp_path)
-    for step in (10, 20, 30):
-        run.write(step, a=step / 10, **({"late": 1.0} if step == 30 else {}))
-    resumed = Run(tmp_path, resumed_at=20)  # trackers are opened before metrics.jsonl is cut
-    truncate_after(tmp_path / "metrics.jsonl", 20)
-    assert [row["step"] for row in table(tmp_path)] == ["10", "20"]
-    resumed.write(30, a=9.0)
-    assert agree(tmp_path)
-    assert len(table(tmp_path)) == 3
-
-
-def test_table_added_at_a_resume_has_the_earlier_rows(tmp_path):
-    JsonLines(tmp_path / "metrics.jsonl").write(10, {"a": 1.0})
-    Run(tmp_path, resumed_at=10).write(20, a=2.0)
-    assert len(table(tmp_path)) == 2
-    assert agree(tmp_path)
-
-
-def test_a_new_run_begins_with_an_empty_table(tmp_path):
-    Run(tmp_path)
-    assert (tmp_path / "metrics.csv").read_text() == "step\n"
 
 
 def test_unwritable_file_warns_once_and_is_completed_later(tmp_path, monkeypatch):

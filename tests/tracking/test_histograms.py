@@ -16,6 +16,7 @@ from proximo.storage import checkpoint
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.tensorboard import TensorBoard
+from proximo.tracking.tracker import TrackedRun
 from proximo.training import loop
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
@@ -92,9 +93,9 @@ def test_invalid_transitions_are_ignored_and_parts_are_separate():
 def test_tensorboard_receives_the_same_bins(tmp_path):
     from tensorboardX.proto.event_pb2 import Event
 
-    tracker = TensorBoard(tmp_path)
+    tracker = TensorBoard(TrackedRun(tmp_path, {}))
     h = Histogram.of(np.arange(3))
-    tracker.write_histograms(7, {"histograms/x": h})
+    tracker.write(7, {"histograms/x": h})
     tracker.flush()
     (file,) = tmp_path.glob("events.*")
     data, found = file.read_bytes(), []

@@ -82,9 +82,9 @@ def test_open_tracker_appends_after_a_truncation(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, 10, 20)
     tracker = JsonLines(path)
-    tracker.write(30, {})
+    tracker.write(30, {"a": 1.0})
     truncate_after(path, 10)
-    tracker.write(15, {})
+    tracker.write(15, {"a": 1.0})
     tracker.close()
     assert [row["step"] for row in read_rows(path)] == [10, 15]
 

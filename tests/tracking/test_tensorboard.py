@@ -7,6 +7,12 @@ from PIL import Image
 
 from disks import full_disk
 from proximo.tracking.tensorboard import TensorBoard
+from proximo.tracking.tracker import Image as Picture
+from proximo.tracking.tracker import TrackedRun
+
+
+def board(run_dir, settings=None, resumed_at=None, warned=print):
+    return TensorBoard(TrackedRun(run_dir, settings or {}, resumed_at, warned))
 
 
 def events(run_dir):
@@ -26,7 +32,7 @@ def events(run_dir):
 
 
 def test_tensorboard_gets_each_finite_value(tmp_path):
-    tracker = TensorBoard(tmp_path)
+    tracker = board(tmp_path)
     tracker.write(10, {"train/loss": 0.5, "train/bad": float("nan")})
     tracker.write(20, {"train/loss": np.float32(0.25)})
     tracker.close()
@@ -50,7 +56,7 @@ def test_settings_are_text_and_hyperparameters(tmp_path):
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
     settings = {"env": {"id": "a:B"}, "ppo": {"gamma": 0.9, "normalize_reward": True, "learning_rate": "linear(1e-3, 0)"}}
-    TensorBoard(tmp_path, settings=settings).close()
+    board(tmp_path, settings).close()
     found = summaries(tmp_path)
     assert b"    ppo:\n      gamma: 0.9\n" in found["settings/text_summary"].tensor.string_val[0]
     data = found["_hparams_/session_start_info"].metadata.plugin_data
@@ -63,8 +69,8 @@ def test_settings_are_text_and_hyperparameters(tmp_path):
 
 def test_image_is_a_png_of_the_same_pixels(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
-    tracker = TensorBoard(tmp_path)
-    tracker.write_image(8, "observations", image)
+    tracker = board(tmp_path)
+    tracker.write(8, {"observations": Picture(image)})
     tracker.close()
     shown = summaries(tmp_path)["observations"].image
     assert (shown.height, shown.width) == (5, 7)
@@ -72,7 +78,7 @@ def test_image_is_a_png_of_the_same_pixels(tmp_path):
 
 
 def test_flushed_events_are_on_disk(tmp_path):
-    tracker = TensorBoard(tmp_path)
+    tracker = board(tmp_path)
     for step in range(200):
         tracker.write(step, {"train/loss": 1.0})
     tracker.flush()
@@ -81,14 +87,14 @@ def test_flushed_events_are_on_disk(tmp_path):
 
 
 def test_resumed_tensorboard_hides_later_events(tmp_path):
-    tracker = TensorBoard(tmp_path, purge_step=20)
-    tracker.close()
+    board(tmp_path).close()
+    board(tmp_path, resumed_at=19).close()
     assert events(tmp_path)[1] == [20]
 
 
 def test_events_on_a_full_disk_are_lost_with_one_warning(tmp_path):
     warnings = []
-    tracker = TensorBoard(tmp_path, warned=warnings.append)
+    tracker = board(tmp_path, warned=warnings.append)
     tracker.write(0, {"a": 0.5})
     with full_disk():
         for step in range(1, 30):
@@ -105,7 +111,7 @@ def test_events_of_a_resume_sort_last_after_clock_change(tmp_path, monkeypatch):
     monkeypatch.setattr("time.time", lambda: clock)
     for start, jump in ((0, 0.0), (10, 0.2), (20, -3600.0), (30, 0.0)):
         clock += jump
-        tracker = TensorBoard(tmp_path, start or None)
+        tracker = board(tmp_path, resumed_at=start - 1 if start else None)
         tracker.write(start, {"a": 1.0})
         tracker.close()
     steps = [step for step, *_ in events(tmp_path)[0]]

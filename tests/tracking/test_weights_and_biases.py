@@ -10,7 +10,7 @@ import pytest
 
 from proximo.tracking import weights_and_biases as module
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.tracker import TrackedRun
+from proximo.tracking.tracker import Clip, Image, TrackedRun
 from proximo.tracking.weights_and_biases import AXIS, WeightsAndBiases, has_key
 
 pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
@@ -91,9 +91,8 @@ def test_rows_have_environment_steps_and_finite_numbers_only(server, tmp_path):
 def test_rows_of_one_step_are_joined(server, tmp_path):
     tracker = written(opened(tmp_path / "r"), 10)
     tracker.write(10, {"eval/return_mean": 3.0})
-    tracker.write_histograms(10, {"histograms/x": Histogram.of(np.arange(3))})
-    tracker.write_image(10, "observations", np.zeros((2, 3, 3), np.uint8))
-    tracker.flush()
+    tracker.write(10, {"histograms/x": Histogram.of(np.arange(3))})
+    tracker.write(10, {"observations": Image(np.zeros((2, 3, 3), np.uint8))})
     (row,) = server.rows[tracker._id, "server"].values()
     assert row == {
         AXIS: 10,
@@ -118,19 +117,12 @@ def test_settings_name_group_and_project_follow_the_run(server, tmp_path, monkey
 
 @pytest.mark.parametrize("again", [(10, 20, 30), (20, 30), ()])
 def test_resume_continues_the_run_and_writes_no_row_twice(server, tmp_path, again):
-    first = written(opened(tmp_path / "r"), 10, 20)
-    first.flush()  # and then it is killed
+    first = written(opened(tmp_path / "r"), 10, 20)  # and then it is killed
     second = written(opened(tmp_path / "r", resumed_at=20), *again, 40)
     second.close()
     assert second._id == first._id
     assert server.started[1]["resume"] == "allow"
     assert sorted(server.rows[first._id, "server"]) == sorted({10, 20, 40, *again})
-
-
-def test_rows_lost_by_a_kill_are_written_on_resume(server, tmp_path):
-    first = written(opened(tmp_path / "r"), 10, 20)  # 20 is still being gathered
-    written(opened(tmp_path / "r", resumed_at=20), 10, 20, 30).close()
-    assert sorted(server.rows[first._id, "server"]) == [10, 20, 30]
 
 
 def test_missing_key_warns_and_tracks_offline(server, tmp_path, monkeypatch):
@@ -171,19 +163,10 @@ def test_last_folder_of_a_resumed_offline_run_has_all_rows(server, tmp_path, mon
     assert sorted(server.rows[first._id, "folder"]) == [10, 20, 30]
 
 
-def test_clips_are_logged_once_with_the_next_row(server, tmp_path):
-    videos = tmp_path / "r" / "videos"
-    videos.mkdir(parents=True)
-    (videos / "clip-20.mp4").write_bytes(b"")
-    (videos / ".clip-20.5.mp4").write_bytes(b"")  # is being encoded by process 5
+def test_late_clip_is_added_to_the_last_row(server, tmp_path):
     tracker = written(opened(tmp_path / "r"), 10, 20, 30)
-    tracker.close()
-    rows = server.rows[tracker._id, "server"]
-    assert [step for step, row in rows.items() if "videos/clip" in row] == [20]
-    (videos / "clip-40.mp4").write_bytes(b"")
-    written(opened(tmp_path / "r", resumed_at=30), 40).close()
-    assert [step for step, row in rows.items() if "videos/clip" in row] == [20, 40]
-    assert json.loads((tmp_path / "r" / "wandb.json").read_text())["videos"] == ["clip-20.mp4", "clip-40.mp4"]
+    tracker.write(20, {"videos/episode": Clip(tmp_path / "20.mp4")})
+    assert server.rows[tracker._id, "server"][30]["videos/episode"] == ("video", str(tmp_path / "20.mp4"))
 
 
 def test_damaged_id_starts_a_new_run(server, tmp_path):
@@ -217,7 +200,7 @@ def test_library_writes_a_complete_offline_run_after_a_resume(tmp_path, monkeypa
     told = []
     written(opened(tmp_path / "r", told=told), 10, 20).close()
     tracker = written(opened(tmp_path / "r", 20, told), 10, 20)
-    tracker.write_histograms(20, {"histograms/x": Histogram.of(np.arange(3))})
+    tracker.write(20, {"histograms/x": Histogram.of(np.arange(3))})
     written(tracker, 30).close()
     assert len(told) == 2
     assert capfd.readouterr() == ("", "")

@@ -2,7 +2,8 @@ import pytest
 
 import proximo
 from proximo.spaces import Box, Discrete
-from proximo.tracking.tracker import Tracker
+from proximo.tracking.tracker import Image
+from proximo.training.seed_run import InMemoryRows
 
 import gym_toys
 import toys
@@ -18,7 +19,11 @@ import toys
 )
 def test_trackers_see_an_image_that_the_policy_reads_once(env, name, size, monkeypatch):
     shown = []
-    monkeypatch.setattr(Tracker, "write_image", lambda tracker, *image: shown.append(image))
+    monkeypatch.setattr(
+        InMemoryRows,
+        "write",
+        lambda tracker, step, values: shown.extend((step, name, x.pixels) for name, x in values.items() if isinstance(x, Image)),
+    )
     settings = {"num_envs": 2, "num_steps": 4, "num_minibatches": 1, "num_epochs": 1, "eval_episodes": 0, "updates_per_call": 1}
     settings |= {"encoder": "small_cnn", "cnn_features": 4} if name else {}
     agent = proximo.PPO(

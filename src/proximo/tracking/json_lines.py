@@ -6,14 +6,13 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 from proximo.errors import CheckpointError
 from proximo.serialization import jsonable, read_json
 from proximo.storage.atomic_files import AppendedFile, write_atomic
 from proximo.storage.run_directory import HISTOGRAMS
-from proximo.tracking.histograms import Histogram
-from proximo.tracking.tracker import Tracker
+from proximo.tracking.tracker import Tracker, histograms, numbers
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -55,17 +54,16 @@ class JsonLines(Tracker):
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
         paths = path, path.with_name(HISTOGRAMS)
-        self._rows, self._histograms = self._files = [AppendedFile(path, warned) for path in paths]
+        self._files = [AppendedFile(path, warned) for path in paths]
         for path in paths:
             truncate_after(path, math.inf)  # the first new row would be lost in an incomplete last line
 
-    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Append the row."""
-        self._append(self._rows, {"step": int(step), **values})
-
-    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
-        """Append a row of histograms: counts in equal bins from ``low`` to ``high``."""
-        self._append(self._histograms, {"step": int(step), **{name: h.as_json() for name, h in histograms.items()}})
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Append the numbers to one file, and histograms (counts in equal bins from ``low`` to ``high``) to the other."""
+        rows = numbers(values), {name: h.as_json() for name, h in histograms(values).items()}
+        for file, row in zip(self._files, rows, strict=True):
+            if row:
+                file.append((json.dumps(jsonable({"step": int(step), **row}), allow_nan=False) + "\n").encode())
 
     def flush(self) -> None:
         """Return when the disk has all rows, so that a power failure cannot lose rows from before a checkpoint."""
@@ -73,7 +71,3 @@ class JsonLines(Tracker):
             file.sync()
 
     close = flush
-
-    @staticmethod
-    def _append(file: AppendedFile, row: Mapping[str, Any]) -> None:
-        file.append((json.dumps(jsonable(row), allow_nan=False) + "\n").encode())

@@ -5,20 +5,19 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping
-from typing import SupportsFloat, cast
-
-import numpy as np
+from pathlib import Path
+from typing import Any, cast
 
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
-from proximo.storage.run_directory import METRICS
-from proximo.tracking.background_tracker import BackgroundTracker, earlier_rows, failure
+from proximo.storage.run_directory import HISTOGRAMS, METRICS
+from proximo.tracking.background_tracker import BackgroundTracker, Row, failure
 from proximo.tracking.csv_table import CsvTable
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.json_lines import JsonLines
+from proximo.tracking.json_lines import JsonLines, read_rows
 from proximo.tracking.tensorboard import TensorBoard
-from proximo.tracking.tracker import TrackedRun, Tracker
+from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker
 
 
 def check_trackers(track: str) -> None:
@@ -49,30 +48,26 @@ def _custom(name: str) -> Callable[[TrackedRun], Tracker]:
 class RunTrackers(Tracker):
     """All trackers of a run directory. A tracker that raises is dropped with a warning, because no tracker may stop a training.
 
-    ``track`` has their names, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` or the events cannot be written, for example
-    because the disk is full.
+    After a resume, the others receive the earlier rows again from ``metrics.jsonl``, except a TensorBoard whose earlier files have them.
+    ``track`` has the names of trackers, as in the setting.
+    Raises ``OSError`` if ``metrics.jsonl`` or the events cannot be written, for example because the disk is full.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
         self._warned = run.warned
         self._removing = threading.Lock()  # the threads that write checkpoints and clips call trackers too
-        # metrics.jsonl comes first, because the others read missed rows from it.
-        self._trackers: list[Tracker] = [JsonLines(run.run_dir / METRICS, run.warned)]
-        if tensorboard:
-            self._trackers.append(_tensorboard(run))
-        self._trackers += [_open(name, run) for name in tracker_names(track)]
+        earlier = [] if run.resumed_at is None else earlier_rows(run.run_dir, run.resumed_at)
+        boards = [TensorBoard(run)] if tensorboard else []
+        names = tracker_names(track)
+        tables = [CsvTable(run) for name in names if name == "csv"]
+        self._trackers: list[Tracker] = [*(board for board in boards if not board.continues), *tables]
+        for row in earlier:
+            self.write(*row)
+        others = [BackgroundTracker(name, _make(name), run, earlier) for name in names if name != "csv"]
+        self._trackers = [JsonLines(run.run_dir / METRICS, run.warned), *boards, *tables, *others]
 
-    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
         self._each(lambda tracker: tracker.write(step, values))
-
-    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
-        self._each(lambda tracker: tracker.write_histograms(step, histograms))
-
-    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        self._each(lambda tracker: tracker.write_clip(step, gif, size))
-
-    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
-        self._each(lambda tracker: tracker.write_image(step, name, image))
 
     def flush(self) -> None:
         self._each(lambda tracker: tracker.flush())
@@ -96,23 +91,22 @@ class RunTrackers(Tracker):
                     self._warned(failure(type(tracker).__name__, error))
 
 
-def _tensorboard(run: TrackedRun) -> TensorBoard:
-    """TensorBoard, with the earlier rows if it is new to a resumed run."""
-    if run.resumed_at is None:
-        return TensorBoard(run.run_dir, None, run.warned, run.settings)
-    if any(run.run_dir.glob("events.*")):
-        return TensorBoard(run.run_dir, run.resumed_at + 1, run.warned, run.settings)
-    added = TensorBoard(run.run_dir, None, run.warned, run.settings)
-    for method, arguments in earlier_rows(run.run_dir, run.resumed_at):
-        getattr(added, method)(*arguments)
-    return added
+def earlier_rows(run_dir: Path, step: int) -> list[Row]:
+    """The rows of a run up to ``step``: numbers, histograms and clips."""
+    rows: list[Row] = []
+    for row in read_rows(run_dir / METRICS):
+        values = {name: float("nan") if value is None else value for name, value in row.items() if name != "step"}
+        rows.append((row["step"], values))
+    for row in read_rows(run_dir / HISTOGRAMS):
+        rows.append((row["step"], {name: Histogram.from_json(value) for name, value in row.items() if name != "step"}))
+    clips = [path for path in (run_dir / "videos").glob("*.mp4") if path.stem.isdecimal()]
+    rows += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
+    return sorted((row for row in rows if row[0] <= step), key=lambda row: row[0])
 
 
-def _open(name: str, run: TrackedRun) -> Tracker:
-    if name == "csv":
-        return CsvTable(run)
-    if name == "wandb":
-        from proximo.tracking.weights_and_biases import WeightsAndBiases  # it imports the library in its own thread
+def _make(name: str) -> Callable[[TrackedRun], Any]:
+    if name != "wandb":
+        return _custom(name)
+    from proximo.tracking.weights_and_biases import WeightsAndBiases  # it imports the library in its own thread
 
-        return BackgroundTracker(name, WeightsAndBiases, run)
-    return BackgroundTracker(name, _custom(name), run)
+    return WeightsAndBiases

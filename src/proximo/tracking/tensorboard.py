@@ -8,44 +8,39 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, SupportsFloat
-
-import numpy as np
+from typing import Any
 
 from proximo.serialization import dump_yaml
 from proximo.storage.atomic_files import AppendedFile
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.tracker import Tracker
+from proximo.tracking.tracker import Clip, Image, TrackedRun, Tracker
 
 RESULTS = ("eval/return_mean", "eval/success_rate", "rollout/return_mean", "time/steps_per_second")
 """The metrics that TensorBoard shows beside the hyperparameters of each run."""
 
 
 class TensorBoard(Tracker):
-    """Writes TensorBoard events to ``run_dir``. On a resume, events from ``purge_step`` on are hidden. ``settings`` are shown as text and
-    as hyperparameters.
+    """Writes TensorBoard events to the run directory, and the settings as text and as hyperparameters. After a resume, events of earlier files
+    that come after the step of the resume are hidden.
 
     Only the encoding is that of tensorboardX. Its writer is not used: its thread ends when the disk is full, and every later write then
     blocks forever.
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        purge_step: int | None = None,
-        warned: Callable[[str], None] = lambda message: None,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
-    ):
+    def __init__(self, run: TrackedRun):
         from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
-        self._file = AppendedFile(_new_events_file(run_dir), warned)
-        self._add(step=purge_step or 0, file_version="brain.Event:2")
-        if purge_step is not None:
-            self._add(step=purge_step, session_log=SessionLog(status=SessionLog.START))
-        if settings:
-            self._write_settings(purge_step or 0, settings)
+        self.continues = run.resumed_at is not None and any(run.run_dir.glob("events.*"))
+        """Whether earlier files have the rows from before the resume."""
+        first_step = (run.resumed_at or 0) + 1 if self.continues else 0
+        self._file = AppendedFile(_new_events_file(run.run_dir), run.warned)
+        self._add(step=first_step, file_version="brain.Event:2")
+        if self.continues:
+            self._add(step=first_step, session_log=SessionLog(status=SessionLog.START))
+        if run.settings:
+            self._write_settings(first_step, run.settings)
 
     def _write_settings(self, step: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
         from tensorboardX.summary import hparams, text  # pyright: ignore[reportMissingImports]
@@ -57,44 +52,20 @@ class TensorBoard(Tracker):
         for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
             self._add(step=step, summary=summary)
 
-    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Add a scalar for each finite value; TensorBoard cannot draw the others."""
-        self._add_values(step, [{"tag": name, "simple_value": float(x)} for name, x in values.items() if math.isfinite(x)])
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add all values: numbers that are finite, as TensorBoard cannot draw the others; histograms with their bins; images; and clips as
+        animated images."""
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
-    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
-        """Add each histogram with its own bins."""
-
-        def histo(h: Histogram) -> dict[str, Any]:
-            ends = {"min": h.low, "max": h.high, "bucket_limit": h.edges[1:].tolist(), "bucket": h.counts.tolist()}
-            return {**ends, "num": h.count, "sum": h.total, "sum_squares": h.squares}
-
-        self._add_values(step, [{"tag": name, "histo": histo(h)} for name, h in histograms.items()])
-
-    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        """Add the GIF as an image, as tensorboardX's ``add_video`` does, which needs moviepy."""
-        image = {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": gif()}
-        self._add_values(step, [{"tag": "videos/episode", "image": image}])
-
-    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
-        """Add the image as a PNG."""
-        from PIL import Image
-
-        data = io.BytesIO()
-        Image.fromarray(image).save(data, "PNG")
-        height, width, _ = image.shape
-        content = {"height": height, "width": width, "colorspace": 3, "encoded_image_string": data.getvalue()}
-        self._add_values(step, [{"tag": name, "image": content}])
+        found = {name: _value(x) for name, x in values.items()}
+        shown = [Summary.Value(tag=name, **value) for name, value in found.items() if value]
+        self._add(step=int(step), summary=Summary(value=shown))
 
     def flush(self) -> None:
         """Return when the disk has all events."""
         self._file.sync()
 
     close = flush
-
-    def _add_values(self, step: int, values: list[dict[str, Any]]) -> None:
-        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-
-        self._add(step=int(step), summary=Summary(value=[Summary.Value(**value) for value in values]))
 
     def _add(self, **fields: Any) -> None:
         """Append an event as a TFRecord: its length and its bytes, each with a checksum."""
@@ -105,6 +76,26 @@ class TensorBoard(Tracker):
         length = struct.pack("<Q", len(event))
         checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, event)]
         self._file.append(length + checksums[0] + event + checksums[1])
+
+
+def _value(x: Any) -> dict[str, Any] | None:
+    """The fields of a value of ``Summary``; None if there is nothing to draw."""
+    if isinstance(x, Histogram):
+        ends = {"min": x.low, "max": x.high, "bucket_limit": x.edges[1:].tolist(), "bucket": x.counts.tolist()}
+        return {"histo": {**ends, "num": x.count, "sum": x.total, "sum_squares": x.squares}}
+    if isinstance(x, Image):
+        from PIL import Image as Picture
+
+        data = io.BytesIO()
+        Picture.fromarray(x.pixels).save(data, "PNG")
+        return _image(data.getvalue(), x.pixels.shape[:2])
+    if isinstance(x, Clip):
+        return _image(x.gif(), x.size) if x.gif else None
+    return {"simple_value": float(x)} if math.isfinite(x) else None
+
+
+def _image(data: bytes, size: tuple[int, ...]) -> dict[str, Any]:
+    return {"image": {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": data}}
 
 
 def _new_events_file(run_dir: Path) -> Path:

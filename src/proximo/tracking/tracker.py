@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 
 from proximo.tracking.histograms import Histogram
+
+CLIP = "videos/episode"
+"""Name of clips in rows."""
 
 
 @dataclass(frozen=True)
@@ -26,47 +29,53 @@ class TrackedRun:
     """Warns the user with a sentence."""
 
 
+@dataclass(frozen=True)
+class Image:
+    """An observation as the policy reads it: ``pixels``, uint8 [height, width, 3]."""
+
+    pixels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A recorded episode."""
+
+    path: Path
+    """The MP4 file."""
+    gif: Callable[[], bytes] | None = None
+    """Returns a small animated GIF; None for a clip from before a resume."""
+    size: tuple[int, int] = (0, 0)
+    """(height, width) of the GIF in pixels."""
+
+
 class Tracker:
-    """Receives the metrics of a run. A custom tracker must define ``write``; everything else is optional. ``step`` counts environment steps."""
+    """Receives the rows of a run. A custom tracker must define ``write``; ``close`` is optional."""
 
-    knows_its_rows = False
-    """Whether the tracker itself skips rows that it already has. It then receives all rows again when the run is resumed."""
-
-    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Record a row.
 
         Args:
             step: environment steps so far.
-            values: numbers by the names of ``metrics.jsonl``, such as ``train/loss``; NaN if there was nothing to measure.
+            values: floats by the names of ``metrics.jsonl``, such as ``train/loss``; NaN if there was nothing to measure. Runs with
+                ``histograms`` and ``video_every`` have rows with a ``Histogram`` or ``Clip``, runs on images one row with an ``Image``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no write(step, values).")
 
-    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
-        """Record histograms by name. Runs with ``histograms`` call it."""
-
-    def write_clip(self, step: int, gif: Callable[[], bytes], size: tuple[int, int]) -> None:
-        """Show a recorded episode. Runs with ``video_every`` call it.
-
-        Args:
-            step: environment steps so far.
-            gif: returns an animated GIF.
-            size: (height, width) of the GIF in pixels.
-        """
-
-    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
-        """Show an observation, as the policy reads it. Called once, after the first updates, where observations are images.
-
-        Args:
-            step: environment steps so far.
-            name: ``observations``, or ``observations/camera`` for an entry of a dict.
-            image: uint8 [height, width, 3].
-        """
-
     def flush(self) -> None:
-        """Make everything written so far survive the end of this process. Called before each checkpoint."""
+        """Make the rows survive a power failure, if they are on the disk of this machine. Called before each checkpoint."""
 
     def end(self, hurry: bool = False) -> None:
         """Begin to finish, without waiting; in a ``hurry`` with less time. Called once or more before ``close``."""
 
     def close(self) -> None:
         """Finish. No other method is called afterwards."""
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row."""
+    return {name: float(x) for name, x in values.items() if not isinstance(x, Histogram | Image | Clip)}
+
+
+def histograms(values: Mapping[str, Any]) -> dict[str, Histogram]:
+    """The histograms of a row."""
+    return {name: x for name, x in values.items() if isinstance(x, Histogram)}

@@ -11,15 +11,13 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 from urllib.parse import urlparse
-
-import numpy as np
 
 from proximo.serialization import json_object
 from proximo.storage.atomic_files import write_atomic
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.tracker import TrackedRun, Tracker
+from proximo.tracking.tracker import Clip, Image, TrackedRun, Tracker
 
 AXIS = "environment_steps"
 START_SECONDS = 30
@@ -39,20 +37,18 @@ class WeightsAndBiases(Tracker):
     new folder ``wandb/offline-run-…`` with all rows from the start, because folders of one id replace each other when they are uploaded.
     """
 
-    knows_its_rows = True
-
     def __init__(self, run: TrackedRun):
         import wandb
 
-        self._wandb, self._run_dir, self._file = wandb, run.run_dir, run.run_dir / FILE
-        kept = {} if run.resumed_at is None else json_object(self._file)
+        self._wandb, file = wandb, run.run_dir / FILE
+        kept = {} if run.resumed_at is None else json_object(file)
         self._id = str(kept.get("id") or secrets.token_hex(4))
         self._run = self._begin(run)
-        self._next = int(self._run.step)
-        """The server already has the rows before this step."""
-        self._pending: tuple[int, dict[str, Any]] | None = None
-        self._videos: set[str] = set(kept.get("videos", ())) if self._next else set()
-        self._store()
+        self._first = self._last = int(self._run.step)
+        """The server already has the rows before the first step. A clip may come after later rows, and is added to the last one."""
+        url = None if getattr(self._run, "offline", True) else self._run.url
+        with contextlib.suppress(OSError):
+            write_atomic(file, json.dumps({"id": self._id, "url": url}) + "\n")
 
     def _begin(self, run: TrackedRun) -> Any:
         wandb, settings = self._wandb, run.settings
@@ -93,58 +89,31 @@ class WeightsAndBiases(Tracker):
         place, folder = (group, group / "seed-*") if group else (run.run_dir, run.run_dir)
         run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
 
-    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Add the finite numbers to the row of ``step``, with the clips that were recorded since the last row."""
-        self._add(step, {name: float(value) for name, value in values.items() if math.isfinite(value)})
-        for path in sorted((self._run_dir / "videos").glob("[!.]*.mp4")):
-            if path.name not in self._videos and _step_in(path.stem, step) <= step:
-                self._videos.add(path.name)
-                self._add(step, {"videos/" + (re.sub(r"[-_]*\d+$", "", path.stem) or "clip"): self._wandb.Video(str(path))})
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add the values to the row of ``step``, if the server may lack it. Numbers that are not finite are left out."""
+        if step >= self._first:
+            self._last = max(self._last, step)
+            found = {name: self._value(x) for name, x in values.items()}
+            self._run.log({AXIS: self._last, **{name: x for name, x in found.items() if x is not None}}, step=self._last)
 
-    def write_histograms(self, step: int, histograms: Mapping[str, Histogram]) -> None:
-        """Add the histograms to the row of ``step``."""
-        made = {name: self._wandb.Histogram(np_histogram=(h.counts, h.edges)) for name, h in histograms.items()}
-        self._add(step, made)
-
-    def write_image(self, step: int, name: str, image: np.ndarray) -> None:
-        """Add the image to the row of ``step``."""
-        self._add(step, {name: self._wandb.Image(image)})
-
-    def _add(self, step: int, values: dict[str, Any]) -> None:
-        # One call for all values of a step, so that every row on the server is complete.
-        if self._pending is not None and self._pending[0] != step:
-            self.flush()
-        self._pending = (step, {**(self._pending[1] if self._pending else {AXIS: step}), **values})
-
-    def flush(self) -> None:
-        """Log the row that is being collected."""
-        pending, self._pending = self._pending, None
-        if pending is not None and pending[0] >= self._next:
-            self._run.log(pending[1], step=pending[0])
-            self._next = pending[0]  # more values of this step may follow
-            self._store()
+    def _value(self, x: Any) -> Any:
+        """``x`` as Weights & Biases shows it; None if it cannot."""
+        if isinstance(x, Histogram):
+            return self._wandb.Histogram(np_histogram=(x.counts, x.edges))
+        if isinstance(x, Image):
+            return self._wandb.Image(x.pixels)
+        if isinstance(x, Clip):
+            return self._wandb.Video(str(x.path))
+        return float(x) if math.isfinite(x) else None
 
     def close(self) -> None:
-        """Log the rest and wait for the upload."""
-        self.flush()
+        """Wait for the upload."""
         self._run.finish()
-
-    def _store(self) -> None:
-        url = None if getattr(self._run, "offline", True) else self._run.url
-        kept = {"id": self._id, "url": url, "videos": sorted(self._videos)}
-        with contextlib.suppress(OSError):
-            write_atomic(self._file, json.dumps(kept) + "\n")
 
 
 def _group(run: TrackedRun) -> Path | None:
     """The folder of the group of seeds that ``run`` belongs to; None for a single run."""
     return run.run_dir.parent if re.fullmatch(r"seed-\d+", run.run_dir.name) else None
-
-
-def _step_in(stem: str, otherwise: int) -> int:
-    """The step at the end of the name of a clip; ``otherwise`` if there is none."""
-    found = re.findall(r"\d+", stem)
-    return int(found[-1]) if found else otherwise
 
 
 def has_key() -> bool:

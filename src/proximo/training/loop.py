@@ -15,6 +15,7 @@ from proximo.errors import ProximoError
 from proximo.processes.peers import PeerLeftError, current
 from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
+from proximo.tracking.tracker import Image
 from proximo.training.boundaries import Boundaries
 from proximo.training.callback_calls import CallbackCalls
 from proximo.training.clips import Clips
@@ -176,7 +177,7 @@ class Training:
             of_seeds = self._inspect(self.backend.inspect_after, after.state, seen) or []
             for seed_run, histograms in zip(self.seed_runs, of_seeds, strict=False):
                 if seed_run.is_active:
-                    seed_run.trackers.write_histograms(after.step, histograms)
+                    seed_run.trackers.write(after.step, histograms)
         if not now.update:
             self._write_images(after)
         returns = [x for _, seed_run in active(self.seed_runs) if (x := seed_run.window.recent_return) is not None]
@@ -190,8 +191,8 @@ class Training:
             state = self.backend.seed_state(now.state, i)
             observation = self.backend.observation(state)
             images = {} if observation is None else observation_images(state.learner.policy, observation)
-            for name, image in images.items():
-                seed_run.trackers.write_image(now.step, name, image)
+            if images:
+                seed_run.trackers.write(now.step, {name: Image(pixels) for name, pixels in images.items()})
 
     def _inspect(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call ``function`` for histograms. None if an interruption cut it short: histograms must not cost what was learned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from proximo.config import Config
 from proximo.errors import TrainingError
 from proximo.serialization import jsonable
 from proximo.tracking.metrics_window import MetricsWindow
-from proximo.tracking.tracker import Tracker
+from proximo.tracking.tracker import Tracker, numbers
 from proximo.training.callbacks import SeedCallbacks
 from proximo.training.timed_calls import TimedCalls
 from proximo.types import TrainState
@@ -150,5 +150,6 @@ class InMemoryRows(Tracker):
     def __init__(self, rows: list[dict[str, Any]]):
         self.rows = rows
 
-    def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        self.rows.append({"step": step, **jsonable(values)})
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        if row := numbers(values):
+            self.rows.append({"step": step, **jsonable(row)})
