@@ -75,7 +75,11 @@ def _other_settings(name: str) -> list[str]:
     parts = []
     for path in sorted((HERE / "suites").glob(f"{name}_*.yaml")):
         suite, results = load_suite(path), read_results(HERE / "results" / f"suite_{path.stem}.json")
-        parts += [f"## {suite.title}", f"`benchmarks/suites/{path.name}` has the settings of each row.", table(suite, results).strip()]
+        parts += [
+            f"## {suite.title}",
+            f"`benchmarks/suites/{path.name}` has the settings of each row.",
+            table(suite, results).strip(),
+        ]
     return parts
 
 

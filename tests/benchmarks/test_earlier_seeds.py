@@ -39,9 +39,3 @@ def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_o
         ({"gamma": 0.9}, {"0": 5.0}),
         ({}, {"0": 6.0}),
     ]
-    assert "| s | `T-v1` | day 1 … day 2 | `gamma: 0.9` | 10 | 1 2 |" in script.table(groups)
-
-
-def test_results_page_has_the_table_of_the_file(script):
-    groups = json.loads(script.OUT.read_text())["trainings"]
-    assert script.table(groups) in (BENCHMARKS / "RESULTS.md").read_text()
