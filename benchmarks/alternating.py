@@ -14,7 +14,7 @@ TIMEOUT = 1800.0
 
 
 def measure(command: list[str], more_environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """The JSON line of one process, which runs with NPROC=4 unless the caller has set it. Exits if the process fails."""
+    """The JSON line of one process, with NPROC=4 unless the caller has set it. Exits if the process fails."""
     environment = {"NPROC": "4", **os.environ, **(more_environment or {})}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT)
     if done.returncode:
@@ -25,7 +25,7 @@ def measure(command: list[str], more_environment: dict[str, str] | None = None) 
 def alternate(
     programs: dict[str, list[str]], rounds: int, more_environment: dict[str, str] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run all programs in each round. The order changes, so that a drift of the machine's speed favours none. Returns the line of each round."""
+    """The line of each round of all programs. The order changes, so that a drift of the machine's speed favours none."""
     lines: dict[str, list[dict[str, Any]]] = {name: [] for name in programs}
     for number in range(rounds):
         for name in list(programs)[:: -1 if number % 2 else 1]:

@@ -1,14 +1,15 @@
-"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3, CleanRL and Gymnasium: fresh processes, rounds, medians.
+"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3, CleanRL and Gymnasium.
 
-    python benchmarks/host_speed.py --sb3-python VENV/bin/python [--cleanrl-python VENV/bin/python --cleanrl CHECKOUT] \
-        [--rows cartpole lunarlander pong halfcheetah halfcheetah8 stepping] [--rounds 3] [--seconds 20] [--out benchmarks/results/host_speed.json]
+    python benchmarks/host_speed.py --sb3-python VENV/bin/python --rows cartpole lunarlander [--rounds 3] [--seconds 20]
+    python benchmarks/host_speed.py --sb3-python VENV/bin/python --cleanrl-python VENV/bin/python --cleanrl CHECKOUT
     python benchmarks/host_speed.py --show         # prints the tables of the file; nothing is measured
 
-For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is recorded as the first start. Every
-mode of the peer also runs once. Then all variants and the fast modes of the peer alternate for --rounds rounds. Each ratio is the median of the
-ratios of the rounds to the peer's mode with the highest median. Network, batch, epochs and learning rate are equal, there is no value clip, and
-compile time is excluded. Variants that are another algorithm or less precise are reported separately and meet no mark.
-benchmarks/peers/README.md explains how to install SB3 and CleanRL.
+For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is
+recorded as the first start. Every mode of the peer also runs once. Then all variants and the fast modes of
+the peer alternate for --rounds rounds. Each ratio is the median of the ratios of the rounds to the peer's
+mode with the highest median. Network, batch, epochs and learning rate are equal, there is no value clip, and
+compile time is excluded. Variants that are another algorithm or less precise are reported separately and meet
+no mark. benchmarks/peers/README.md explains how to install SB3 and CleanRL.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def kept(line: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def record_of(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -> dict[str, Any]:
-    """All rounds of one program, and their ratios to the peer's. A mode that was too slow for the rounds has the one line of its trial."""
+    """All rounds of one program, and their ratios to the peer's. A mode too slow for the rounds has the line of its trial."""
     once = len(lines) < len(against)
     ratios = [speed_of(line) / speed_of(other) for line, other in zip(lines, against, strict=False)]
     record = {

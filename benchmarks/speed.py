@@ -1,17 +1,19 @@
 """Training speed compared with the peers: alternating fresh processes, medians, ratios.
 
-    python benchmarks/speed.py --purejaxrl CHECKOUT --rejax-python VENV/bin/python --rows cartpole gru --out benchmarks/results/speed.json
-    python benchmarks/speed.py --purejaxrl CHECKOUT --sb3-python VENV/bin/python --rows lstm sequences cells [--rounds 3]
+    python benchmarks/speed.py --purejaxrl CHECKOUT --rejax-python VENV/bin/python [--rounds 3] [--out FILE]
+    python benchmarks/speed.py --purejaxrl CHECKOUT --sb3-python VENV/bin/python --rows lstm sequences cells
     python benchmarks/speed.py --rows seeds
 
-cartpole: gymnax's CartPole with 64 and with 4 environments, against PureJaxRL and rejax. gru: a GRU of 128 units on 64 environments, against
-PureJaxRL; sequences: the same with sequences of 16, where PureJaxRL learns from whole sequences of 128. lstm: an LSTM of 64 units each for
-policy and value on CartPoleNoVel-v1, 8 environments × 32 steps, 20 epochs of one minibatch, against sb3-contrib's RecurrentPPO with one
-thread and with two. cells: each memory against a GRU, 64 environments × 256 steps, sequences of 8, 64 and 256. seeds: several seeds in one
-program against one after the other.
+cartpole: gymnax's CartPole with 64 and with 4 environments, against PureJaxRL and rejax. gru: a GRU of 128
+units on 64 environments, against PureJaxRL; sequences: the same with sequences of 16, where PureJaxRL learns
+from whole sequences of 128. lstm: an LSTM of 64 units each for policy and value on CartPoleNoVel-v1, 8
+environments × 32 steps, 20 epochs of one minibatch, against sb3-contrib's RecurrentPPO with one thread and
+with two. cells: each memory against a GRU, 64 environments × 256 steps, sequences of 8, 64 and 256. seeds:
+several seeds in one program against one after the other.
 
-A peer that is not given is left out (benchmarks/peers/README.md explains how to install them). Network, batch, epochs and value clip are
-equal; compile time is excluded for all. All processes run with NPROC=4, the remedy against XLA's deadlock, so that thread counts are equal.
+A peer that is not given is left out (benchmarks/peers/README.md explains how to install them). Network,
+batch, epochs and value clip are equal; compile time is excluded for all. All processes run with NPROC=4, the
+remedy against XLA's deadlock, so that thread counts are equal.
 """
 
 from __future__ import annotations

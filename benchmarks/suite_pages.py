@@ -2,8 +2,9 @@
 
     python benchmarks/suite_pages.py
 
-``suite.py`` does the same when it ends. Writes docs/suites/NAME.md for each file in benchmarks/suites with an entry ``about``. The page also has the
-results of the suites NAME_…, which try other settings, and the seeds in results/earlier_seeds.json, which were trained before the present ones.
+``suite.py`` does the same when it ends. Writes docs/suites/NAME.md for each file in benchmarks/suites with an
+entry ``about``. The page also has the results of the suites NAME_…, which try other settings, and the seeds
+in results/earlier_seeds.json, which were trained before the present ones.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def suite_pages(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("suite_pages")
-    for name in ("suite_pages", "suite_report", "suite_tasks"):
-        sys.modules.pop(name, None)
+def suite_pages(benchmarks):
+    return importlib.import_module("suite_pages")
 
 
 def test_pages_are_up_to_date(suite_pages):
