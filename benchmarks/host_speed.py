@@ -76,7 +76,10 @@ def run_row(row: Row, options: argparse.Namespace, environment: dict[str, str]) 
         "seconds": options.seconds,
         "load_average": options.load_average,
         "best_peer": best,
-        "peers": {name: record_of(lines.get(name, [line]), lines[best]) for name, line in trials.items()},
+        "peers": {
+            name: record_of(lines[name], lines[best]) if name in lines else record_of([line], lines[best]) | {"once": True}
+            for name, line in trials.items()
+        },
         "ours": {
             name: {"apart": variant.apart, "mark": variant.mark, "first_start": first_starts[name]}
             | record_of(lines[name], lines[best])
@@ -100,14 +103,12 @@ def kept(line: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def record_of(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -> dict[str, Any]:
     """All rounds of one program, and their ratios to the peer's. A mode too slow for the rounds has the line of its trial."""
-    once = len(lines) < len(against)
     ratios = [speed_of(line) / speed_of(other) for line, other in zip(lines, against, strict=False)]
     record = {
         "steps_per_second": [speed_of(line) for line in lines],
         "ratio": round(statistics.median(ratios), 2),
         "ratios": [round(ratio, 2) for ratio in ratios],
         "return_mean_last": [line["return_mean_last"] for line in lines if line.get("return_mean_last") is not None],
-        **({"once": True} if once else {}),
         **kept(lines[0], "versions", "settings", "parameters", "num_workers"),
     }
     if "peak_megabytes" in lines[0]:
