@@ -1,14 +1,10 @@
-"""Several devices: what they cost, what they communicate, and how several GPUs should scale.
+"""Several devices: what they communicate, how several GPUs should scale, and how two processes do.
 
-    python benchmarks/devices.py overhead                 # the divided program on a mesh of one device against the ordinary program
-    JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py overhead --devices 2    # virtual devices: the cost of communication, no speedup
     JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py bytes       # what an update communicates, counted from the compiled program
     JAX_NUM_CPU_DEVICES=2 python benchmarks/devices.py predict --milliseconds 10 50   # how updates of these durations should scale
     python benchmarks/devices.py processes                # two processes on one core each against one process on one core
 
-``overhead`` prints the median of the ratios of alternating pairs of calls, their quartiles, and the ratio of the shortest calls, for the wall
-time and for the time of all cores, which other work on the machine disturbs less. It also compares the operations of both compiled programs. ``processes`` prints the weak scaling
-of two processes with 64 environments each, and its upper limit: that of two independent trainings at the same time.
+``processes`` prints the weak scaling of two processes with 64 environments each, and its upper limit: two independent trainings at the same time.
 """
 
 from __future__ import annotations
@@ -27,10 +23,7 @@ import numpy as np
 import proximo
 
 import jax  # isort: skip  (after proximo, which sets the number of threads)
-import jax.numpy as jnp
 
-from proximo.collect import JaxCollector, JaxTrainer
-from proximo.collect.devices import divided, placed
 from proximo.envs import make_env
 from proximo.jax_setup import compile_lowered, prepare_jax
 from scaling import (
@@ -43,56 +36,10 @@ from scaling import (
     config_of,
     efficiency,
     mesh_of,
-    operations,
 )
 
-UPDATES = 4
 COUNTS = (2, 4, 8, 16)
 """Numbers of GPUs of the prediction."""
-
-
-def seconds(program, state) -> tuple[float, float]:
-    """Wall time and time of all cores of one call of ``UPDATES`` updates."""
-    started = time.perf_counter(), time.process_time()
-    jax.block_until_ready(program(state))
-    return time.perf_counter() - started[0], time.process_time() - started[1]
-
-
-def times(case: str, count: int, pairs: int) -> np.ndarray:
-    """Wall times and times of all cores, for each pair of calls of the divided program on ``count`` devices and the ordinary one."""
-    config = config_of(case)
-    collector = JaxCollector(config, make_env(config.env.id))
-    advance, mesh = JaxTrainer(collector).advance, mesh_of(count)
-    state = jax.jit(collector.init)(jax.random.key(0))
-
-    def compiled(mesh):
-        program = jax.jit(divided(lambda state: advance(state, jnp.int32(UPDATES), UPDATES), mesh))
-        return compile_lowered(program.lower(placed(state, mesh)))
-
-    programs = [(compiled(mesh), placed(state, mesh)), (compiled(None), state)]
-    found = [operations(program.as_text()) for program, _ in programs]
-    print(f"{case}: the programs have {' and '.join(f'{sum(each.values()):,}' for each in found)} operations, ", end="")
-    print("the same" if found[0] == found[1] else "not the same", flush=True)
-    for program, start in programs:
-        seconds(program, start)
-    orders = [programs if pair % 2 else programs[::-1] for pair in range(pairs)]  # a drift of the machine's speed favours neither
-    measured = [[seconds(*program) for program in order] for order in orders]
-    return np.array([pair if number % 2 else pair[::-1] for number, pair in enumerate(measured)])
-
-
-def overhead(options: argparse.Namespace) -> None:
-    """Print the ratio of the durations of the divided and the ordinary program."""
-    for case in options.cases:
-        measured = times(case, options.devices, options.pairs)
-        for clock, name in enumerate(("wall time", "time of all cores")):
-            divided_program, ordinary = measured[:, 0, clock], measured[:, 1, clock]
-            low, middle, high = np.percentile(divided_program / ordinary, (25, 50, 75))
-            shortest = divided_program.min() / ordinary.min()
-            print(
-                f"{case}, {name}: {options.devices} / ordinary = {middle:.3f}, quartiles {low:.3f} … {high:.3f}, "
-                f"shortest calls {shortest:.3f}",
-                flush=True,
-            )
 
 
 def counted(cases: list[str]) -> dict[str, Communication]:
@@ -207,15 +154,13 @@ def processes(options: argparse.Namespace) -> None:
             )
 
 
-COMMANDS = {"overhead": overhead, "bytes": show_bytes, "predict": predict, "processes": processes, "process": process}
+COMMANDS = {"bytes": show_bytes, "predict": predict, "processes": processes, "process": process}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=list(COMMANDS), metavar="overhead | bytes | predict | processes")
+    parser.add_argument("command", choices=list(COMMANDS), metavar="bytes | predict | processes")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), help="settings to measure")
-    parser.add_argument("--devices", type=int, default=1, help="overhead: devices of the divided program")
-    parser.add_argument("--pairs", type=int, default=40, help="overhead: pairs of calls")
     parser.add_argument("--json", action="store_true", help="bytes: print one line of JSON")
     parser.add_argument(
         "--milliseconds", type=float, nargs="+", default=[10, 50], help="predict: durations of an update on one GPU"

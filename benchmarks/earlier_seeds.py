@@ -1,6 +1,6 @@
 """Seeds of the suites that were trained before the present ones, from the history of this repository.
 
-    python benchmarks/earlier_seeds.py      # writes results/earlier_seeds.json, and prints the table of RESULTS.md
+    python benchmarks/earlier_seeds.py      # writes results/earlier_seeds.json; suite_pages.py shows it
 
 When a task is trained again, with a new preset or after a change of the code, ``suite_NAME.json`` keeps only the new seeds. This script finds
 the others: how often a preset was changed after its reported seeds were known is a part of the result.
@@ -70,28 +70,11 @@ def earlier(path: Path) -> list[dict[str, Any]]:
     return groups
 
 
-def table(groups: list[dict[str, Any]]) -> str:
-    """The table of RESULTS.md."""
-    lines = [
-        "| Suite | Task | Date | Settings that differ from today's | Steps | Final policy of every seed |",
-        "|---|---|---|---|---|---|",
-    ]
-    for group in groups:
-        seeds = [group["seeds"][seed] for seed in sorted(group["seeds"], key=int)]
-        settings = ", ".join(f"`{name}: {value}`" for name, value in group["settings"].items()) or "none: an earlier version"
-        scores = " ".join(f"{seed['score']:.4g}" for seed in seeds)
-        days = sorted({seed["date"] for seed in seeds})
-        dates = " … ".join(dict.fromkeys((days[0], days[-1])))
-        lines.append(f"| {group['suite']} | `{group['task']}` | {dates} | {settings} | {group['steps']:,} | {scores} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
-    """Write the file, and print the table."""
+    """Write the file."""
     paths = sorted(path for path in RESULTS.glob("suite_*.json") if "tuning" not in path.name)
     groups = [group for path in paths for group in earlier(path)]
     OUT.write_text(json.dumps({"command": "python benchmarks/earlier_seeds.py", "trainings": groups}, indent=1) + "\n")
-    print(table(groups))
 
 
 if __name__ == "__main__":

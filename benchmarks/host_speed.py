@@ -1,15 +1,15 @@
-"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3, CleanRL and Gymnasium: fresh processes, rounds, medians.
+"""Speed and memory on Gymnasium environments, compared with Stable-Baselines3, CleanRL and Gymnasium.
 
-    python benchmarks/host_speed.py --sb3-python VENV/bin/python [--cleanrl-python VENV/bin/python --cleanrl CHECKOUT] \
-        [--rows cartpole lunarlander pong halfcheetah halfcheetah8 stepping] [--rounds 3] [--seconds 20] [--out benchmarks/results/host_speed.json]
-    python benchmarks/host_speed.py --show         # prints the tables and draws the plot of the file; nothing is measured
+    python benchmarks/host_speed.py --sb3-python VENV/bin/python --rows cartpole lunarlander [--rounds 3] [--seconds 20]
+    python benchmarks/host_speed.py --sb3-python VENV/bin/python --cleanrl-python VENV/bin/python --cleanrl CHECKOUT
+    python benchmarks/host_speed.py --show         # prints the tables of the file; nothing is measured
 
-For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is recorded as the first
-start. Every mode of the peer also runs once. Then all variants, the peer's fastest mode and modes of similar speed alternate for
---rounds rounds, in changing order; so does CleanRL's fastest mode. Ratios are relative to the peer's mode with the highest median.
-Each is the median of the ratios of the rounds. Network, batch, epochs and learning rate are equal, there is no value clip, and compile time is excluded. Programs with
-learner_lag=1 are reported separately and meet no mark. The script writes the JSON file and a plot, and prints the tables in Markdown.
-benchmarks/peers/README.md explains how to install SB3 and CleanRL.
+For each row, every variant of proximo first runs once, briefly, to fill a separate compilation cache; this is
+recorded as the first start. Every mode of the peer also runs once. Then all variants and the fast modes of
+the peer alternate for --rounds rounds. Each ratio is the median of the ratios of the rounds to the peer's
+mode with the highest median. Network, batch, epochs and learning rate are equal, there is no value clip, and
+compile time is excluded. Variants that are another algorithm or less precise are reported separately and meet
+no mark. benchmarks/peers/README.md explains how to install SB3 and CleanRL.
 """
 
 from __future__ import annotations
@@ -18,27 +18,21 @@ import argparse
 import datetime
 import json
 import os
-import platform
-import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from host_speed_report import plot, speed_of, tables
+from alternating import alternate, measure, speed_of
 from host_speed_rows import CLEANRL, ROWS, Row, Variant
 
 HERE = Path(__file__).parent
-TIMEOUT = 1800.0
 CLOSE = 0.8
 """A mode of the peer that reaches this share of the fastest one's speed in the first trial runs in all rounds."""
 ENVIRONMENTS = ("gymnasium", "numpy", "ale-py", "box2d", "mujoco")
-PATHS = {"--sb3-python": "VENV/bin/python", "--cleanrl-python": "VENV/bin/python", "--cleanrl": "CHECKOUT"}
-BUSY = 0.1
-"""Share of the cores that others may use before a warning."""
+QUIET = 0.3
+"""Load average above which figures are wrong."""
 
 
 def ours_command(row: Row, variant: Variant, seconds: float) -> list[str]:
@@ -59,132 +53,57 @@ def peer_command(row: Row, name: str, options: argparse.Namespace) -> list[str]:
     return [options.sb3_python, str(HERE / "peers/sb3.py"), *given, *(["--memory"] if row.memory else [])]
 
 
-def busy_share(seconds: float = 1.0) -> float | None:
-    """The share of the time of all cores that was used while this process slept; None if /proc does not report it."""
-
-    def read() -> tuple[int, int]:
-        numbers = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return sum(numbers), numbers[3] + numbers[4]  # idle, and waiting for a disk
-
-    if not Path("/proc/stat").exists():
-        return None
-    whole, idle = read()
-    time.sleep(seconds)
-    later, later_idle = read()
-    return 1.0 - (later_idle - idle) / max(1, later - whole)
-
-
-class Bench:
-    """Runs programs one at a time, and notes how quiet the machine was before each."""
-
-    def __init__(self, cache: str):
-        self.environment = {**os.environ, "PROXIMO_CACHE_DIR": cache}
-        self.busy: list[float] = []
-
-    def measure(self, label: str, command: list[str]) -> dict[str, Any]:
-        """The JSON line of one process."""
-        busy = busy_share()
-        if busy is not None:
-            self.busy.append(round(busy, 3))
-        done = subprocess.run(command, capture_output=True, text=True, env=self.environment, timeout=TIMEOUT)
-        if done.returncode:
-            sys.exit(f"{shlex.join(command)} failed:\n{done.stderr[-3000:]}")
-        line = json.loads(done.stdout.strip().splitlines()[-1])
-        noisy = f"  (others used {busy:.0%} of the cores before it)" if busy is not None and busy > BUSY else ""
-        more = f", {line['peak_megabytes']:.0f} MB" if "peak_megabytes" in line else ""
-        print(f"    {label:<48} {speed_of(line):>10,.0f} steps/s{more}{noisy}", file=sys.stderr, flush=True)
-        return line
-
-
-def run_row(row: Row, options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
-    """Measure one row. Return its record for the results file."""
-    print(f"{row.title}\n  first starts", file=sys.stderr, flush=True)
-    first = {
-        name: bench.measure(name, ours_command(row, variant, min(1.0, options.seconds))) for name, variant in row.ours.items()
-    }
-    print("  modes of the peer", file=sys.stderr, flush=True)
-    modes = {
-        name: bench.measure(name, peer_command(row, name, options))
-        for name in row.peers
-        if name not in CLEANRL or options.cleanrl is not None
-    }
-    check_versions(first, {name: line for name, line in modes.items() if name not in CLEANRL})
-    candidates = {name: speed_of(line) for name, line in modes.items() if not row.stepping or name.startswith("Async")}
-    of_cleanrl = {name: speed for name, speed in candidates.items() if name in CLEANRL}
-    fastest = max(of_cleanrl, key=lambda name: of_cleanrl[name]) if of_cleanrl else ""
-    close = [name for name, speed in candidates.items() if speed >= CLOSE * max(candidates.values()) or name == fastest]
-    programs = {name: peer_command(row, name, options) for name in close}
+def run_row(row: Row, options: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
+    """Measure one row. Returns its record for the results file."""
+    print(row.title, file=sys.stderr, flush=True)
+    first = {name: measure(ours_command(row, variant, 1.0), environment) for name, variant in row.ours.items()}
+    peers = {name: peer_command(row, name, options) for name in row.peers if name not in CLEANRL or options.cleanrl is not None}
+    trials = {name: measure(command, environment) for name, command in peers.items()}
+    check_versions(first, {name: line for name, line in trials.items() if name not in CLEANRL})
+    speeds = {name: speed_of(line) for name, line in trials.items()}
+    of_cleanrl = [name for name in speeds if name in CLEANRL]
+    close = {name for name, speed in speeds.items() if speed >= CLOSE * max(speeds.values())}
+    close |= {max(of_cleanrl, key=lambda name: speeds[name])} if of_cleanrl else set()
+    programs = {name: command for name, command in peers.items() if name in close}
     programs |= {name: ours_command(row, variant, options.seconds) for name, variant in row.ours.items()}
-    lines: dict[str, list[dict[str, Any]]] = {name: [] for name in programs}
-    for number in range(options.rounds):
-        print(f"  round {number + 1}", file=sys.stderr, flush=True)
-        order = list(programs)
-        turn = number * len(order) // options.rounds
-        for name in order[turn:] + order[:turn]:
-            lines[name].append(bench.measure(name, programs[name]))
-    best = max(close, key=lambda name: statistics.median(speed_of(line) for line in lines[name]))
-    quickest = statistics.median(speed_of(line) for line in lines[best])
+    lines = alternate(programs, options.rounds, environment)
+    best = max(close, key=lambda name: statistics.median(map(speed_of, lines[name])))
+    first_starts = {name: kept(line, "compile_seconds", "peak_megabytes") for name, line in first.items()}
     return {
         "title": row.title,
         "date": datetime.date.today().isoformat(),
-        "command": "python " + shlex.join(["benchmarks/host_speed.py", *hidden(sys.argv[1:])]),
         "rounds": options.rounds,
         "seconds": options.seconds,
         "load_average": options.load_average,
-        "busy_before": bench.busy,
         "best_peer": best,
         "peers": {
-            name: variant_record(lines[name], lines[best]) if name in lines else peer_record(line, quickest)
-            for name, line in modes.items()
+            name: record_of(lines[name], lines[best]) if name in lines else record_of([line], lines[best]) | {"once": True}
+            for name, line in trials.items()
         },
         "ours": {
-            name: {
-                "apart": variant.apart,
-                "mark": variant.mark,
-                "first_start": kept(first[name], "compile_seconds", "peak_megabytes"),
-                **variant_record(lines[name], lines[best]),
-            }
+            name: {"apart": variant.apart, "mark": variant.mark, "first_start": first_starts[name]}
+            | record_of(lines[name], lines[best])
             for name, variant in row.ours.items()
         },
-        "marks": marks_of(row),
     }
 
 
 def check_versions(ours: dict[str, dict[str, Any]], peers: dict[str, dict[str, Any]]) -> None:
-    """End the program if the versions of the environment libraries differ."""
+    """Exit if the versions of the environment libraries differ."""
     mine = next(iter(ours.values()))["versions"]
     for name, line in peers.items():
-        differing = [p for p, v in line["versions"].items() if p in ENVIRONMENTS and mine.get(p, v) != v]
-        if differing:
+        if differing := [p for p, v in line["versions"].items() if p in ENVIRONMENTS and mine.get(p, v) != v]:
             shown = ", ".join(f"{p} {line['versions'][p]} instead of {mine[p]}" for p in differing)
             sys.exit(f"{name} has {shown}: install the same version (benchmarks/peers/README.md).")
-
-
-def hidden(arguments: list[str]) -> list[str]:
-    """The arguments without the paths of peers, which differ between machines."""
-    shown = list(arguments)
-    for option, instead in PATHS.items():
-        for number, text in enumerate(shown):
-            if text == option and number + 1 < len(shown):
-                shown[number + 1] = instead
-            elif text.startswith(f"{option}="):
-                shown[number] = f"{option}={instead}"
-    return shown
 
 
 def kept(line: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: line[name] for name in names if name in line}
 
 
-def peer_record(line: dict[str, Any], best: float) -> dict[str, Any]:
-    """The one run of a peer's mode that was too slow for the rounds."""
-    record = variant_record([line], [line])
-    return {**record, "ratio": round(speed_of(line) / best, 2), "ratios": [], "once": True}
-
-
-def variant_record(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -> dict[str, Any]:
-    """All rounds of one program, and their ratios to the peer's of the same round."""
-    ratios = [speed_of(line) / speed_of(other) for line, other in zip(lines, against, strict=True)]
+def record_of(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -> dict[str, Any]:
+    """All rounds of one program, and their ratios to the peer's. A mode too slow for the rounds has the line of its trial."""
+    ratios = [speed_of(line) / speed_of(other) for line, other in zip(lines, against, strict=False)]
     record = {
         "steps_per_second": [speed_of(line) for line in lines],
         "ratio": round(statistics.median(ratios), 2),
@@ -194,53 +113,35 @@ def variant_record(lines: list[dict[str, Any]], against: list[dict[str, Any]]) -
     }
     if "peak_megabytes" in lines[0]:
         record["peak_megabytes"] = [line["peak_megabytes"] for line in lines]
-        record["peak_processes"] = lines[0]["peak_processes"]
     if "shares" in lines[0]:
         record["shares"] = {name: statistics.median(line["shares"][name] for line in lines) for name in lines[0]["shares"]}
         record["rest"] = [line["shares"]["rest"] for line in lines]
     return record
 
 
-def held(path: Path) -> dict[str, Any]:
-    """The rows of the file, beside today's marks."""
-    rows = json.loads(path.read_text())["rows"] if path.is_file() else {}
-    return {name: {**row, "marks": marks_of(ROWS[name])} for name, row in rows.items()}
-
-
-def marks_of(row: Row) -> dict[str, Any]:
-    return {name: vars(mark) for name, mark in row.marks.items()}
-
-
-def save(path: Path, results: dict[str, Any]) -> None:
-    """Save the rows in the order of this script, with a description of the machine."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        "script": "benchmarks/host_speed.py",
-        "date": datetime.date.today().isoformat(),
-        "machine": {"cpu_count": os.cpu_count(), "processor": processor(), "system": platform.system()},
-        "rows": results,
-    }
-    path.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def warn_where_noisy() -> float:
-    """Warn if other programs use the machine. Return the load average of the last minute."""
-    load, busy = os.getloadavg()[0], busy_share(3.0)
-    if load > 0.3 or (busy or 0.0) > BUSY:
-        used = f", and others use {busy:.0%} of the cores now" if busy is not None else ""
-        print(f"WARNING: the machine is not quiet (load average {load:.2f}{used}): figures will be wrong.", file=sys.stderr)
-    return round(load, 2)
+def tables(rows: dict[str, Any]) -> str:
+    """Markdown: all programs of each row, those of proximo first, and the marks."""
+    lines = []
+    for key, row in rows.items():
+        lines += [f"**{row['title']}** ({row['date']}, {row['rounds']} rounds of {row['seconds']:g} s)", ""]
+        lines += ["| Program | Steps/s | Ratio | Rounds | Peak MB | Mark, aim |", "|---|---|---|---|---|---|"]
+        for program, records in (("proximo: ", row["ours"]), ("", row["peers"])):
+            for name, record in sorted(records.items(), key=lambda item: -item[1]["ratio"]):
+                rounds = "once" if "once" in record else " ".join(f"{ratio:.2f}" for ratio in record["ratios"])
+                memory = f"{statistics.median(record['peak_megabytes']):,.0f}" if "peak_megabytes" in record else "–"
+                mark = ROWS[key].marks.get(record.get("mark", "none")) if not record.get("apart") else None
+                cells = [f"{statistics.median(record['steps_per_second']):,.0f}", f"{record['ratio']:.2f}", rounds, memory]
+                lines.append(
+                    f"| {program}{name} | {' | '.join(cells)} | {'–' if mark is None else f'{mark[0]:g}, {mark[1]:g}'} |"
+                )
+        if "rest" in (default := next(iter(row["ours"].values()))):
+            lines += ["", f"Time not spent on environment, policy and update: {statistics.median(default['rest']):.1%}"]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main() -> None:
+    """Measure the rows, or show what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sb3-python", help="interpreter of the environment with Stable-Baselines3")
     parser.add_argument("--cleanrl-python", help="interpreter of the environment for CleanRL")
@@ -249,25 +150,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--out", type=Path, default=HERE / "results/host_speed.json")
-    parser.add_argument("--show", action="store_true", help="print the tables and draw the plot of the file")
+    parser.add_argument("--show", action="store_true", help="print the tables of the file")
     options = parser.parse_args()
+    rows = json.loads(options.out.read_text())["rows"] if options.out.is_file() else {}
     if not options.show:
         if options.sb3_python is None and any(not ROWS[name].stepping for name in options.rows):
             parser.error("--sb3-python: which interpreter has Stable-Baselines3? (benchmarks/peers/README.md)")
         if options.cleanrl is not None and options.cleanrl_python is None:
             parser.error("--cleanrl-python: which interpreter has CleanRL's requirements? (benchmarks/peers/README.md)")
-        if options.rounds < 1:
-            parser.error("--rounds: expected at least 1")
-        options.load_average = warn_where_noisy()
+        options.load_average = round(os.getloadavg()[0], 2)
+        if options.load_average > QUIET:
+            print(f"WARNING: the load average is {options.load_average}: figures will be wrong.", file=sys.stderr)
         for name in options.rows:
             with tempfile.TemporaryDirectory() as cache:
-                measured = run_row(ROWS[name], options, Bench(cache))
-            results = {**held(options.out), name: measured}
+                rows[name] = run_row(ROWS[name], options, {"PROXIMO_CACHE_DIR": cache})
             # Rows that were measured before stay, whatever fails later.
-            save(options.out, {key: results[key] for key in ROWS if key in results})
-    results = held(options.out)
-    print(tables(results))
-    plot(results, options.out.with_suffix(".png"))
+            record = {"script": "benchmarks/host_speed.py", "cpu_count": os.cpu_count(), "rows": rows}
+            options.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(tables(rows))
 
 
 if __name__ == "__main__":

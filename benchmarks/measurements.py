@@ -1,4 +1,4 @@
-"""What the measurements of learning have in common: seeds of evaluations, a training, and the circumstances."""
+"""What measurements have in common: a list of seeds, and the circumstances."""
 
 from __future__ import annotations
 
@@ -9,29 +9,13 @@ from typing import Any
 
 import jax
 
-from proximo.backends import Backend
 from proximo.storage.system_info import NOT_INSTALLED, system_info
-from proximo.types import TrainState
 
 
 def parse_seeds(text: str) -> list[int]:
     """``0-9``, ``3`` or ``0-4,7`` as a list."""
     ends = [part.partition("-") for part in text.split(",")]
     return [seed for first, _, last in ends for seed in range(int(first), int(last or first) + 1)]
-
-
-def train(program: Backend, seed: int) -> TrainState:
-    """The state after the last update. It equals that of `proximo train --seed` bit for bit, independent of the division into calls.
-
-    ``make_train`` would differ by rounding, and after enough updates by its policy.
-    """
-    state = program.start([seed])
-    left = program.config.total_updates
-    while left:
-        count = min(left, program.capacity)
-        state, _ = program.advance(state, count)  # an environment that fails is an error here
-        left -= count
-    return state
 
 
 def circumstances() -> dict[str, Any]:

@@ -13,14 +13,12 @@ action, do not count.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import time
 from typing import Any
 
-from peers.host_arguments import MUJOCO_TASKS, host_parser
+from peers.host_arguments import host_parser
 from peers.tree_memory import PeakMemory
 
 IMAGES = {"encoder": "nature_cnn", "towers": "shared", "clip_reward": "sign"}
@@ -170,16 +168,15 @@ def main() -> None:
     memory = PeakMemory()
     if options.memory:
         memory.start()
+    from measurements import circumstances
     from proximo import jax_setup
 
     jax_setup.prepare_jax()
     config = make_config(options)
     measured = stepped(options, config) if options.stepping else trained(options, config)
-    mujoco = ("mujoco",) if options.env in MUJOCO_TASKS else ()
-    packages = ("jax", "equinox", "gymnasium", "numpy", "ale-py", "box2d", "envpool", *mujoco)
     line = {
         "peer": "proximo",
-        "versions": {p: importlib.metadata.version(p) for p in packages} | {"python": platform.python_version()},
+        "versions": circumstances()["versions"],
         "settings": {**vars(options), "cpu_count": os.cpu_count(), "threads": jax_setup.threads()},
         **measured,
         **memory.stop(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -91,11 +90,6 @@ def computations(program: str) -> tuple[str, dict[str, list[str]]]:
         elif name:
             lines[name].append(line)
     return entry, lines
-
-
-def operations(program: str) -> Counter[str]:
-    """How often a compiled program has each operation."""
-    return Counter(match[2] for match in map(INSTRUCTION.match, program.splitlines()) if match)
 
 
 def size_of(result: str) -> int:

@@ -2,18 +2,21 @@
 
     python benchmarks/suite_pages.py
 
-``suite.py`` does the same when it ends. Writes docs/suites/NAME.md for each file in benchmarks/suites with an entry ``about``.
+``suite.py`` does the same when it ends. Writes docs/suites/NAME.md for each file in benchmarks/suites with an
+entry ``about``. The page also has the results of the suites NAME_…, which try other settings, and the seeds
+in results/earlier_seeds.json, which were trained before the present ones.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import statistics
 from pathlib import Path
 from typing import Any
 
 from proximo.config import text_of
-from suite_report import table
+from suite_report import number, table
 from suite_tasks import EVALUATION_SEEDS, Suite, Task, load_suite, read_results
 
 HERE = Path(__file__).parent
@@ -63,7 +66,36 @@ def page(name: str, suite: Suite, results: dict[str, Any]) -> str:
         ]
     if picture.is_file():
         parts.append(f"![Learning curves of each task](../../benchmarks/results/{picture.name})")
-    return "\n\n".join(parts) + "\n"
+    if suite.notes:
+        parts += ["## Notes", suite.notes]
+    return "\n\n".join([*parts, *_other_settings(name), *_earlier_seeds(name)]) + "\n"
+
+
+def _other_settings(name: str) -> list[str]:
+    """The tables of the suites that compare other settings with those of the suite ``name``."""
+    parts = []
+    for path in sorted((HERE / "suites").glob(f"{name}_*.yaml")):
+        suite, results = load_suite(path), read_results(HERE / "results" / f"suite_{path.stem}.json")
+        parts += [
+            f"## {suite.title}",
+            f"`benchmarks/suites/{path.name}` has the settings of each row.",
+            table(suite, results).strip(),
+        ]
+    return parts
+
+
+def _earlier_seeds(name: str) -> list[str]:
+    """The seeds of a suite that were trained with another preset or another version."""
+    trainings = json.loads((HERE / "results" / "earlier_seeds.json").read_text())["trainings"]
+    lines = ["| Task | Date | Settings that differ from today's | Steps | Final policy of every seed |", "|---|---|---|---|---|"]
+    for training in (training for training in trainings if training["suite"] == name):
+        seeds = [training["seeds"][seed] for seed in sorted(training["seeds"], key=int)]
+        settings = ", ".join(f"`{key}: {value}`" for key, value in training["settings"].items()) or "none: an earlier version"
+        days = sorted({seed["date"] for seed in seeds})
+        cells = [f"`{training['task']}`", " … ".join(dict.fromkeys((days[0], days[-1]))), settings, f"{training['steps']:,}"]
+        lines.append(f"| {' | '.join(cells)} | {' '.join(number(seed['score']) for seed in seeds)} |")
+    about = "These seeds were trained before the present ones, and then again with a new preset or version; a row with fewer seeds was stopped."
+    return ["## Earlier trainings", about, "\n".join(lines)] if len(lines) > 2 else []
 
 
 def _criteria(suite: Suite) -> str:

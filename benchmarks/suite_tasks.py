@@ -71,6 +71,8 @@ class Suite:
     published: dict[str, str]
     """What each published column is, and where it is from."""
     tasks: dict[str, Task]
+    notes: str = ""
+    """What the results leave out: what fell short, what was tried, and when and where the seeds were trained. Markdown."""
 
     def only(self, names: Sequence[str] | None) -> Suite:
         """The suite with the tasks in ``names``; None: all."""
@@ -102,6 +104,7 @@ def load_suite(path: Path) -> Suite:
         (content.get("about") or "").strip(),
         published,
         {name: Task(**{"env": name.partition(",")[0], **task}) for name, task in tasks.items()},
+        (content.get("notes") or "").strip(),
     )
 
 

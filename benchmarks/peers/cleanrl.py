@@ -3,7 +3,7 @@
     python benchmarks/peers/cleanrl.py --repo CHECKOUT --env HalfCheetah-v4 --num-envs 1 --num-steps 2048 --batch-size 64 --epochs 10 \
         --threads 1 --seconds 20
 
-To be run in an environment of its own (README.md). The script runs unchanged, with its own defaults beside the settings that are given,
+To be run in a separate virtual environment (README.md). The script runs unchanged, with its own defaults beside the settings that are given,
 and without its value clip. It is timed from the first line that it prints after an update until --seconds are over, and is then ended, so
 neither its start nor its first update counts.
 """

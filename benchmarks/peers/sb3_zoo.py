@@ -3,7 +3,7 @@
     python benchmarks/peers/sb3_zoo.py CartPole-v1 --threads 1
     python benchmarks/peers/sb3_zoo.py BipedalWalker-v3 --share 0.1     # a tenth of the steps; the rest is extrapolated
 
-To be run in an environment of its own (README.md). The settings are those of rl-baselines3-zoo, hyperparams/ppo.yml (November 2026), on
+To be run in a separate virtual environment (README.md). The settings are those of rl-baselines3-zoo, hyperparams/ppo.yml (November 2026), on
 one ``DummyVecEnv``, the zoo's default. Those of MuJoCo are for version 4 there, and are used on version 5 here. With ``--share``, speed
 is that of the part that was trained, without the first update; a decreasing learning rate does not change it.
 """
@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 
-from sb3_learning import limit_threads, versions_of
+from sb3 import limit_threads, versions_of
 
 STARTED = time.perf_counter()  # SB3 and PyTorch are imported later
 

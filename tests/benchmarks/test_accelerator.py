@@ -4,20 +4,6 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
-
-import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def accelerator(monkeypatch):
-    """The module, found as its script finds it."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import accelerator
-
-    return accelerator
 
 
 def options(**more):
@@ -25,39 +11,43 @@ def options(**more):
     return argparse.Namespace(**{**given, **more})
 
 
-def test_small_batches_and_scaling_are_measured_first(accelerator):
-    rows = [(row["case"], row["program"], row["envs"], row["devices"]) for row in accelerator.planned(options(), devices=5)]
+def test_small_batches_and_scaling_are_measured_first():
+    from accelerator import planned
+
+    rows = [(row["case"], row["program"], row["envs"], row["devices"]) for row in planned(options(), devices=5)]
     both = [(case, program) for case in ("CartPole", "Nature CNN") for program in ("proximo", "PureJaxRL")]
     scaled = [("CartPole", "proximo", 32, 2), ("CartPole", "proximo", 64, 4)]
     assert rows == [*((*each, 16, 1) for each in both), *scaled, *((*each, 64, 1) for each in both)]
 
 
-def test_a_case_is_measured_in_its_process(accelerator):
+def test_a_case_is_measured_in_its_process():
+    from accelerator import measured
+
     row = {"case": "CartPole", "program": "proximo", "envs": 4, "devices": 1}
-    found = accelerator.measured(row, options(), time.monotonic() + 120)
+    found = measured(row, options(), time.monotonic() + 120)
     assert found["steps_per_second"] > 100, found
-    assert found["compile_seconds"] > 0
     assert 0 < found["busy"] <= 1
-    assert found["busy_by"] == "queue"
 
 
-def test_what_cannot_be_measured_is_a_row_with_its_reason(accelerator, tmp_path, monkeypatch):
-    def note(deadline=60.0, case="CartPole", program="PureJaxRL", **more):
+def test_what_cannot_be_measured_is_a_row_with_its_reason(tmp_path, monkeypatch):
+    import accelerator
+
+    def note(deadline=60.0, case="CartPole", program="proximo", **more):
         row = {"case": case, "program": program, "envs": 4, "devices": 1}
         return accelerator.measured(row, options(**more), time.monotonic() + deadline)["note"]
 
-    assert note() == "not given (--purejaxrl)"
-    assert note(case="Nature CNN", purejaxrl=tmp_path) == "it has no program for images"
-    assert note(deadline=5, program="proximo") == "skipped: no time left"
-    assert note(program="proximo", case_seconds=0.01) == "stopped after 0 s"
+    assert note(program="PureJaxRL") == "not given (--purejaxrl)"
+    assert note(program="PureJaxRL", case="Nature CNN", purejaxrl=tmp_path) == "it has no program for images"
+    assert note(deadline=5) == "skipped: no time left"
+    assert note(case_seconds=0.01) == "stopped after 0 s"
     monkeypatch.setattr(accelerator, "HERE", tmp_path)
     (tmp_path / "accelerator_case.py").write_text("raise ValueError('too large')")
-    assert note(program="proximo") == "failed: ValueError: too large"
-    (tmp_path / "accelerator_case.py").write_text("""print('{"note": "brax is not installed"}')""")
-    assert note(program="proximo") == "brax is not installed"
+    assert note() == "failed: ValueError: too large"
 
 
-def test_table_has_ratios_and_scaling(accelerator, tmp_path, monkeypatch, capsys):
+def test_table_has_ratios_and_scaling(tmp_path, monkeypatch, capsys):
+    import accelerator
+
     speeds = {("proximo", 1): 300.0, ("PureJaxRL", 1): 200.0, ("proximo", 2): 450.0}
 
     def result_of(command, limit):

@@ -1,19 +1,6 @@
 """``benchmarks/earlier_seeds.py``: the seeds that the suites no longer have."""
 
 import json
-from pathlib import Path
-
-import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import earlier_seeds
-
-    return earlier_seeds
 
 
 def content(gamma, *seeds):
@@ -22,7 +9,9 @@ def content(gamma, *seeds):
     return {"suite": "s", "tasks": {"T-v1": {"settings": {"ppo": {"gamma": gamma}}, "steps": 10, "seeds": records}}}
 
 
-def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_of_its_own(script, monkeypatch, tmp_path):
+def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_of_its_own(monkeypatch, tmp_path):
+    import earlier_seeds as script
+
     history = [
         ("a", content(0.9, (0, 1.0, "day 1"))),
         ("b", content(0.9, (0, 1.0, "day 1"), (1, 2.0, "day 2"))),
@@ -39,9 +28,3 @@ def test_earlier_trainings_are_grouped_by_settings_and_a_retraining_is_a_group_o
         ({"gamma": 0.9}, {"0": 5.0}),
         ({}, {"0": 6.0}),
     ]
-    assert "| s | `T-v1` | day 1 … day 2 | `gamma: 0.9` | 10 | 1 2 |" in script.table(groups)
-
-
-def test_results_page_has_the_table_of_the_file(script):
-    groups = json.loads(script.OUT.read_text())["trainings"]
-    assert script.table(groups) in (BENCHMARKS / "RESULTS.md").read_text()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-import sys
+import json
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def suite_pages(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("suite_pages")
-    for name in ("suite_pages", "suite_report", "suite_tasks"):
-        sys.modules.pop(name, None)
+def suite_pages(benchmarks):
+    return importlib.import_module("suite_pages")
 
 
 def test_pages_are_up_to_date(suite_pages):
@@ -25,6 +22,15 @@ def test_pages_are_up_to_date(suite_pages):
     assert {path.name for path in suite_pages.PAGES.glob("*.md")} == {path.name for path in pages}
     for path, text in pages.items():
         assert path.read_text() == text, "run python benchmarks/suite_pages.py"
+
+
+def test_pages_have_notes_other_settings_and_earlier_trainings(suite_pages):
+    page = (suite_pages.PAGES / "mujoco.md").read_text()
+    assert suite_pages.load_suite(BENCHMARKS / "suites" / "mujoco.yaml").notes in page
+    assert "| `Ant-v5, layers of 256 units` | 999,424 | 483.5 |" in page
+    assert "| `Hopper-v5` | 2026-11-24 … 2026-11-25 | `ent_coef: 0.0` | 999,424 | 3486 3560 3248" in page
+    trainings = json.loads((BENCHMARKS / "results" / "earlier_seeds.json").read_text())["trainings"]
+    assert all("## Earlier trainings" in (suite_pages.PAGES / f"{one['suite']}.md").read_text() for one in trainings)
 
 
 def test_evaluation_of_a_page_is_that_of_the_suite(suite_pages):

@@ -1,10 +1,7 @@
 """``benchmarks/zoo.py``: the card of a policy of the zoo."""
 
-from pathlib import Path
-
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PUBLISHED = """# PPO
 
 ## Results
@@ -21,8 +18,7 @@ Trained on cpu.
 """
 
 
-def test_card_has_the_commands_of_the_zoo_and_the_origin(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+def test_card_has_the_commands_of_the_zoo_and_the_origin():
     import zoo
 
     text = zoo.card(PUBLISHED, "zoo:Toy", 1_000_003, {"levels": "held_out"}, {"seed-3": 10.0, "seed-4": 9.5})

@@ -60,7 +60,7 @@ def where_any(
     it.
 
     Resets and values of final observations are rare, and computing them in every step is slow. With ``MANY_ENVS`` environments they are not
-    rare, and on an accelerator the branch itself takes time (benchmarks/branches.py): there, all that is ``cheap`` is computed in every step.
+    rare, and on an accelerator the branch itself takes time (benchmarks/RESULTS.md): there, all that is ``cheap`` is computed in every step.
     """
     if cheap and jax.default_backend() != "cpu" and condition.shape[0] >= MANY_ENVS:
         return select(condition, compute(), otherwise)
