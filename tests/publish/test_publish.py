@@ -139,8 +139,10 @@ def test_published_files_contain_nothing_about_the_machine(published, run_dir, t
 def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(published, run_dir, folder):
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text("kept")
-    push(f"{run_dir}@last", folder, episodes=2, clip=False)
-    assert [path.name for path in (folder / "checkpoints").iterdir()] == [str(2 * MIDDLE)]
+    for _ in range(2):
+        push(f"{run_dir}@last", folder, episodes=2, clip=False)
+        assert [path.name for path in (folder / "checkpoints").iterdir()] == [str(2 * MIDDLE)]
+        (folder / "checkpoints" / str(2 * MIDDLE) / ".DS_Store").write_text("x")
     assert not (folder / "replay.mp4").exists()
     assert "<video" not in (folder / "README.md").read_text()
     assert (folder / ".git" / "config").read_text() == "kept"
@@ -366,7 +368,6 @@ def test_whatever_names_code_or_a_machine_is_refused_or_reset():
     ("env_id", "message"),
     [
         ("subprocess:Popen", "'subprocess' is a part of Python or a program"),
-        ("venv.__main__:X-v0", "is a part of Python or a program"),
         ("pip.__main__:X", "is a part of Python or a program"),
     ],
 )
@@ -400,14 +401,6 @@ def test_push_does_not_write_through_a_linked_folder(run_dir, folder, tmp_path):
     assert sorted(tmp_path.glob("precious/*/*")) == before
 
 
-def test_unexpected_files_among_old_checkpoints_do_not_stop_a_push(run_dir, folder):
-    (folder / "checkpoints" / str(MIDDLE) / ".DS_Store").write_text("x")
-    push(f"{run_dir}@last", folder, episodes=2, clip=False)
-    assert (folder / "checkpoints" / str(2 * MIDDLE) / "meta.json").is_file()
-    assert not (folder / "checkpoints" / str(MIDDLE) / "meta.json").exists()
-    push(f"{run_dir}@last", folder, episodes=2, clip=False)
-
-
 def test_checkpoint_deleted_during_its_evaluation_is_published(run_dir, tmp_path, monkeypatch):
     run = copied(run_dir, tmp_path)
     judged = publishing.evaluate_policy
@@ -431,13 +424,6 @@ def test_evaluation_and_clip_use_the_requested_environment_settings(run_dir, tmp
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
 
 
-def test_episodes_that_did_not_end_are_on_the_card(tmp_path):
-    run = trained(tmp_path / "runs", "r", "gymnax:Pendulum-v1", total_steps=64, eval_max_steps=20, eval_episodes=2)
-    said = push(str(run), tmp_path / "out", episodes=2, clip=False)
-    assert "2 greedy episodes did not end: their returns so far are counted." in said.warnings
-    assert "2 greedy episodes did not end" in (tmp_path / "out" / "README.md").read_text()
-
-
 def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypatch):
     before = sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
     monkeypatch.setattr(publishing, "evaluate_policy", lambda *_, **__: 1 / 0)
@@ -453,6 +439,7 @@ def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):
     assert "replay.mp4" not in said.files
     text = (tmp_path / "out" / "README.md").read_text()
     assert "`toys:RandomEnds` is code that this folder does not contain" in text
+    assert f"Note: {said.warnings[0]}" in text
     with pytest.raises(ConfigError, match="--trust-code"):
         pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs")
     assert pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs", trust_code=True).name == "theirs"
@@ -520,7 +507,7 @@ def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path
     (the_hub.folder / "me/poc/deep").mkdir()
     (the_hub.folder / "me/poc/deep/huge.json").write_text("not to be fetched")
     pulled = pull("hf:me/poc@v1", runs_dir=str(tmp_path / "runs"))
-    assert the_hub.revisions == ["v1", "v1"]
+    assert the_hub.revisions == ["v1"]
     assert not (pulled / "evil.py").exists()
     assert pull("hf:me/poc", runs_dir=str(tmp_path / "runs")) == pulled, "the same once more"
     assert checkpoint.steps(pulled / "checkpoints") == [MIDDLE]

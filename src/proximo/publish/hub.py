@@ -71,14 +71,11 @@ def upload(repository: Repository, folder: Path, message: str) -> None:
 
 
 def download(repository: Repository, folder: Path) -> None:
-    """Download a published policy to ``folder``: the files that its ``proximo.json`` lists, and the card."""
-
-    def fetch(*names: str) -> None:
-        with _library(repository) as library:
-            library.snapshot_download(repository.name, revision=repository.revision, local_dir=folder, allow_patterns=list(names))
-
-    fetch(manifest.MANIFEST)
-    fetch(*manifest.read(folder)["files"], manifest.CARD)
+    """Download a published policy to ``folder``: the files that its ``proximo.json`` may list, and the card."""
+    with _library(repository) as library:
+        library.snapshot_download(
+            repository.name, revision=repository.revision, local_dir=folder, allow_patterns=manifest.PATTERNS
+        )
 
 
 @contextlib.contextmanager

@@ -17,10 +17,10 @@ from proximo.storage.run_directory import METRICS, PUBLISHED, SYSTEM
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
 """The Hub displays ``README.md`` and ``replay.mp4`` automatically."""
 FORMAT, VERSION = "proximo-published", 1
-LISTED = re.compile(
-    rf"{'|'.join(map(re.escape, (CLIP, EVALUATION, CONFIG, SYSTEM, METRICS)))}|checkpoints/\d{{1,20}}/({re.escape(STATE)}|{re.escape(META)})"
-)
+_NAMES = (CLIP, EVALUATION, CONFIG, SYSTEM, METRICS)
+LISTED = re.compile(rf"{'|'.join(map(re.escape, _NAMES))}|checkpoints/\d{{1,20}}/({re.escape(STATE)}|{re.escape(META)})")
 """The only names that a folder may list. The card is not listed, because people edit it after it is published."""
+PATTERNS = [MANIFEST, CARD, *_NAMES, f"checkpoints/*/{STATE}", f"checkpoints/*/{META}"]
 MAX_TEXT, MAX_FILE = 10_000_000, 4 * 2**30
 """Maximum size in bytes of ``proximo.json`` and of a card, and of any other file: a training state of 350 million parameters."""
 _SCHEMA = {"name": str, "environment": str, "step": int, "files": dict}

@@ -35,7 +35,8 @@ class Report:
     """How many runs without a result are left out or count as the worst."""
 
     def __repr__(self) -> str:
-        return f"Report({str(self.html)!r}: {', '.join(dict.fromkeys(row['environment'] for row in self.results['table']))})"
+        environments = dict.fromkeys(row["environment"] for row in self.results["table"])
+        return f"Report({str(self.html)!r}: {', '.join(environments)})"
 
 
 def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequence[str] = (), out: Path | None = None) -> Report:
@@ -75,7 +76,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
 def write_csv(path: Path, sections: Sequence[Section]) -> None:
     """Write all metrics as one tidy table: one line per value, as measured, without thinning or averaging.
 
-    A failed run also has a line with the metric ``failed`` at the step that it reached, even if it measured nothing.
+    A failed run also has a line with the metric ``failed`` at the step that it reached.
     """
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -87,5 +88,6 @@ def write_csv(path: Path, sections: Sequence[Section]) -> None:
                     if run.status == "failed":
                         writer.writerow((*about, run.step, None, "failed", 1))
                     for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
-                        values = ((name, value) for name, value in row.items() if name != "step" and value is not None)
-                        writer.writerows((*about, row["step"], seconds, csv_cell(name), value) for name, value in values)
+                        for name, value in row.items():
+                            if name != "step" and value is not None:
+                                writer.writerow((*about, row["step"], seconds, csv_cell(name), value))

@@ -1,4 +1,4 @@
-"""The charts of a section: curves of runs and of groups on common points, over environment steps and over time."""
+"""The charts of a section: curves of runs and of groups, over environment steps and over time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ AXES = ("step", "seconds")
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 240, 40, 8000
 """Points of a curve; of many runs, each curve has fewer, so that the page stays small."""
 Chart = dict[str, Any]
-"""``title``, ``about`` and for each axis its points ``x`` and its ``groups``. A group has the interquartile mean ``middle``, its interval from
-``low`` to ``high``, the number ``count`` of runs at each point, and ``lines`` with the ``name`` and ``y`` of each run. Missing values are NaN."""
+"""``title``, ``about``, and for each axis its points ``x`` and its ``groups``. All curves of an axis have the same points, with NaN where
+they have no value. A group has what ``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run."""
 
 
 def charts_of(section: Section, runs: int) -> list[Chart]:
@@ -34,7 +34,8 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
         groups = [[(run.label, run.series(metric)) for run in found] for found in section.groups.values()]
         groups = [[(name, series) for name, series in group if len(series.value)] for group in groups]
         if any(groups):
-            charts.append({"title": title, "about": about, **{axis: _curves(groups, axis, most) for axis in AXES}})
+            axes = {axis: _curves(groups, axis, most) for axis in AXES}
+            charts.append({"title": title, "about": about, **axes})
     return charts
 
 
@@ -46,12 +47,13 @@ def _curves(groups: list[list[tuple[str, Series]]], axis: str, most: int) -> dic
         band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, len(grid))))
         # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
         few = band["count"] < max(1, len(lines) / 2)
-        found.append({**band, **{name: np.where(few, np.nan, band[name]) for name in ("middle", "low", "high")}, "lines": lines})
+        shown = {name: np.where(few, np.nan, band[name]) for name in ("middle", "low", "high")}
+        found.append({**band, **shown, "lines": lines})
     return {"x": grid, "groups": found}
 
 
 def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
-    """Points at which curves are drawn and aggregated: all points of all curves if there are at most ``most``, else equidistant points."""
+    """All points of all curves, or if there are more than ``most``, as many equidistant points."""
     union = np.unique(np.concatenate(x))
     return union if len(union) <= most else np.linspace(union[0], union[-1], most).astype(union.dtype)
 

@@ -19,8 +19,9 @@ WIDTH, HEIGHT, LEFT, BELOW = 600, 220, 60, 22
 
 def pictures(section: Section) -> Markup | None:
     """One picture for each group that has recorded histograms; None if none has."""
-    found = [picture for i, group in enumerate(section.groups) if (picture := _picture(i, group, section.groups[group]))]
-    about = "Share of the episodes by their return, with sampled actions. In each column, darker means more episodes."
+    drawn = (_picture(i, label, runs) for i, (label, runs) in enumerate(section.groups.items()))
+    found = [picture for picture in drawn if picture is not None]
+    about = "Share of the episodes by their return, with sampled actions. In each column, a stronger color means more."
     heading = tag("h3", "Returns of episodes"), tag("p", about, class_="soft")
     return tag("div", *heading, tag("div", *found, class_="charts")) if found else None
 

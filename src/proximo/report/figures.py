@@ -20,7 +20,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#b5509a", "#c98a00", "#3a9bd9", "#6a
 STYLES = ("-", "--", ":")
 STEPS = "environment steps"
 WIDTH, HEIGHT, LINE, COLUMNS = 11.0, 3.9, 0.26, 3
-"""Size of the curves of an environment and of a line of its legend, in inches, and the number of columns of the legend."""
+"""Size of the curves of an environment and of a line of the legend in inches, and columns of the legend."""
 MAX_PIXELS, DPI = 60_000, 110
 
 
@@ -36,7 +36,8 @@ class LearningCurve(Figure):
 def draw(path: Path, sections: Sequence[Section], charts: Sequence[list[Chart]]) -> None:
     """Write a PNG with the first of the ``charts`` of each section, over steps and over time."""
     heights = [HEIGHT + LINE * -(-len(section.groups) // COLUMNS) for section in sections]
-    figure = Figure(figsize=(WIDTH, sum(heights)), dpi=min(DPI, MAX_PIXELS / sum(heights)), layout="constrained")
+    dpi = min(DPI, MAX_PIXELS / sum(heights))
+    figure = Figure(figsize=(WIDTH, sum(heights)), dpi=dpi, layout="constrained")
     parts = figure.subfigures(len(sections), 1, height_ratios=heights, squeeze=False)[:, 0]
     for part, section, found in zip(parts, sections, charts, strict=True):
         part.suptitle(_plain(section.environment), fontweight="bold")
@@ -68,7 +69,7 @@ def _curves(axes: Any, chart: Chart, axis: str, unit: float, label: str) -> list
 
 
 def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str) -> Figure:
-    """Draw the mean returns in ``rows`` of metrics over the environment steps. Raises ``ConfigError`` if they have none."""
+    """Draw the mean returns in ``rows`` of metrics. Raises ``ConfigError`` if they have none."""
     figure = LearningCurve(figsize=(7.0, 4.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     curves = ((TRAINING, "training episodes, sampled actions", ""), (EVALUATION, "evaluations, most probable actions", "o"))

@@ -14,7 +14,7 @@ from proximo.report.read import EVALUATION, TRAINING, RunRecord
 RESULT_SETTINGS = {"matmul_precision", "eval_env", "eval_env_settings", "eval_max_steps"}
 """Settings of the group ``run`` that change what is learned, or which episodes measure it."""
 IRRELEVANT_SETTINGS = {leaf.name for leaf in LEAVES.values() if leaf.group == "run"} - RESULT_SETTINGS | {*WORKER_SETTINGS}
-"""Settings that change neither what is learned nor how it is measured. They never separate groups by default."""
+"""Settings that change neither what is learned nor how it is measured."""
 MAX_NAMED = 3
 """Groups that differ in more settings are labelled by the names of their runs, if possible."""
 
@@ -38,7 +38,7 @@ class Section:
 
     @functools.cached_property
     def measure(self) -> str:
-        """The metric that ranks the runs: the evaluation return, or the training return if no run was evaluated."""
+        """The metric that ranks the runs: the training return if no run was evaluated."""
         return EVALUATION if any(len(run.series(EVALUATION).value) for run in self.runs) else TRAINING
 
     @functools.cached_property
@@ -49,16 +49,16 @@ class Section:
 
 
 def sections_of(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Section]:
-    """One section for each environment, in the order of ``runs``. ``by``: settings to group by; empty for all that differ."""
+    """One section for each environment. ``by``: settings to group by; empty for all that differ."""
     keys = [setting_of(text, runs) for text in by]
     environments: dict[str, list[RunRecord]] = {}
     for run in runs:
         environments.setdefault(run.settings["id"], []).append(run)
-    return [Section(environment, _groups(environment, found, keys)) for environment, found in environments.items()]
+    return [Section(name, _groups(name, found, keys)) for name, found in environments.items()]
 
 
 def setting_of(text: str, runs: Iterable[RunRecord]) -> str:
-    """The setting that ``--by`` names: ``memory``, ``network.memory``, ``memory-size``, ``env_settings.key`` or ``name``.
+    """The setting that ``--by`` names: ``memory``, ``network.memory``, ``env_settings.key`` or ``name``.
 
     Raises ``ConfigError`` with the nearest name if the setting is unknown.
     """

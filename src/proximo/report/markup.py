@@ -16,6 +16,7 @@ def escaped(content: Any) -> Markup:
 
 
 def tag(name: str, /, *content: Any, **attributes: Any) -> Markup:
-    """An element. In the names of attributes, ``class_`` becomes ``class``, and underscores become dashes; None omits an attribute."""
-    pairs = (f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value is not None)
-    return Markup(f"<{name}{''.join(pairs)}>{''.join(map(escaped, content))}</{name}>")
+    """An element. The attribute ``class_`` is named ``class``, and ``data_x`` ``data-x``; None omits an attribute."""
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    pairs = "".join(f' {key}="{escaped(value)}"' for key, value in given.items())
+    return Markup(f"<{name}{pairs}>{''.join(map(escaped, content))}</{name}>")

@@ -32,7 +32,8 @@ _FOLDER = Path(__file__).parent
 def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: dict[str, Any], written: datetime) -> str:
     """Render the page of the ``sections``, their ``charts`` and ``results``. Text of the user is escaped as HTML or JSON."""
     page, style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "chart.js"))
-    data = [{"groups": list(section.groups), "charts": found} for section, found in zip(sections, charts, strict=True)]
+    pairs = zip(sections, charts, strict=True)
+    data = [{"groups": list(section.groups), "charts": found} for section, found in pairs]
     runs = [run for section in sections for run in section.runs]
     links = [tag("a", section.environment, href=f"#section-{i}") for i, section in enumerate(sections)]
     return Template(page).substitute(
@@ -59,8 +60,10 @@ def _numbers(array: np.ndarray) -> list[float | None]:
 
 def _title(sections: Sequence[Section], runs: Sequence[RunRecord]) -> str:
     names = {run.settings["name"] for run in runs}
-    what = runs[0].label if len(runs) == 1 else names.pop() if len(names) == len(sections) == 1 else f"{len(runs)} runs"
-    return f"{what} on {sections[0].environment if len(sections) == 1 else f'{len(sections)} environments'}"
+    if len(sections) > 1:
+        return f"{len(runs)} runs on {len(sections)} environments"
+    what = runs[0].label if len(runs) == 1 else f"{len(runs)} runs" if len(names) > 1 else names.pop()
+    return f"{what} on {sections[0].environment}"
 
 
 def _section(i: int, section: Section, charts: Sequence[Chart], results: dict[str, Any]) -> Markup:
@@ -111,13 +114,12 @@ def _chart(section: int, place: int, chart: Chart) -> Markup:
     """An empty chart that the page's script fills."""
     caption = tag("figcaption", tag("b", chart["title"]), tag("span", chart["about"]))
     svg = tag("svg", role="img", tabindex=0, aria_label=chart["title"])
-    return tag(
-        "figure", caption, svg, tag("div", class_="tip", hidden=""), class_="chart", data_section=section, data_chart=place
-    )
+    tip = tag("div", class_="tip", hidden="")
+    return tag("figure", caption, svg, tip, class_="chart", data_section=section, data_chart=place)
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Markup:
-    """A table whose columns have the names of the first row. Columns of numbers are right-aligned. It scrolls on a narrow screen."""
+    """A table whose columns have the names of the first row. Columns of numbers are right-aligned."""
     kinds = ["number" if str(cell)[:1] in "0123456789-–[" else None for cell in rows[0].values()]
     head = tag("tr", *(tag("th", name, class_=kind) for name, kind in zip(rows[0], kinds, strict=True)))
     lines = [tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row.values(), kinds, strict=True))) for row in rows]
@@ -146,9 +148,8 @@ def _improvements(title: str, pairs: Sequence[dict[str, Any]]) -> Markup | None:
     for pair in pairs:
         probability, (low, high) = pair["probability"], pair["ci95"]
         bar = tag("i", class_="span", style=f"left:{low:.1%};width:{high - low:.1%}")
-        track = tag(
-            "div", tag("i", class_="half"), bar, tag("i", class_="point", style=f"left:{probability:.1%}"), class_="track"
-        )
+        point = tag("i", class_="point", style=f"left:{probability:.1%}")
+        track = tag("div", tag("i", class_="half"), bar, point, class_="track")
         over = f" in {pair['environments']} environments" if pair["environments"] > 1 else ""
         text = f"{probability:.2f} [{low:.2f}, {high:.2f}]"
         rows.append({"X > Y": f"{pair['x']} > {pair['y']}{over}", "": track, "P(X > Y)": text})
@@ -166,7 +167,7 @@ def _run(section: Section, label: str, run: RunRecord) -> dict[str, Any]:
         **{name: scores[name] for name in ("Final", "Best", "Success", "Steps", "Time", "Steps/s")},
         "Started (UTC)": system.get("started", "")[:19].replace("T", " "),
         "Processor": system.get("processor"),
-        "Versions": ", ".join(f"{name} {system['versions'][name]}" for name in ("proximo", "jax") if name in system["versions"]),
+        "Versions": ", ".join(f"{name} {system['versions'].get(name, '–')}" for name in ("proximo", "jax")),
         "Command": command.read_text(encoding="utf-8").partition("\n")[0] if command.is_file() else "",
     }
 
@@ -175,9 +176,10 @@ def _common_settings(section: Section) -> Markup:
     """All settings that the runs share; those that differ from the default come first."""
     omitted = IRRELEVANT_SETTINGS.union(section.differing)
     shared = {name: value for name, value in section.runs[0].settings.items() if name not in omitted}
-    changed = {name: value for name, value in shared.items() if name not in LEAVES or value != LEAVES[name].default}
+    defaults = {name: leaf.default for name, leaf in LEAVES.items()}
+    changed = {name: value for name, value in shared.items() if value != defaults.get(name, "")}
     rows = [
-        {"Setting": name, "Value": text_of(value), "Default": text_of(LEAVES[name].default) if name in LEAVES else ""}
+        {"Setting": name, "Value": text_of(value), "Default": text_of(defaults.get(name, ""))}
         for name, value in {**changed, **shared}.items()
     ]
     count = tag("span", f" ({len(changed)} of {len(shared)} differ from the default)")

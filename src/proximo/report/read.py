@@ -36,7 +36,7 @@ class RunRecord:
     label: str
     """Name of its folder; ``group/seed-i`` for one of several seeds."""
     settings: dict[str, Any]
-    """Every setting; entries of mappings are ``env_settings.key``. ``name`` is the name of the folder, or that of the group."""
+    """Every setting; entries of mappings are ``env_settings.key``. ``name`` is the folder of the run or its group."""
     named: bool
     """Whether the user chose the name."""
     total_steps: int

@@ -80,7 +80,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def notes(table: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence for each row with runs that have no result: how many count as the worst, and how many are left out."""
+    """How many runs without a result count as the worst, and how many are left out."""
     found = []
     for row in table:
         runs = f"{row['environment']}, {row['group']}:"
@@ -96,7 +96,7 @@ def notes(table: Sequence[dict[str, Any]]) -> list[str]:
 def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """P(a run of ``x`` beats a run of ``y``) for pairs of groups with at least two scores each; ``x`` wins more often.
 
-    ``tables`` has the results of each environment. Those of several are compared by label, if at least two environments have both groups.
+    ``tables`` has the results of each environment. If there are several, groups that two of them have are compared.
     """
     scores = [{row["group"]: np.array(row["scores"]) for row in table if len(row["scores"]) > 1} for table in tables]
     labels = dict.fromkeys(label for found in scores for label in found)
@@ -115,6 +115,8 @@ def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, A
 def as_json(sections: Sequence[Section]) -> dict[str, Any]:
     """The table of results and the probabilities of improvement, in each environment and over several."""
     tables = [[summary(section, *group) for group in section.groups.items()] for section in sections]
-    pairs = [{"environment": table[0]["environment"], **pair} for table in tables for pair in improvements([table])]
-    overall = improvements(tables) if len(tables) > 1 else []
-    return {"table": list(itertools.chain(*tables)), "improvement": pairs, "improvement_over_environments": overall}
+    return {
+        "table": list(itertools.chain(*tables)),
+        "improvement": [{"environment": table[0]["environment"], **pair} for table in tables for pair in improvements([table])],
+        "improvement_over_environments": improvements(tables) if len(tables) > 1 else [],
+    }
