@@ -392,13 +392,15 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
         proximo.evaluate(str(pulled))
 
 
-def test_push_does_not_write_through_a_linked_folder(run_dir, folder, tmp_path):
-    shutil.move(folder / "checkpoints", tmp_path / "precious")
-    os.symlink(tmp_path / "precious", folder / "checkpoints")
-    before = sorted(tmp_path.glob("precious/*/*"))
-    with pytest.raises(CheckpointError, match="checkpoints is a link"):
-        push(f"{run_dir}@last", folder, episodes=2)
-    assert sorted(tmp_path.glob("precious/*/*")) == before
+def test_push_replaces_links_and_does_not_write_through_them(run_dir, folder, tmp_path):
+    for name in ("checkpoints", "README.md"):
+        shutil.move(folder / name, tmp_path / name)
+        os.symlink(tmp_path / name, folder / name)
+    linked = [tmp_path / "README.md", *(tmp_path / "checkpoints" / str(MIDDLE)).iterdir()]
+    before = [path.read_bytes() for path in linked]
+    push(f"{run_dir}@last", folder, episodes=2, clip=False)
+    assert [path.read_bytes() for path in linked] == before
+    assert not any(path.is_symlink() for path in folder.iterdir())
 
 
 def test_checkpoint_deleted_during_its_evaluation_is_published(run_dir, tmp_path, monkeypatch):

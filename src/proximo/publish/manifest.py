@@ -81,17 +81,12 @@ def contents(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     return manifest, files
 
 
-def check_no_link(folder: Path, name: str) -> None:
-    """Raise ``CheckpointError`` if ``name``, or a folder in its path, is a link."""
-    for path in (folder / name, *(folder / parent for parent in Path(name).parents if parent.name)):
-        if path.is_symlink():
-            raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
-
-
 def _bytes(folder: Path, name: str, sizes: range) -> bytes:
-    """Read a regular file. Pipes and endless files raise ``CheckpointError`` instead of blocking."""
+    """Read a regular file. Links, pipes and endless files raise ``CheckpointError``."""
     try:
-        check_no_link(folder, name)
+        for path in (folder / name, *(folder / parent for parent in Path(name).parents[:-1])):
+            if path.is_symlink():
+                raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
         about = (folder / name).lstat()
         if not stat.S_ISREG(about.st_mode):
             raise CheckpointError(f"{folder / name} is not a regular file.")

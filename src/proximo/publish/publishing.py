@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def push(
         manifest.write(made, name=_name(path), environment=config.env.id, step=policy.step)
         names = tuple(sorted(file.relative_to(made).as_posix() for file in made.rglob("*") if file.is_file()))
         if repository is None:
-            _install(made, Path(to), names)
+            _install(made, Path(to))
         else:
             on_progress(f"uploading {len(names)} files")
             hub.upload(repository, made, f"{config.env.id} at step {policy.step:,}")
@@ -179,17 +179,15 @@ def _check_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} contains {other!r} but no {manifest.MANIFEST}: choose an empty folder.")
 
 
-def _install(made: Path, folder: Path, names: Sequence[str]) -> None:
+def _install(made: Path, folder: Path) -> None:
     """Copy the new files to ``folder``. They replace the earlier publication; other files, such as those of a repository, stay."""
-    earlier = manifest.read(folder)["files"] if (folder / manifest.MANIFEST).is_file() else {}
-    for name in {*earlier, *names}:
-        manifest.check_no_link(folder, name)
     with _write_errors(folder):
-        for name in earlier:
-            (folder / name).unlink(missing_ok=True)
-        for checkpoint_folder in folder.glob("checkpoints/*"):
-            with contextlib.suppress(OSError):
-                checkpoint_folder.rmdir()  # removes the folder only if it is empty
+        for name in {"checkpoints", manifest.CLIP, METRICS, *(path.name for path in made.iterdir())}:
+            old = folder / name
+            if old.is_dir() and not old.is_symlink():
+                shutil.rmtree(old)
+            else:
+                old.unlink(missing_ok=True)  # of a link, not of the file that it leads to
         shutil.copytree(made, folder, dirs_exist_ok=True)
 
 

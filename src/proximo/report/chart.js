@@ -31,15 +31,16 @@ function unit(last) {
   return last < 3 * 3600 ? [60, "minutes of training", "min"] : [3600, "hours of training", "h"];
 }
 
-function path(view, y, kind) {
+// A curve, as a dot if it has one point.
+function path(view, parent, y, kind) {
   let pen = "M", d = "";
   y.forEach((value, i) => {
     if (value !== null) d += pen + view.px(i).toFixed(1) + " " + view.py(value).toFixed(1);
     pen = value === null ? "M" : "L";
   });
-  const drawn = y.map((value, i) => (value === null ? -1 : i)).filter((i) => i >= 0);
-  if (drawn.length === 1) add(view.svg, "circle", { cx: view.px(drawn[0]), cy: view.py(y[drawn[0]]), r: 3, class: "dot " + kind });
-  return add(view.svg, "path", { d, class: kind });
+  const drawn = view.x.map((_, i) => i).filter((i) => y[i] !== null);
+  if (drawn.length === 1) add(parent, "circle", { cx: view.px(drawn[0]), cy: view.py(y[drawn[0]]), r: 3, class: "dot " + kind });
+  else add(parent, "path", { d, class: kind });
 }
 
 function band(view, group) {
@@ -52,7 +53,6 @@ function draw(view) {
   const { svg, chart, section } = view, width = view.width = view.figure.clientWidth, height = svg.clientHeight;
   const labels = data[section].groups;
   view.tip.hidden = true;
-  view.cursor = undefined;
   view.x = chart[axis].x;
   view.groups = chart[axis].groups.map((group, i) => ({ ...group, label: labels[i], color: "g" + i % 8, dash: "d" + Math.floor(i / 8) % 3 }))
     .filter((group, i) => group.lines.length && !hidden.has(section + ":" + i));
@@ -79,24 +79,23 @@ function draw(view) {
   add(svg, "text", { x: (margin.left + right) / 2, y: height - 4, class: "mid" }, caption);
   for (const group of view.groups) band(view, group);
   for (const group of view.groups) {
-    if (group.lines.length > 1) for (const line of group.lines) path(view, line.y, `thin ${group.color} ${group.dash}`);
-    path(view, group.middle, `line ${group.color} ${group.dash}`);
+    if (group.lines.length > 1) for (const line of group.lines) path(view, svg, line.y, `thin ${group.color} ${group.dash}`);
+    path(view, svg, group.middle, `line ${group.color} ${group.dash}`);
   }
+  view.cursor = add(svg, "g", {});
 }
 
 function hide(view) {
   view.tip.hidden = true;
-  if (view.cursor) view.cursor.forEach((element) => element.remove());
-  view.cursor = undefined;
+  view.cursor.replaceChildren();
 }
 
 // Shows the values at the point i; the run whose curve is nearest to the height y is named and highlighted.
 function show(view, i, y = -Infinity) {
   views.forEach(hide);
   view.at = i;
-  const { svg, tip, figure } = view, x = view.px(i), [size, , name] = unit(view.x[view.x.length - 1]);
-  const at = { x1: x, x2: x, y1: margin.top, y2: svg.clientHeight - margin.bottom, class: "cursor" };
-  view.cursor = [add(svg, "line", at)];
+  const { svg, tip, figure, cursor } = view, x = view.px(i), [size, , name] = unit(view.x[view.x.length - 1]);
+  add(cursor, "line", { x1: x, x2: x, y1: margin.top, y2: svg.clientHeight - margin.bottom, class: "cursor" });
   let near = { distance: nearLine };
   const rows = [];
   for (const group of view.groups) {
@@ -108,12 +107,12 @@ function show(view, i, y = -Infinity) {
     if (value === null) continue;
     const runs = group.lines.length > 1 ? `, ${group.count[i]} runs` : "";
     rows.push({ value, color: group.color, text: `${group.label}: ${text(value)}${interval}${runs}` });
-    view.cursor.push(add(svg, "circle", { cx: x, cy: view.py(value), r: 3.5, class: "dot " + group.color }));
+    add(cursor, "circle", { cx: x, cy: view.py(value), r: 3.5, class: "dot " + group.color });
   }
   rows.sort((a, b) => b.value - a.value);
   if (near.line) {
     rows.unshift({ color: near.group.color + " strong", text: `${near.line.name}: ${text(near.line.y[i])}` });
-    view.cursor.push(path(view, near.line.y, "line " + near.group.color));
+    path(view, cursor, near.line.y, "line " + near.group.color);
   }
   tip.replaceChildren();
   add(tip, "b", {}, `${text(view.x[i] / size, axis === "step" ? 15 : 4)} ${name}`);
