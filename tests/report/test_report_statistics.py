@@ -43,14 +43,6 @@ def test_limits_leave_two_and_a_half_percent_on_each_side():
     assert [round(0.025 * RESAMPLES), RESAMPLES - 1 - round(0.025 * RESAMPLES)] == LIMITS
 
 
-def test_scipy_draws_the_same_interval():
-    x = np.random.default_rng(7).gamma(2.0, size=12)
-    theirs = stats.bootstrap(
-        (x,), iqm, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(3)
-    ).confidence_interval
-    np.testing.assert_allclose(interquartile_interval(x)["ci95"], theirs, atol=0.1 * x.std())
-
-
 def test_points_use_only_the_runs_that_reach_them_and_not_their_neighbours():
     nan = np.nan
     values = np.array([[1.0, 1.0, nan, nan], [3.0, nan, nan, 7.0], [5.0, 5.0, nan, nan]])
