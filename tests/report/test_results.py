@@ -10,7 +10,7 @@ from proximo.report.results import as_json, notes
 
 
 def evaluated(run_dir, *returns, success=(0.5,)):
-    """A run with these evaluations, at equal distances; the last ``success`` is also that of later ones."""
+    """A run with these evaluations, at equal distances; later evaluations repeat the last ``success``."""
     made_run(run_dir, seed=int(run_dir.name.removeprefix("seed-")))
     rows = [row for row in made_rows(20, 100, 0) if "eval/return_mean" not in row]
     steps = np.linspace(0, 20 * BATCH, len(returns) + 1)[1:].astype(int).tolist()

@@ -68,7 +68,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             checkpoint.load(made / "checkpoints" / str(step)).check_readable()
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{made}/', '')}") from error
-        # Workers, trackers and the start time, by which `last` is chosen, are those of this machine.
+        # This machine has its workers, trackers and start time, by which `last` is chosen.
         (made / CONFIG).write_text(run_directory.render_config(shareable(config)), encoding="utf-8")
         (made / COMMAND).write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
         system = {**json_object(made / SYSTEM), "started": datetime.now(UTC).isoformat(timespec="microseconds")}

@@ -150,7 +150,7 @@ def _json(content: Any) -> bytes:
 
 
 def _name(run_dir: Path) -> str:
-    """The name that the run has after it is pulled. For one of several seeds, it is the name of the parent folder and that of the seed."""
+    """The name of the pulled run. For one of several seeds, it has the names of the parent folder and of the seed."""
     path = run_dir.resolve()
     name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"

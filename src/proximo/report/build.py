@@ -46,7 +46,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
         texts: The runs: paths, names, or ``last``. The parent folder of several seeds stands for all of them.
         runs_dir: Folder of all runs.
         by: Settings to group runs by; empty for all settings that differ, except the seed.
-        out: Folder to write to; None for that of a single run, else ``report``.
+        out: Folder to write to; None for the folder of a single run, else ``report``.
 
     Returns:
         The files and what they contain.

@@ -48,7 +48,7 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
 
 
 def _final(run: RunRecord, measure: str) -> float:
-    """The last value of ``measure``; NaN if there is none, or if the last evaluation was NaN."""
+    """The last value of ``measure``; NaN without a value, or if the last evaluation was NaN."""
     values = run.series(measure).value
     return float(values[-1]) if len(values) and not (measure == EVALUATION and _is_invalid(run)) else math.nan
 
