@@ -228,10 +228,11 @@ def test_link_to_a_published_file_raises(folder, tmp_path, link):
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_unlisted_files_are_not_pulled(folder, tmp_path):
+def test_edited_card_is_pulled_and_unlisted_files_are_not(folder, tmp_path):
     (folder / "toys.py").write_text("raise SystemExit")
+    (folder / "README.md").write_text("by hand")
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not (pulled / "toys.py").exists()
+    assert (pulled / "README.md").read_text() == "by hand"
     assert {path.name for path in pulled.iterdir()} == {
         "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
         "videos",
@@ -279,11 +280,6 @@ def test_published_policy_loads_although_a_default_has_changed(folder, tmp_path,
     run = pull(folder, runs_dir=str(tmp_path / "runs"))
     monkeypatch.setattr(run_directory, "_hash", lambda config: "of other defaults")
     assert proximo.load_policy(run).step > 0
-
-
-def test_edited_card_is_pulled_unchanged(folder, tmp_path):
-    (folder / "README.md").write_text("by hand")
-    assert (pull(folder, runs_dir=str(tmp_path)) / "README.md").read_text() == "by hand"
 
 
 @pytest.mark.parametrize(
