@@ -454,7 +454,7 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             ConfigError: ``history`` has no return, or ``path`` has another ending than those of pictures.
         """
         from proximo.rendering.figures import save_figure
-        from proximo.report.learning_curve import draw_learning_curve
+        from proximo.report.figures import draw_learning_curve
 
         figure = draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}")
         if path is not None:

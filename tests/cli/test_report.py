@@ -88,26 +88,12 @@ def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
             ["gruu"],
             "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
         ),
-        (["gru", "--by", "memry"], "Unknown setting 'memry' for --by (did you mean 'memory'?)."),
-        (["gru@best"], "'gru@best': a report is about whole runs, not checkpoints: omit @ and what follows it."),
         (["a", "--out", "/dev/null/x"], "Cannot write the report to /dev/null/x (Not a directory): choose another --out."),
     ],
 )
 def test_invalid_input_is_reported_in_one_sentence_and_exits_2(runs, capsys, words, sentence):
     assert main(["report", *words, "--runs-dir", str(runs)] if words else ["report"]) == 2
     assert capsys.readouterr() == ("", f"proximo: {sentence.format(runs=runs)}\n")
-
-
-def test_empty_and_damaged_runs_are_reported_in_one_sentence(tmp_path, capsys):
-    run_dir = made_run(tmp_path / "e" / "r")
-    (run_dir / "metrics.jsonl").write_text("what\n{}\n")
-    assert main(["report", str(run_dir)]) == 2
-    assert capsys.readouterr().err.startswith(f"proximo: {run_dir}/metrics.jsonl is damaged: line 1 is not a row of metrics.")
-    (run_dir / "metrics.jsonl").unlink()
-    assert main(["report", str(run_dir)]) == 2
-    assert capsys.readouterr().err == (
-        f"proximo: {run_dir} has no metrics yet: wait for the first update, or check whether training was stopped.\n"
-    )
 
 
 def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, capsys):
@@ -120,8 +106,7 @@ def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, caps
         "gymnax:Acrobot-v1 same 1 (1 not",
         "gymnax:CartPole-v1 other 1 (1 not",
     ]
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert 'same: <span class="not-started">not started</span> (0 of 20,480 steps).' in page
-    assert (tmp_path / "out" / "report.png").stat().st_size > 1000
     assert main(["report", str(tmp_path / "same"), str(tmp_path / "other")]) == 2
-    assert capsys.readouterr().err.startswith(f"proximo: {tmp_path}/same, {tmp_path}/other have no metrics yet: wait for the ")
+    assert capsys.readouterr().err.startswith(
+        f"proximo: No run has metrics yet ({tmp_path}/same, {tmp_path}/other): wait for the "
+    )

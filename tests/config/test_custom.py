@@ -122,7 +122,7 @@ def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
         ConfigError, match=r"the encoder 'custom_networks:Encoder', .*: modules to import from your Python path.*--trust-code"
     ):
         pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))
-    assert not list((tmp_path / "runs").iterdir())
+    assert not (tmp_path / "runs").exists()
     pulled = pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), trust_code=True)
     assert proximo.load_policy(pulled).actor_critic.is_recurrent
 

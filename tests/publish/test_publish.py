@@ -139,8 +139,10 @@ def test_published_files_contain_nothing_about_the_machine(published, run_dir, t
 def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(published, run_dir, folder):
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text("kept")
-    push(f"{run_dir}@last", folder, episodes=2, clip=False)
-    assert [path.name for path in (folder / "checkpoints").iterdir()] == [str(2 * MIDDLE)]
+    for _ in range(2):
+        push(f"{run_dir}@last", folder, episodes=2, clip=False)
+        assert [path.name for path in (folder / "checkpoints").iterdir()] == [str(2 * MIDDLE)]
+        (folder / "checkpoints" / str(2 * MIDDLE) / ".DS_Store").write_text("x")
     assert not (folder / "replay.mp4").exists()
     assert "<video" not in (folder / "README.md").read_text()
     assert (folder / ".git" / "config").read_text() == "kept"
@@ -151,7 +153,7 @@ def test_folder_with_other_files_is_left_unchanged(run_dir, tmp_path):
     (tmp_path / "thesis.tex").write_text("years")
     with pytest.raises(ConfigError, match=r"contains 'thesis.tex' but no proximo.json"):
         push(str(run_dir), tmp_path)
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(RunDirectoryError, match=r"Cannot write to .*thesis.tex \(File exists\): choose another folder"):
         push(str(run_dir), tmp_path / "thesis.tex")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -204,10 +206,8 @@ def forged(folder, meta, data):
     "name",
     [
         "../evil.py",
-        "/etc/passwd",
         "evil.py",
         "checkpoints/../evil.py",
-        "checkpoints/1/evil.py",
         "checkpoints/1\n/meta.json",
         "README.md",
     ],
@@ -228,40 +228,33 @@ def test_link_to_a_published_file_raises(folder, tmp_path, link):
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_unlisted_files_are_not_pulled(folder, tmp_path):
+def test_edited_card_is_pulled_and_unlisted_files_are_not(folder, tmp_path):
     (folder / "toys.py").write_text("raise SystemExit")
+    (folder / "README.md").write_text("by hand")
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not (pulled / "toys.py").exists()
+    assert (pulled / "README.md").read_text() == "by hand"
     assert {path.name for path in pulled.iterdir()} == {
         "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
         "videos",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl", f"checkpoints/{MIDDLE}/state.safetensors"])
-def test_changed_or_missing_file_raises_and_leaves_no_files(folder, tmp_path, file):
-    data = (folder / file).read_bytes()
-    (folder / file).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(CheckpointError, match=f"is damaged: {file} has the sha256"):
-        pull(folder, runs_dir=str(tmp_path / "runs"))
-    (folder / file).write_bytes(data + b"more")
-    with pytest.raises(CheckpointError, match=f"is damaged: {file} has [0-9,]+ bytes, expected [0-9,]+"):
-        pull(folder, runs_dir=str(tmp_path / "runs"))
-    (folder / file).unlink()
-    os.mkfifo(folder / file)
-    with pytest.raises(CheckpointError, match="is not a regular file"):
-        pull(folder, runs_dir=str(tmp_path / "runs"))
-    (folder / file).unlink()
-    with pytest.raises(CheckpointError, match=f"is damaged: cannot read {file}"):
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "is damaged: {} has the sha256"),
+        (lambda path: os.truncate(path, 0), "is damaged: {} has 0 bytes, expected [0-9,]+"),
+        (lambda path: os.truncate(path, 2**40), "is damaged: {} has 1,099,511,627,776 bytes, expected [0-9,]+"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "{} is not a regular file"),
+        (lambda path: path.unlink(), r"or damaged: cannot read {} \(No such file"),
+    ],
+)
+@pytest.mark.parametrize("file", ["config.yaml", f"checkpoints/{MIDDLE}/state.safetensors"])
+def test_changed_or_missing_file_raises_and_leaves_no_files(folder, tmp_path, file, damage, sentence):
+    damage(folder / file)
+    with pytest.raises(CheckpointError, match=sentence.format(file)):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*"))
-
-
-@pytest.mark.parametrize("size", [0, 2**40])
-def test_a_file_of_another_size_is_not_read(folder, tmp_path, size):
-    os.truncate(folder / "system.json", size)
-    with pytest.raises(CheckpointError, match=rf"system.json has {size:,} bytes, expected [0-9,]+ to [0-9,]+\."):
-        pull(folder, runs_dir=str(tmp_path / "runs"))
 
 
 @pytest.mark.parametrize("change", ["bytes", "type", "key", "policy"])
@@ -289,16 +282,6 @@ def test_published_policy_loads_although_a_default_has_changed(folder, tmp_path,
     assert proximo.load_policy(run).step > 0
 
 
-def test_a_name_that_is_too_long_is_no_folder(tmp_path):
-    with pytest.raises(CheckpointError, match="does not exist: expected a published policy"):
-        pull("x" * 400, runs_dir=str(tmp_path))
-
-
-def test_edited_card_is_pulled_unchanged(folder, tmp_path):
-    (folder / "README.md").write_text("by hand")
-    assert (pull(folder, runs_dir=str(tmp_path)) / "README.md").read_text() == "by hand"
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -306,7 +289,7 @@ def test_edited_card_is_pulled_unchanged(folder, tmp_path):
         ({"format_version": 2}, "has the format version 2; this proximo reads version 1"),
         ({"step": "1"}, "is damaged: it lacks step"),
         ({"files": {}}, "is damaged: it lacks config.yaml, system.json, evaluation.json"),
-        ({"environment": "x" * 400}, "is for the environment 'x+…: expected at most 200 bytes"),
+        ({"environment": "x" * 400}, "is for 'proximo:PocMemory', not for 'x{79}…"),
         (
             {"files": {"config.yaml": {"size": 2**40}, "system.json": {}, "evaluation.json": {}}},
             "config.yaml the size 1099511627776: exp",
@@ -315,13 +298,9 @@ def test_edited_card_is_pulled_unchanged(folder, tmp_path):
             {"files": {"config.yaml": {"size": True}, "system.json": {}, "evaluation.json": {}}},
             "config.yaml the size True: expected",
         ),
-        ({"environment": "CartPole-v1"}, "is for 'proximo:PocMemory', not for 'CartPole-v1'"),
         ({"step": 7}, "There is no checkpoint"),
-        ({"name": "../up"}, "expected a plain name"),
         ({"name": "r\x1b[31m"}, r"name = 'r\\x1b\[31m': expected a plain name"),
         ({"format_version": ["x" * 10**6]}, "has the format version .{80}…; this"),
-        ({"name": "last"}, "expected a plain name"),
-        ({"name": ".hidden"}, "expected a plain name"),
     ],
 )
 def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path, changes, message):
@@ -352,8 +331,15 @@ def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none",
     forged(folder, {name: value for name, value in meta.items() if name != "settings"}, data)
 
 
-@pytest.mark.parametrize("setting", ["env_id", "eval_env", "wrappers"])
-@pytest.mark.parametrize("env_id", ["subprocess:Popen", "venv.__main__:X-v0", "my_package.module:MyEnv", "my_package:MyEnv-v0"])
+@pytest.mark.parametrize(
+    ("setting", "env_id"),
+    [
+        ("env_id", "subprocess:Popen"),
+        ("env_id", "my_package:MyEnv-v0"),
+        ("eval_env", "venv.__main__:X-v0"),
+        ("wrappers", "my_package.module:MyEnv"),
+    ],
+)
 def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id, setting):
     asking_for(folder, **{setting: env_id})
     with pytest.raises(ConfigError, match=r"a module to import from your Python path.*--trust-code"):
@@ -378,7 +364,6 @@ def test_whatever_names_code_or_a_machine_is_refused_or_reset():
     ("env_id", "message"),
     [
         ("subprocess:Popen", "'subprocess' is a part of Python or a program"),
-        ("venv.__main__:X-v0", "is a part of Python or a program"),
         ("pip.__main__:X", "is a part of Python or a program"),
     ],
 )
@@ -403,21 +388,15 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
         proximo.evaluate(str(pulled))
 
 
-def test_push_does_not_write_through_a_linked_folder(run_dir, folder, tmp_path):
-    shutil.move(folder / "checkpoints", tmp_path / "precious")
-    os.symlink(tmp_path / "precious", folder / "checkpoints")
-    before = sorted(tmp_path.glob("precious/*/*"))
-    with pytest.raises(CheckpointError, match="checkpoints is a link"):
-        push(f"{run_dir}@last", folder, episodes=2)
-    assert sorted(tmp_path.glob("precious/*/*")) == before
-
-
-def test_unexpected_files_among_old_checkpoints_do_not_stop_a_push(run_dir, folder):
-    (folder / "checkpoints" / str(MIDDLE) / ".DS_Store").write_text("x")
+def test_push_replaces_links_and_does_not_write_through_them(run_dir, folder, tmp_path):
+    for name in ("checkpoints", "README.md"):
+        shutil.move(folder / name, tmp_path / name)
+        os.symlink(tmp_path / name, folder / name)
+    linked = [tmp_path / "README.md", *(tmp_path / "checkpoints" / str(MIDDLE)).iterdir()]
+    before = [path.read_bytes() for path in linked]
     push(f"{run_dir}@last", folder, episodes=2, clip=False)
-    assert (folder / "checkpoints" / str(2 * MIDDLE) / "meta.json").is_file()
-    assert not (folder / "checkpoints" / str(MIDDLE) / "meta.json").exists()
-    push(f"{run_dir}@last", folder, episodes=2, clip=False)
+    assert [path.read_bytes() for path in linked] == before
+    assert not any(path.is_symlink() for path in folder.iterdir())
 
 
 def test_checkpoint_deleted_during_its_evaluation_is_published(run_dir, tmp_path, monkeypatch):
@@ -443,22 +422,12 @@ def test_evaluation_and_clip_use_the_requested_environment_settings(run_dir, tmp
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
 
 
-def test_episodes_that_did_not_end_are_on_the_card(tmp_path):
-    run = trained(tmp_path / "runs", "r", "gymnax:Pendulum-v1", total_steps=64, eval_max_steps=20, eval_episodes=2)
-    said = push(str(run), tmp_path / "out", episodes=2, clip=False)
-    assert "2 greedy episodes did not end: their returns so far are counted." in said.warnings
-    assert "2 greedy episodes did not end" in (tmp_path / "out" / "README.md").read_text()
-
-
 def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypatch):
     before = sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
     monkeypatch.setattr(publishing, "evaluate_policy", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         push(str(run_dir), folder)
     assert sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file()) == before
-    with pytest.raises(ZeroDivisionError):
-        push(str(run_dir), folder.parent / "new")
-    assert not (folder.parent / "new").exists()
 
 
 def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):
@@ -468,6 +437,7 @@ def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):
     assert "replay.mp4" not in said.files
     text = (tmp_path / "out" / "README.md").read_text()
     assert "`toys:RandomEnds` is code that this folder does not contain" in text
+    assert f"Note: {said.warnings[0]}" in text
     with pytest.raises(ConfigError, match="--trust-code"):
         pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs")
     assert pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), name="theirs", trust_code=True).name == "theirs"
@@ -535,7 +505,7 @@ def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path
     (the_hub.folder / "me/poc/deep").mkdir()
     (the_hub.folder / "me/poc/deep/huge.json").write_text("not to be fetched")
     pulled = pull("hf:me/poc@v1", runs_dir=str(tmp_path / "runs"))
-    assert the_hub.revisions == ["v1", "v1"]
+    assert the_hub.revisions == ["v1"]
     assert not (pulled / "evil.py").exists()
     assert pull("hf:me/poc", runs_dir=str(tmp_path / "runs")) == pulled, "the same once more"
     assert checkpoint.steps(pulled / "checkpoints") == [MIDDLE]
@@ -545,35 +515,33 @@ def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path
     assert not (newer / "videos").exists()
 
 
-def test_repository_with_other_files_is_left_unchanged(the_hub, run_dir):
-    the_hub.create_repo("me/llm", exist_ok=True)
+@pytest.mark.parametrize(
+    ("to", "settings", "sentence"),
+    [
+        ("hf:poc", {}, "expected hf:OWNER/NAME"),
+        ("hf:me/poc/more", {}, "expected hf:OWNER/NAME"),
+        ("hf:me/new", {"episodes": 0}, "episodes = 0: expected a whole number"),
+        ("hf:me/new", {"seed": -1}, "seed = -1: expected a whole number"),
+        ("hf:me/new@v1", {}, "push writes to the main branch"),
+        ("folder", {"private": True}, "private = True needs a repository on the Hub"),
+        ("hf:me/public", {"private": True}, "exists and is public"),
+        ("hf:me/llm", {}, r"contains 'model.bin' but no proximo.json: choose another repository"),
+    ],
+)
+def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypatch, to, settings, sentence):
+    for repository in ("me/public", "me/llm"):
+        the_hub.create_repo(repository, exist_ok=True)
     (the_hub.folder / "me/llm/model.bin").write_text("mine")
-    with pytest.raises(hub.HubError, match=r"contains 'model.bin' but no proximo.json: choose another repository"):
-        push(str(run_dir), "hf:me/llm")
+    monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("evaluated"))
+    with pytest.raises((ConfigError, hub.HubError), match=sentence):
+        push(str(run_dir), to, **settings)
+    assert "me/new" not in the_hub.private
     assert the_hub.names("me/llm") == ["model.bin"]
 
 
-def test_private_push_to_a_public_repository_raises(the_hub, run_dir):
-    the_hub.create_repo("me/poc", exist_ok=True)
-    with pytest.raises(hub.HubError, match="exists and is public"):
-        push(str(run_dir), "hf:me/poc", private=True)
-
-
-def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypatch):
-    monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("judged"))
-    for to in ("hf:poc", "hf:me/poc/more", "hf:"):
-        with pytest.raises(ConfigError, match="expected hf:OWNER/NAME"):
-            push(str(run_dir), to)
-    for numbers in ({"episodes": 0}, {"seed": -1}):
-        with pytest.raises(ConfigError, match=r"(episodes = 0|seed = -1): expected a whole number"):
-            push(str(run_dir), "hf:me/new", **numbers)
-    assert "me/new" not in the_hub.private
-    with pytest.raises(ConfigError, match="push writes to the main branch"):
-        push(str(run_dir), "hf:me/poc@v1")
-    with pytest.raises(ConfigError, match="private = True needs a repository on the Hub"):
-        push(str(run_dir), "folder", private=True)
+def test_push_without_a_token_or_the_library_says_how_to_get_it(the_hub, run_dir, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    with pytest.raises(hub.HubError, match="No token of the Hugging Face Hub was found"):
+    with pytest.raises(hub.HubError, match="No token of the Hugging Face Hub was found: log in with"):
         push(str(run_dir), "hf:me/poc")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EnvError, match=r"pip install 'proximo\[hub\]'"):
@@ -585,8 +553,7 @@ def test_hub_refusal_raises_one_sentence(the_hub, tmp_path):
         pull("hf:me/none", runs_dir=str(tmp_path))
 
 
-def test_copied_run_is_not_a_published_policy(run_dir, tmp_path):
-    with pytest.raises(CheckpointError, match=r"is not a published policy: cannot read proximo.json"):
-        pull(copied(run_dir, tmp_path), runs_dir=str(tmp_path / "runs"))
-    with pytest.raises(CheckpointError, match=r"The folder 'nowhere' does not exist"):
-        pull("nowhere", runs_dir=str(tmp_path / "runs"))
+def test_folder_that_is_no_published_policy_raises(run_dir, tmp_path):
+    for folder in (copied(run_dir, tmp_path), "nowhere", "x" * 400):
+        with pytest.raises(CheckpointError, match=r"is not a published policy, or damaged: cannot read proximo.json"):
+            pull(folder, runs_dir=str(tmp_path / "runs"))

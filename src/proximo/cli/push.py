@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any
 
 from proximo.cli import RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
@@ -38,6 +37,7 @@ def run(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
 
     from proximo.publish import push
+    from proximo.tracking.progress import amount
 
     with quiet_stdout(options.json):
         published = push(
@@ -58,17 +58,11 @@ def run(arguments: list[str]) -> int:
         print_json(dataclasses.asdict(published))
         return 0
     print(f"{published.place}: {', '.join(published.files)}")
-    print(_figures(published.evaluation["greedy"]))
+    greedy = published.evaluation["greedy"]
+    low, high = greedy["ci95"]
+    mean = f"greedy: return {greedy['return_mean']:,.2f} ± {greedy['return_std']:,.2f} (standard deviation)"
+    print(f"{mean}, 95 % of the mean {low:,.2f} … {high:,.2f}, over {amount(greedy['episodes'], 'episode')}")
     if published.url is not None:
         print(published.url)
     print(f"Fetch it with:  {command('proximo', 'pull', published.place)}")
     return 0
-
-
-def _figures(greedy: dict[str, Any]) -> str:
-    """The returns of the greedy policy. One episode has no deviation and no interval."""
-    if greedy["episodes"] == 1:
-        return f"greedy: {greedy['return_mean']:,.2f} in one episode"
-    low, high = greedy["ci95"]
-    spread = f"{greedy['return_mean']:,.2f} ± {greedy['return_std']:,.2f} (standard deviation"
-    return f"greedy: {spread} over {greedy['episodes']} episodes; 95 % interval of the mean {low:,.2f} … {high:,.2f})"

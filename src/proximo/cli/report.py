@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Any
 
 from proximo.cli import Parser, aligned, print_json, print_warnings
 from proximo.rendering.display import is_headless
@@ -15,15 +14,18 @@ def run(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
 
     from proximo.report import write_report
+    from proximo.report.page import cells
 
     by = [part for part in options.by.split(",") if part.strip()]
     report = write_report(options.run, Path(options.runs_dir), by, options.out)
     print_warnings(report.warnings)
-    found = report.as_json()
+    files = {name: str(getattr(report, name)) for name in ("html", "png", "csv")}
     if options.json:
-        print_json(found)
+        print_json({**files, **report.results, "warnings": report.warnings})
     else:
-        print("\n".join([*_table(found["table"]), "", *(str(path) for path in (report.html, report.png, report.csv))]))
+        rows = [{"environment": row["environment"], **cells(row)} for row in report.results["table"]]
+        table = [[name.lower() for name in rows[0]], *(list(row.values()) for row in rows)]
+        print("\n".join([*aligned(table), "", *files.values()]))
     if options.open and not _open(report.html):
         print_warnings([f"no browser was found to open {report.html}."])
     return 0
@@ -52,26 +54,6 @@ def make_parser() -> Parser:
     parser.add_argument("--json", action="store_true", help="print the final table as one JSON object")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     return parser
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """The final table as lines."""
-    from proximo.report.panels import duration, interval, number
-
-    lines = [("environment", "group", "runs", "final", "95 % interval", "best", "steps", "time", "steps/s")]
-    for row in rows:
-        final, best = row["final"], row["best"]
-        low_high = interval(final["ci95"]) if final["iqm"] is not None else "–"
-        reached = (_counts(row["status"]), number(final["iqm"]), low_high, number(best["iqm"]))
-        pace = (f"{row['steps']:,}", duration(row["seconds"]), number(row["steps_per_second"]))
-        lines.append((row["environment"], row["group"], *reached, *pace))
-    return aligned(lines)
-
-
-def _counts(statuses: dict[str, int]) -> str:
-    """``4``, or ``4 (1 failed)`` if not all have finished."""
-    others = [f"{count} {status}" for status, count in statuses.items() if status != "finished"]
-    return f"{sum(statuses.values())}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _open(page: Path) -> bool:

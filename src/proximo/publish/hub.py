@@ -1,4 +1,4 @@
-"""Access to the Hugging Face Hub through its own library (the extra ``hub``)."""
+"""Access to the Hugging Face Hub through its library (the extra ``hub``)."""
 
 from __future__ import annotations
 
@@ -37,67 +37,56 @@ def parse(text: str) -> Repository | None:
     return Repository(found[1], found[2])
 
 
-def _library() -> Any:
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise lacking("The Hugging Face Hub", "hub")
-    import huggingface_hub
-
-    return huggingface_hub
-
-
 def begin(repository: Repository, private: bool) -> str:
     """Create the repository if it does not exist, and return the address of its page. Called before the evaluation, which takes
     minutes.
 
-    ``private`` makes a new repository private; else the owner's default applies. Raises ``ConfigError`` if a revision was given,
-    ``EnvError`` if the library of the Hub is not installed, and ``HubError`` if there is no token, the Hub refuses, or the repository
-    contains something else.
+    Raises ``ConfigError`` if a revision was given, and ``HubError`` if there is no token, the Hub refuses, or the repository contains
+    something else, or is public but should be ``private``.
     """
-    library = _library()
     if repository.revision is not None:
         raise ConfigError(f"hf:{repository.name}@{repository.revision}: push writes to the main branch: omit @ and the revision.")
-    if library.get_token() is None:
+    with _library(repository) as library:
+        api, token = library.HfApi(), library.get_token()
+    if token is None:
         raise HubError("No token of the Hugging Face Hub was found: log in with `hf auth login`, or set HF_TOKEN.")
-    with _hub_errors(repository):
-        api = library.HfApi()
+    with _library(repository):
         page = api.create_repo(repository.name, private=private or None, exist_ok=True)
         content = set(api.list_repo_files(repository.name)) - {".gitattributes"}
-        is_private = api.model_info(repository.name).private if private else True
+        is_public = private and not api.model_info(repository.name).private
     if content and manifest.MANIFEST not in content:
         raise HubError(f"hf:{repository.name} contains {min(content)!r} but no {manifest.MANIFEST}: choose another repository.")
-    if not is_private:
+    if is_public:
         raise HubError(f"hf:{repository.name} exists and is public: make it private on its page, or omit --private.")
     return str(page)
 
 
 def upload(repository: Repository, folder: Path, message: str) -> None:
     """Commit the files of ``folder``. They replace those published before."""
-    with _hub_errors(repository):
-        _library().HfApi().upload_folder(
-            repo_id=repository.name,
-            folder_path=folder,
-            commit_message=message,
-            delete_patterns=["checkpoints/*", manifest.CLIP, METRICS],
+    replaced = ["checkpoints/*", manifest.CLIP, METRICS]
+    with _library(repository) as library:
+        library.HfApi().upload_folder(
+            repo_id=repository.name, folder_path=folder, commit_message=message, delete_patterns=replaced
         )
 
 
 def download(repository: Repository, folder: Path) -> None:
-    """Download a published policy to ``folder``: the files that its ``proximo.json`` lists, and the card."""
-    library = _library()
-
-    def fetch(names: list[str]) -> None:
-        with _hub_errors(repository):
-            library.snapshot_download(repository.name, revision=repository.revision, local_dir=folder, allow_patterns=names)
-
-    fetch([manifest.MANIFEST])
-    fetch([*manifest.read(folder)["files"], manifest.CARD])
+    """Download a published policy to ``folder``: the files that its ``proximo.json`` may list, and the card."""
+    with _library(repository) as library:
+        library.snapshot_download(
+            repository.name, revision=repository.revision, local_dir=folder, allow_patterns=manifest.PATTERNS
+        )
 
 
 @contextlib.contextmanager
-def _hub_errors(repository: Repository) -> Iterator[None]:
-    """Convert the errors of the library, which have no common base, to ``HubError``."""
+def _library(repository: Repository) -> Iterator[Any]:
+    """The library of the Hub. Its errors, which have no common base, become ``HubError``."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise lacking("The Hugging Face Hub", "hub")
+    import huggingface_hub
+
     try:
-        yield
+        yield huggingface_hub
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
         raise HubError(f"The Hugging Face Hub refuses the request for {repository.name}: {words}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,32 +10,33 @@ from pathlib import Path
 from typing import Any
 
 from proximo.errors import RunDirectoryError
-from proximo.report import figure, page, tables, tidy
-from proximo.report.curves import all_curves, max_points
+from proximo.report import figures, page
+from proximo.report.curves import charts_of
 from proximo.report.grouping import Section, sections_of
 from proximo.report.read import read_runs
+from proximo.report.results import as_json, notes
+from proximo.serialization import csv_cell
 from proximo.storage.run_lookup import find_run
 
 DEFAULT_FOLDER = Path("report")
+COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "value")
 
 
 @dataclass(frozen=True)
 class Report:
-    """The files of a report, its sections, and warnings about what it omits."""
+    """The files of a report and what they contain."""
 
     html: Path
     png: Path
     csv: Path
-    sections: list[Section]
+    results: dict[str, Any]
+    """The table of results and the probabilities of improvement."""
     warnings: list[str]
+    """How many runs without a result are left out or count as the worst."""
 
     def __repr__(self) -> str:
-        return f"Report({str(self.html)!r}: {', '.join(section.environment for section in self.sections)})"
-
-    def as_json(self) -> dict[str, Any]:
-        """The files, the table of results and the probabilities of improvement."""
-        files = {name: str(getattr(self, name)) for name in ("html", "png", "csv")}
-        return {**files, **tables.as_json(self.sections), "warnings": self.warnings}
+        environments = dict.fromkeys(row["environment"] for row in self.results["table"])
+        return f"Report({str(self.html)!r}: {', '.join(environments)})"
 
 
 def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequence[str] = (), out: Path | None = None) -> Report:
@@ -44,7 +46,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
         texts: The runs: paths, names, or ``last``. The parent folder of several seeds stands for all of them.
         runs_dir: Folder of all runs.
         by: Settings to group runs by; empty for all settings that differ, except the seed.
-        out: Folder to write to; None for that of a single run, else ``report``.
+        out: Folder to write to; None for the folder of a single run, else ``report``.
 
     Returns:
         The files and what they contain.
@@ -57,26 +59,35 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     runs = read_runs(texts, runs_dir)
     sections = sections_of(runs, by)
     folder = out or (find_run(texts[0], runs_dir)[0] if len(texts) == 1 else DEFAULT_FOLDER)
-    report = Report(
-        html=folder / "report.html",
-        png=folder / "report.png",
-        csv=folder / "report.csv",
-        sections=sections,
-        warnings=not_drawn(sections) + [note for section in sections for note in tables.notes(section)],
-    )
-    drawn = [all_curves(section, max_points(len(runs))) for section in sections]
-    content = page.render(sections, drawn, datetime.now())
+    results = as_json(sections)
+    warnings = notes(results["table"])
+    report = Report(folder / "report.html", folder / "report.png", folder / "report.csv", results, warnings)
+    charts = [charts_of(section, len(runs)) for section in sections]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        report.html.write_text(content, encoding="utf-8")
-        tidy.write_csv(report.csv, sections)
-        figure.draw(report.png, sections, drawn)
+        report.html.write_text(page.render(sections, charts, results, datetime.now()), encoding="utf-8")
+        figures.draw(report.png, sections, charts)
+        write_csv(report.csv, sections)
     except OSError as error:
         raise RunDirectoryError(f"Cannot write the report to {folder} ({error.strerror}): choose another --out.") from error
     return report
 
 
-def not_drawn(sections: Sequence[Section]) -> list[str]:
-    """A warning if the image does not show all environments."""
-    left = ", ".join(section.environment for section in sections[figure.MAX_SECTIONS :])
-    return [f"report.png shows only the first {figure.MAX_SECTIONS} environments; the page also shows {left}."] if left else []
+def write_csv(path: Path, sections: Sequence[Section]) -> None:
+    """Write all metrics as one tidy table: one line per value, as measured, without thinning or averaging.
+
+    A failed run also has a line with the metric ``failed`` at the step that it reached.
+    """
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for section in sections:
+            for label, runs in section.groups.items():
+                for run in runs:
+                    about = (*map(csv_cell, (section.environment, run.label, label)), run.settings["seed"])
+                    if run.status == "failed":
+                        writer.writerow((*about, run.step, None, "failed", 1))
+                    for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
+                        for name, value in row.items():
+                            if name != "step" and value is not None:
+                                writer.writerow((*about, row["step"], seconds, csv_cell(name), value))

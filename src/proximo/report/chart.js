@@ -1,162 +1,158 @@
 "use strict";
-// Draws the charts of a report. Every figure.chart contains an empty svg; #data contains the numbers as JSON.
+// Draws the charts: hovering reads values, a click on the name of a group hides it. #data contains the curves; all of a chart have the
+// same points x.
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { axis: "step", hidden: new Set() };
-const views = [];
-const margin = { top: 10, right: 14, bottom: 36 };
-const mostRows = 12, nearLine = 12;
+const margin = { left: 64, right: 14, top: 10, bottom: 36 }, maxRows = 12, nearLine = 12;
+const hidden = new Set(), views = [];
+let axis = "step";
 
-function add(parent, name, attributes, text) {
+function add(parent, name, attributes, text = "") {
   const element = document.createElementNS(parent.namespaceURI, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (text !== undefined) element.textContent = text;
+  element.textContent = text;
   return parent.appendChild(element);
 }
 
-// Labels of the ticks of an axis, with as few digits as possible: each label differs from its value by at most a hundredth of a tick
-// distance.
-function labels(found) {
-  const largest = Math.max(0, ...found.map(Math.abs)), step = found.length > 1 ? found[1] - found[0] : largest;
-  let digits = 1;
-  while (digits < 12 && found.some((value) => Math.abs(+value.toPrecision(digits) - value) > step * 0.01)) digits++;
-  return found.map((value) => {
-    const size = Math.abs(value);
-    for (const [limit, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-      if (size >= limit) return String(+(value / limit).toPrecision(digits)) + sign;
-    }
-    if (largest >= 1e-3 || !size) return String(+value.toPrecision(digits));
-    const [mantissa, power] = value.toExponential(digits - 1).split("e");
-    return +mantissa + "e" + power;
-  });
-}
-
-function exact(value) {
-  const size = Math.abs(value);
-  if (size >= 1000) return Math.round(value).toLocaleString("en");
-  return size && size < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(4));
-}
-
-function clock(seconds) {
-  if (seconds < 120) return +seconds.toPrecision(3) + " s";
-  const minutes = Math.floor(seconds / 60), two = (n) => String(n).padStart(2, "0");
-  if (minutes < 60) return minutes + ":" + two(Math.floor(seconds % 60)) + " min";
-  return Math.floor(minutes / 60) + ":" + two(minutes % 60) + " h";
+function text(value, digits = 4, notation = "standard") {
+  return value.toLocaleString("en", { maximumSignificantDigits: digits, notation });
 }
 
 function ticks(low, high, wanted) {
-  const rough = (high - low) / Math.max(1, wanted), power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough * 0.999) || 10);
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(+(i * step).toPrecision(12));
-  return found;
+  const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9), count = Math.floor(high / step + 1e-9) - first + 1;
+  return Array.from({ length: count }, (_, i) => +((first + i) * step).toPrecision(12));
 }
 
-// The unit of time that fits a span: [its seconds, its name].
-function unit(span) {
-  return span < 180 ? [1, "s"] : span < 3 * 3600 ? [60, "min"] : [3600, "h"];
+// The unit of the horizontal axis up to a value: its size, the name of the axis, and the name after a number.
+function unit(last) {
+  if (axis === "step") return [1, "environment steps", "steps"];
+  if (last < 180) return [1, "seconds of training", "s"];
+  return last < 3 * 3600 ? [60, "minutes of training", "min"] : [3600, "hours of training", "h"];
 }
 
-function nearest(xs, x) {
-  let low = 0, high = xs.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (xs[middle] < x) low = middle; else high = middle;
-  }
-  return x - xs[low] < xs[high] - x ? low : high;
-}
-
-// The groups of a chart that are drawn on the current axis: those that are not hidden.
-function shown(view) {
-  return view.chart.groups.flatMap((group, index) => {
-    if (state.hidden.has(view.section + ":" + index)) return [];
-    const lines = group.lines.filter((line) => line[state.axis] !== undefined)
-      .map((line) => ({ name: line.name, x: line[state.axis], y: line.y }));
-    const found = group.middles[state.axis];
-    const middle = found && { ...found, y: found.middle };
-    return lines.length ? [{ index, lines, middle, label: data.sections[view.section].groups[index] }] : [];
+// A curve, as a dot if it has one point.
+function path(view, parent, y, kind) {
+  let pen = "M", d = "";
+  y.forEach((value, i) => {
+    if (value !== null) d += pen + view.px(i).toFixed(1) + " " + view.py(value).toFixed(1);
+    pen = value === null ? "M" : "L";
   });
+  const drawn = view.x.map((_, i) => i).filter((i) => y[i] !== null);
+  if (drawn.length === 1) add(parent, "circle", { cx: view.px(drawn[0]), cy: view.py(y[drawn[0]]), r: 3, class: "dot " + kind });
+  else add(parent, "path", { d, class: kind });
 }
 
-function extent(groups, view) {
-  let right = -Infinity, low = Infinity, high = -Infinity;
-  const see = (value) => {
-    if (value === null) return;
-    if (value < low) low = value;
-    if (value > high) high = value;
-  };
-  for (const group of groups) {
-    for (const line of group.lines) {
-      right = Math.max(right, line.x[line.x.length - 1]);
-      line.y.forEach(see);
-    }
-    if (group.middle) for (const bound of [group.middle.low, group.middle.high]) bound.forEach(see);
-  }
-  if (!(low <= high)) [low, high] = [0, 1];
-  const pad = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
-  // The axis ends a little after the data, so that a training of 999,424 steps has a tick at one million.
-  const most = view.chart.most !== null && high <= view.chart.most ? view.chart.most : Infinity;
-  return { left: 0, right: Math.max(right * 1.01, 1e-9), low: low - pad, high: Math.min(high + pad, most) };
-}
-
-function frame(view, range) {
-  const { svg, width, height } = view, bottom = height - margin.bottom;
-  const rows = ticks(range.low, range.high, height < 220 ? 4 : 6);
-  const texts = labels(rows);
-  view.left = 14 + 7 * Math.max(...texts.map((text) => text.length), 2);
-  const across = width - view.left - margin.right;
-  view.px = (x) => view.left + (x - range.left) / (range.right - range.left) * across;
-  view.py = (y) => bottom - (y - range.low) / (range.high - range.low) * (bottom - margin.top);
-  view.value = (px) => range.left + (px - view.left) / across * (range.right - range.left);
-  rows.forEach((row, i) => {
-    add(svg, "line", { x1: view.left, x2: width - margin.right, y1: view.py(row), y2: view.py(row), class: "grid" });
-    add(svg, "text", { x: view.left - 6, y: view.py(row) + 4, class: "end" }, texts[i]);
-  });
-  const [size, name] = state.axis === "step" ? [1, ""] : unit(range.right);
-  const columns = ticks(range.left / size, range.right / size, Math.max(2, Math.min(8, across / 80))), below = labels(columns);
-  columns.forEach((at, i) => {
-    const x = view.px(at * size);
-    add(svg, "line", { x1: x, x2: x, y1: bottom, y2: bottom + 4, class: "axis" });
-    add(svg, "text", { x, y: bottom + 17, class: x > width - 26 ? "end" : "mid" }, below[i]);
-  });
-  add(svg, "line", { x1: view.left, x2: width - margin.right, y1: bottom, y2: bottom, class: "axis" });
-  const caption = state.axis === "step" ? "environment steps" : { s: "seconds", min: "minutes", h: "hours" }[name] + " of training";
-  add(svg, "text", { x: view.left + across / 2, y: height - 4, class: "mid caption" }, caption);
-}
-
-function path(view, x, y) {
-  return x.map((value, i) => (i ? "L" : "M") + view.px(value).toFixed(1) + " " + view.py(y[i]).toFixed(1)).join("");
-}
-
-function bandPath(view, middle) {
-  const at = middle.x.map((_, i) => i).filter((i) => middle.low[i] !== null);
-  const point = (i, y) => view.px(middle.x[i]).toFixed(1) + " " + view.py(y[i]).toFixed(1);
-  if (at.length < 2) return "";
-  return "M" + at.map((i) => point(i, middle.high)).join("L") + "L" + at.reverse().map((i) => point(i, middle.low)).join("L") + "Z";
+function band(view, group) {
+  const at = view.x.map((_, i) => i).filter((i) => group.low[i] !== null);
+  const edge = (bound) => at.map((i) => view.px(i).toFixed(1) + " " + view.py(bound[i]).toFixed(1));
+  if (at.length) add(view.svg, "path", { d: "M" + edge(group.low).concat(edge(group.high).reverse()).join("L") + "Z", class: "band " + group.color });
 }
 
 function draw(view) {
-  view.width = view.figure.clientWidth;
-  view.height = view.svg.clientHeight;
-  view.svg.replaceChildren();
-  view.svg.setAttribute("viewBox", `0 0 ${view.width} ${view.height}`);
-  view.groups = shown(view);
-  if (!view.groups.length) {
-    add(view.svg, "text", { x: view.width / 2, y: view.height / 2, class: "mid" }, "nothing to show on this axis");
-    return;
+  const { svg, chart, section } = view, width = view.width = view.figure.clientWidth, height = svg.clientHeight;
+  const labels = data[section].groups;
+  view.tip.hidden = true;
+  view.x = chart[axis].x;
+  view.groups = chart[axis].groups.map((group, i) => ({ ...group, label: labels[i], color: "g" + i % 8, dash: "d" + Math.floor(i / 8) % 3 }))
+    .filter((group, i) => group.lines.length && !hidden.has(section + ":" + i));
+  const values = view.groups.flatMap((group) => [...group.lines.map((line) => line.y), group.low, group.high].flat()).filter((y) => y !== null);
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const pad = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1, right = width - margin.right, bottom = height - margin.bottom;
+  // The axis ends a little after the data, so that a training of 999,424 steps has a tick at one million.
+  const last = view.x[view.x.length - 1] * 1.01 || 1, [size, caption] = unit(last);
+  const place = (x) => margin.left + x / last * (right - margin.left);
+  view.px = (i) => place(view.x[i]);
+  view.py = (y) => bottom - (y - low + pad) / (high - low + 2 * pad) * (bottom - margin.top);
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  if (!values.length) return;
+  for (const y of ticks(low - pad, high + pad, 6)) {
+    add(svg, "line", { x1: margin.left, x2: right, y1: view.py(y), y2: view.py(y), class: "grid" });
+    add(svg, "text", { x: margin.left - 6, y: view.py(y) + 4, class: "end" }, text(y, 6, "compact"));
   }
-  frame(view, extent(view.groups, view));
-  const clip = "clip" + views.indexOf(view), right = view.width - margin.right;
-  const box = { x: view.left, y: margin.top - 4, width: Math.max(0, right - view.left + 4), height: view.height - margin.bottom - margin.top + 6 };
-  add(add(view.svg, "clipPath", { id: clip }), "rect", box);
-  const canvas = add(view.svg, "g", { "clip-path": `url(#${clip})` });
-  for (const group of view.groups) if (group.middle) add(canvas, "path", { d: bandPath(view, group.middle), class: "band g" + group.index % 8 });
+  for (const x of ticks(0, last / size, Math.max(2, Math.min(8, width / 90)))) {
+    add(svg, "line", { x1: place(x * size), x2: place(x * size), y1: bottom, y2: bottom + 4, class: "axis" });
+    add(svg, "text", { x: place(x * size), y: bottom + 17, class: "mid" }, text(x, 6, "compact"));
+  }
+  add(svg, "line", { x1: margin.left, x2: right, y1: bottom, y2: bottom, class: "axis" });
+  add(svg, "text", { x: (margin.left + right) / 2, y: height - 4, class: "mid" }, caption);
+  for (const group of view.groups) band(view, group);
   for (const group of view.groups) {
-    const style = `g${group.index % 8} d${Math.floor(group.index / 8) % 3}`;
-    for (const line of group.lines) add(canvas, "path", { d: path(view, line.x, line.y), class: (group.middle ? "thin " : "line ") + style });
-    if (group.middle) add(canvas, "path", { d: path(view, group.middle.x, group.middle.y), class: "line " + style });
-    for (const line of [group.middle, ...group.lines]) {
-      if (line && line.x.length === 1) add(canvas, "circle", { cx: view.px(line.x[0]), cy: view.py(line.y[0]), r: 3, class: "dot g" + group.index % 8 });
-    }
+    if (group.lines.length > 1) for (const line of group.lines) path(view, svg, line.y, `thin ${group.color} ${group.dash}`);
+    path(view, svg, group.middle, `line ${group.color} ${group.dash}`);
   }
-  view.cursor = add(canvas, "g", {});
+  view.cursor = add(svg, "g", {});
 }
+
+function hide(view) {
+  view.tip.hidden = true;
+  view.cursor.replaceChildren();
+}
+
+// Shows the values at the point i; the run whose curve is nearest to the height y is named and highlighted.
+function show(view, i, y = -Infinity) {
+  views.forEach(hide);
+  view.at = i;
+  const { svg, tip, figure, cursor } = view, x = view.px(i), [size, , name] = unit(view.x[view.x.length - 1]);
+  add(cursor, "line", { x1: x, x2: x, y1: margin.top, y2: svg.clientHeight - margin.bottom, class: "cursor" });
+  let near = { distance: nearLine };
+  const rows = [];
+  for (const group of view.groups) {
+    for (const line of group.lines) {
+      const distance = line.y[i] === null ? Infinity : Math.abs(view.py(line.y[i]) - y);
+      if (group.lines.length > 1 && distance < near.distance) near = { distance, line, group };
+    }
+    const value = group.middle[i], interval = group.low[i] === null ? "" : ` [${text(group.low[i])}, ${text(group.high[i])}]`;
+    if (value === null) continue;
+    const runs = group.lines.length > 1 ? `, ${group.count[i]} runs` : "";
+    rows.push({ value, color: group.color, text: `${group.label}: ${text(value)}${interval}${runs}` });
+    add(cursor, "circle", { cx: x, cy: view.py(value), r: 3.5, class: "dot " + group.color });
+  }
+  rows.sort((a, b) => b.value - a.value);
+  if (near.line) {
+    rows.unshift({ color: near.group.color + " strong", text: `${near.line.name}: ${text(near.line.y[i])}` });
+    path(view, cursor, near.line.y, "line " + near.group.color);
+  }
+  tip.replaceChildren();
+  add(tip, "b", {}, `${text(view.x[i] / size, axis === "step" ? 15 : 4)} ${name}`);
+  for (const row of rows.slice(0, maxRows)) add(tip, "span", { class: row.color }, row.text);
+  if (rows.length > maxRows) tip.append(`… ${rows.length - maxRows} more`);
+  tip.hidden = false;
+  tip.style.left = Math.max(0, x + 14 + tip.offsetWidth < view.width ? x + 14 : x - 14 - tip.offsetWidth) + "px";
+  tip.style.top = svg.getBoundingClientRect().top - figure.getBoundingClientRect().top + margin.top + "px";
+}
+
+function move(view, event) {
+  const box = view.svg.getBoundingClientRect(), x = event.clientX - box.left, away = (i) => Math.abs(view.px(i) - x);
+  if (view.groups.length) show(view, view.x.reduce((best, _, i) => (away(i) < away(best) ? i : best), 0), event.clientY - box.top);
+}
+
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const { section, chart } = figure.dataset, svg = figure.querySelector("svg");
+  const view = { figure, svg, section, tip: figure.querySelector(".tip"), chart: data[section].charts[chart], at: 0 };
+  views.push(view);
+  for (const kind of ["pointermove", "pointerdown"]) svg.addEventListener(kind, (event) => move(view, event));
+  svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(view); });
+  svg.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by && view.groups.length) show(view, Math.max(0, Math.min(view.x.length - 1, view.at + by)));
+  });
+}
+for (const choice of document.querySelectorAll("input[name=axis]")) {
+  choice.addEventListener("change", () => { axis = choice.value; views.forEach(draw); });
+}
+for (const chip of document.querySelectorAll("button.chip")) {
+  chip.addEventListener("click", () => {
+    const key = chip.dataset.section + ":" + chip.dataset.group;
+    if (!hidden.delete(key)) hidden.add(key);
+    chip.setAttribute("aria-pressed", String(!hidden.has(key)));
+    views.forEach(draw);
+  });
+}
+axis = document.querySelector("input[name=axis]:checked").value; // a browser keeps the choice when the page is loaded again
+views.forEach(draw);
+const observer = new ResizeObserver((entries) => {
+  for (const { target } of entries) views.filter((view) => view.figure === target && view.width !== target.clientWidth).forEach(draw);
+});
+for (const view of views) observer.observe(view.figure);

@@ -5,135 +5,182 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
 
 import proximo
-from proximo.report import episode_returns, panels
-from proximo.report.curves import Curves, Metric, chart_data
-from proximo.report.grouping import Section
-from proximo.report.markup import Markup, tag
-from proximo.report.tables import overall_improvements
+from proximo.config import LEAVES, text_of
+from proximo.report import episode_returns
+from proximo.report.curves import Chart
+from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, differing
+from proximo.report.markup import Markup, escaped, tag
+from proximo.report.read import TRAINING, RunRecord
+from proximo.report.results import notes, summary
+from proximo.serialization import json_object
+from proximo.storage.run_directory import COMMAND, SYSTEM
+from proximo.tracking.progress import amount, duration, number
 
 _FOLDER = Path(__file__).parent
-Drawn = dict[Metric, list[Curves]]
 
 
-def render(sections: Sequence[Section], drawn: Sequence[Drawn], written: datetime) -> str:
-    """Render the page. ``drawn`` has one entry for each section. Text of the user is escaped as HTML or JSON."""
-    data = [
-        {
-            "groups": [group.label for group in section.groups],
-            "charts": [chart_data(metric, found) for metric, found in curves.items()],
-        }
-        for section, curves in zip(sections, drawn, strict=True)
+def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: dict[str, Any], written: datetime) -> str:
+    """Render the page of the ``sections``, their ``charts`` and ``results``. Text of the user is escaped as HTML or JSON."""
+    page, style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "chart.js"))
+    pairs = zip(sections, charts, strict=True)
+    data = [{"groups": list(section.groups), "charts": found} for section, found in pairs]
+    runs = [run for section in sections for run in section.runs]
+    links = [tag("a", section.environment, href=f"#section-{i}") for i, section in enumerate(sections)]
+    return Template(page).substitute(
+        title=escaped(_title(sections, runs)),
+        about=f"{amount(len(runs), 'run')}, {sum(run.step for run in runs):,} environment steps in total; "
+        f"written {written:%Y-%m-%d %H:%M} by proximo {proximo.__version__}",
+        contents=tag("nav", *links) if len(links) > 1 else "",
+        sections="".join(_section(i, section, charts[i], results) for i, section in enumerate(sections)),
+        overall=_improvements("Probability of improvement in all environments", results["improvement_over_environments"]) or "",
+        # The data must not contain the end of a script element.
+        data=json.dumps(data, separators=(",", ":"), default=_numbers).replace("<", "\\u003c"),
+        style=style,
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _numbers(array: np.ndarray) -> list[float | None]:
+    """Whole numbers exactly, others with five digits; None for NaN."""
+    if array.dtype.kind == "i":
+        return array.tolist()
+    return [None if math.isnan(value) else float(f"{value:.5g}") for value in array.tolist()]
+
+
+def _title(sections: Sequence[Section], runs: Sequence[RunRecord]) -> str:
+    names = {run.settings["name"] for run in runs}
+    if len(sections) > 1:
+        return f"{len(runs)} runs on {len(sections)} environments"
+    what = runs[0].label if len(runs) == 1 else f"{len(runs)} runs" if len(names) > 1 else names.pop()
+    return f"{what} on {sections[0].environment}"
+
+
+def _section(i: int, section: Section, charts: Sequence[Chart], results: dict[str, Any]) -> Markup:
+    table, pairs = (
+        [row for row in results[name] if row["environment"] == section.environment] for name in ("table", "improvement")
+    )
+    differences = [{"Group": row["group"], **row["settings"]} for row in table]
+    mixed = {label: ", ".join(differing(runs)) for label, runs in section.groups.items()}
+    unfinished = [
+        tag("li", f"{run.label}: ", _status(run), f" ({run.step:,} of {run.total_steps:,} steps). {run.why}")
+        for run in section.runs
+        if run.status != "finished"
     ]
-    bodies = [_section(i, section, list(drawn[i])) for i, section in enumerate(sections)]
-    title = _title(sections)
-    script = (_FOLDER / "chart.js").read_text(encoding="utf-8") + (_FOLDER / "hover.js").read_text(encoding="utf-8")
-    payload = json.dumps({"sections": data}, separators=(",", ":"), allow_nan=False)
-    page = tag(
-        "html",
-        _head(title, script),
-        tag(
-            "body",
-            tag("h1", title),
-            tag("p", _subtitle(sections, written), class_="soft"),
-            _contents(sections),
-            _axis_choice(),
-            *bodies,
-            _overall(sections),
-            tag("h2", "How to read this"),
-            *(tag("p", text) for text in READING),
-            # The data must not contain the end of a script element.
-            tag("script", Markup(payload.replace("<", "\\u003c")), type="application/json", id="data"),
-            tag("script", Markup(script)),
-        ),
-        lang="en",
-    )
-    return f"<!DOCTYPE html>\n{page}\n"
-
-
-READING = (
-    "Each thin line is one run (one seed). The thick line is the interquartile mean of a group of runs: the mean of the middle half, "
-    "which a single lucky or failed seed does not change. With fewer than four runs it is the mean.",
-    "Bands and brackets are 95 % confidence intervals from a stratified percentile bootstrap over runs with 2,000 resamples (Agarwal et "
-    "al. 2021, arXiv:2108.13264). With few runs, the intervals are too narrow.",
-    "A curve begins at the first and ends at the last measurement of its run. The mean of a group is drawn where at least half of its "
-    "runs have data. Each point of a long curve is the mean of several measurements.",
-    "P(X > Y) is the probability that a run of X ends with a higher return than a run of Y; ties count half. An interval that contains "
-    "0.5 shows no clear difference.",
-    "Hover over a chart or touch it to read values. Click the name of a group to hide or show it.",
-)
-
-
-def _head(title: str, script: str) -> Markup:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        # If injected markup ever passed the escaping, the browser would still run and load only what was written here.
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", Markup((_FOLDER / "page.css").read_text(encoding="utf-8"))),
-    )
-
-
-def _title(sections: Sequence[Section]) -> str:
-    runs = [run for section in sections for run in section.runs]
-    names = list(dict.fromkeys(run.name for run in runs))
-    if len(runs) == 1:
-        return f"{runs[0].label} on {runs[0].environment}"
-    if len(names) == 1 and len(sections) == 1:
-        return f"{names[0]} on {sections[0].environment}"
-    environments = f"{len(sections)} environments" if len(sections) > 1 else sections[0].environment
-    return f"{len(runs)} runs on {environments}"
-
-
-def _subtitle(sections: Sequence[Section], written: datetime) -> str:
-    runs = [run for section in sections for run in section.runs]
-    steps = sum(run.step for run in runs)
-    many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
-    return f"{many}, {steps:,} environment steps in total; written {written:%Y-%m-%d %H:%M} by proximo {proximo.__version__}"
-
-
-def _contents(sections: Sequence[Section]) -> Markup | None:
-    if len(sections) < 2:
-        return None
-    return tag("nav", [[tag("a", section.environment, href=f"#section-{i}"), " "] for i, section in enumerate(sections)])
-
-
-def _axis_choice() -> Markup:
-    choices = [tag("span", "Horizontal axis:", class_="soft")]
-    for axis, text in (("step", "environment steps"), ("seconds", "wall time")):
-        choices.append(tag("label", tag("input", type="radio", name="axis", value=axis, checked=axis == "step"), f" {text}"))
-    return tag("div", *choices, class_="axes")
-
-
-def _section(i: int, section: Section, metrics: list[Metric]) -> Markup:
-    charts = [panels.chart(i, place, metric) for place, metric in enumerate(metrics)]
+    remarks = notes(table) + [f"{label}: its runs differ in {names}." for label, names in mixed.items() if names]
+    training = " (last training return)" if section.measure == TRAINING else ""
+    runs = [_run(section, label, run) for label, found in section.groups.items() for run in found]
     return tag(
         "section",
         tag("h2", section.environment),
-        panels.notices(section),
-        panels.legend(i, section),
-        tag("div", *charts, class_="charts"),
-        tag("h3", "Results"),
-        panels.results(section),
-        panels.improvement(section),
+        tag("ul", *unfinished, *(tag("li", remark) for remark in remarks), class_="notices", tabindex=0),
+        tag("div", *(_chip(i, place, row) for place, row in enumerate(table)), class_="legend"),
+        tag("div", *(_chart(i, place, chart) for place, chart in enumerate(charts)), class_="charts"),
+        tag("h3", "Results", training),
+        _table([cells(row) for row in table]),
+        _improvements("Probability of improvement", pairs),
         episode_returns.pictures(section),
-        panels.differences(section),
-        panels.runs(section),
-        panels.settings(section),
+        tag("div", tag("h3", "Settings that differ"), _table(differences)) if section.differing else None,
+        tag("details", tag("summary", f"All runs ({len(runs)})"), _table(runs)),
+        _common_settings(section),
         id=f"section-{i}",
     )
 
 
-def _overall(sections: Sequence[Section]) -> Markup | None:
-    found = overall_improvements(sections)
-    if not found:
-        return None
-    return Markup(tag("h2", "All environments together") + panels.improvement_rows(found))
+def _status(run: RunRecord) -> Markup:
+    share = "" if run.status in ("finished", "not started") else f" at {run.step / run.total_steps:.0%}"
+    return tag("span", f"{run.status}{share}", class_=run.status.replace(" ", "-"))
+
+
+def _chip(section: int, place: int, row: dict[str, Any]) -> Markup:
+    """The button of a group."""
+    line = tag("line", x1=0, x2=22, y1=4, y2=4, class_=f"line g{place % 8} d{place // 8 % 3}")
+    many = tag("span", f" · {amount(row['runs'], 'run')}", class_="soft")
+    data = {"data_section": section, "data_group": place, "aria_pressed": "true"}
+    return tag("button", tag("svg", line, width=22, height=8), row["group"], many, type="button", class_="chip", **data)
+
+
+def _chart(section: int, place: int, chart: Chart) -> Markup:
+    """An empty chart that the page's script fills."""
+    caption = tag("figcaption", tag("b", chart["title"]), tag("span", chart["about"]))
+    svg = tag("svg", role="img", tabindex=0, aria_label=chart["title"])
+    tip = tag("div", class_="tip", hidden="")
+    return tag("figure", caption, svg, tip, class_="chart", data_section=section, data_chart=place)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Markup:
+    """A table whose columns have the names of the first row. Columns of numbers are right-aligned."""
+    kinds = ["number" if str(cell)[:1] in "0123456789-–[" else None for cell in rows[0].values()]
+    head = tag("tr", *(tag("th", name, class_=kind) for name, kind in zip(rows[0], kinds, strict=True)))
+    lines = [tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row.values(), kinds, strict=True))) for row in rows]
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *lines)), class_="scroll", tabindex=0)
+
+
+def cells(row: dict[str, Any]) -> dict[str, str]:
+    """A row of results as text, by the names of the columns."""
+    others = ", ".join(f"{count} {status}" for status, count in row["status"].items() if status != "finished")
+    low_high = "–" if row["final"]["iqm"] is None else "one run"
+    return {
+        "Group": row["group"],
+        "Runs": f"{row['runs']}{f' ({others})' if others else ''}",
+        "Final": number(row["final"]["iqm"]),
+        "95 % interval": f"[{', '.join(map(number, row['final']['ci95']))}]" if row["final"]["ci95"] else low_high,
+        "Best": number(row["best"]["iqm"]),
+        "Success": "–" if row["success_rate"] is None else f"{row['success_rate']:.1%}",
+        "Steps": f"{row['steps']:,}",
+        "Time": "–" if row["seconds"] is None else duration(row["seconds"]),
+        "Steps/s": number(row["steps_per_second"]),
+    }
+
+
+def _improvements(title: str, pairs: Sequence[dict[str, Any]]) -> Markup | None:
+    rows = []
+    for pair in pairs:
+        probability, (low, high) = pair["probability"], pair["ci95"]
+        bar = tag("i", class_="span", style=f"left:{low:.1%};width:{high - low:.1%}")
+        point = tag("i", class_="point", style=f"left:{probability:.1%}")
+        track = tag("div", tag("i", class_="half"), bar, point, class_="track")
+        over = f" in {pair['environments']} environments" if pair["environments"] > 1 else ""
+        text = f"{probability:.2f} [{low:.2f}, {high:.2f}]"
+        rows.append({"X > Y": f"{pair['x']} > {pair['y']}{over}", "": track, "P(X > Y)": text})
+    return tag("div", tag("h3", title), _table(rows)) if rows else None
+
+
+def _run(section: Section, label: str, run: RunRecord) -> dict[str, Any]:
+    system, command = {"versions": {}, **json_object(run.path / SYSTEM)}, run.path / COMMAND
+    scores = cells(summary(section, run.label, [run]))
+    return {
+        "Run": run.label,
+        "Group": label,
+        "Seed": run.settings["seed"],
+        "Status": _status(run),
+        **{name: scores[name] for name in ("Final", "Best", "Success", "Steps", "Time", "Steps/s")},
+        "Started (UTC)": system.get("started", "")[:19].replace("T", " "),
+        "Processor": system.get("processor"),
+        "Versions": ", ".join(f"{name} {system['versions'].get(name, '–')}" for name in ("proximo", "jax")),
+        "Command": command.read_text(encoding="utf-8").partition("\n")[0] if command.is_file() else "",
+    }
+
+
+def _common_settings(section: Section) -> Markup:
+    """All settings that the runs share; those that differ from the default come first."""
+    omitted = IRRELEVANT_SETTINGS.union(section.differing)
+    shared = {name: value for name, value in section.runs[0].settings.items() if name not in omitted}
+    defaults = {name: leaf.default for name, leaf in LEAVES.items()}
+    changed = {name: value for name, value in shared.items() if value != defaults.get(name, "")}
+    rows = [
+        {"Setting": name, "Value": text_of(value), "Default": text_of(defaults.get(name, ""))}
+        for name, value in {**changed, **shared}.items()
+    ]
+    count = tag("span", f" ({len(changed)} of {len(shared)} differ from the default)")
+    return tag("details", tag("summary", "Settings in common", count), _table(rows))

@@ -1,0 +1,148 @@
+"""The figures of the table of results."""
+
+import numpy as np
+import pytest
+
+from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
+from proximo.report.grouping import Section, sections_of
+from proximo.report.read import read_runs
+from proximo.report.results import as_json, notes
+
+
+def evaluated(run_dir, *returns, success=(0.5,)):
+    """A run with these evaluations, at equal distances; later evaluations repeat the last ``success``."""
+    made_run(run_dir, seed=int(run_dir.name.removeprefix("seed-")))
+    rows = [row for row in made_rows(20, 100, 0) if "eval/return_mean" not in row]
+    steps = np.linspace(0, 20 * BATCH, len(returns) + 1)[1:].astype(int).tolist()
+    rates = [*success, *success[-1:] * len(returns)]
+    rows += [{"step": s, "eval/return_mean": r, "eval/success_rate": p} for s, r, p in zip(steps, returns, rates, strict=False)]
+    write_rows(run_dir, sorted(rows, key=lambda row: row["step"]))
+
+
+def grouped(paths, folder, by=()):
+    return sections_of(read_runs(list(map(str, paths)), folder), by)
+
+
+def table_of(paths, folder):
+    return as_json(grouped(paths, folder))["table"]
+
+
+def test_final_and_best_are_interquartile_means_over_runs(tmp_path):
+    for seed, returns in enumerate([(5.0, 1.0), (3.0, 2.0), (9.0, 3.0), (4.0, 100.0)]):
+        evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
+    [row] = table_of([tmp_path / "g"], tmp_path)
+    assert row["final"]["iqm"] == pytest.approx(2.5)  # of 1, 2, 3, 100
+    assert row["best"]["iqm"] == pytest.approx(7.0)  # of 3, 5, 9, 100
+    low, high = row["final"]["ci95"]
+    assert low < 2.5 < high
+    assert (row["success_rate"], row["steps"], row["status"]) == (0.5, 20 * BATCH, {"finished": 4})
+    assert row["seconds"] == pytest.approx(20 * BATCH / SPEED)
+    assert row["steps_per_second"] == pytest.approx(SPEED)
+
+
+def test_without_evaluations_the_last_episodes_count(tmp_path):
+    run_dir = made_run(tmp_path / "r", eval_episodes=0)
+    rows = [row for row in made_rows(20, 100, 0) if "eval/return_mean" not in row]
+    write_rows(run_dir, rows)
+    [row] = table_of([run_dir], tmp_path)
+    assert row["measure"] == "rollout/return_mean"
+    assert row["final"] == {"iqm": rows[-1]["rollout/return_mean"], "ci95": None}
+    assert row["best"] == {"iqm": None, "ci95": None}
+
+
+def test_a_failed_run_counts_with_what_it_reached(tmp_path):
+    group = made_group(tmp_path / "g", seeds=2)
+    write_rows(group / "seed-1", made_rows(5, 1000, 1))
+    (group / "seed-1" / "failure.txt").write_text("NaN")
+    [row] = table_of([group], tmp_path)
+    assert row["status"] == {"finished": 1, "failed": 1}
+    assert row["scores"][1] > 900
+    assert row["final"]["iqm"] == pytest.approx(np.mean(row["scores"]))
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """Two groups: two seeds of the first failed before their first evaluation, one of them in its first update; one is running."""
+    for seed, returns in enumerate([(400.0, 480.0), (450.0, 500.0)]):
+        evaluated(tmp_path / "a" / f"seed-{seed}", *returns)
+        evaluated(tmp_path / "b" / f"seed-{seed}", 100.0, 200.0 + seed)
+    begun = [row for row in made_rows(4, 100, 3) if "eval/return_mean" not in row]
+    for seed, rows in ((2, []), (3, begun), (4, begun)):
+        write_rows(made_run(tmp_path / "a" / f"seed-{seed}", seed=seed), rows)
+    for seed in (2, 3):
+        (tmp_path / "a" / f"seed-{seed}" / "failure.txt").write_text("NaN")
+    return grouped([tmp_path / "a", tmp_path / "b"], tmp_path, ["name"])[0]
+
+
+def test_seed_failed_before_first_evaluation_counts_as_worst(failing):
+    worst = min(run.series("rollout/return_mean").value.min() for run in failing.runs if run.rows)
+    assert worst < 100
+    results = as_json([failing])
+    a, b = results["table"]
+    assert a["final"]["iqm"] == a["best"]["iqm"] == pytest.approx((worst + 480) / 2)
+    assert a["final"]["ci95"][0] == worst
+    assert (a["success_rate"], b["success_rate"]) == (0.25, 0.5)
+    assert (a["failed_without_result"], a["failed_count_as"], a["left_out"]) == (2, worst, 1)
+    assert (b["failed_without_result"], b["failed_count_as"], b["left_out"]) == (0, None, 0)
+    [pair] = results["improvement"]
+    assert pair["probability"] == 0.5, "two of four seeds lose against every seed of the other group"
+    failed, left_out = notes(results["table"])
+    assert failed.startswith("gymnax:CartPole-v1, a: 2 of 5 runs failed without a result and count as ")
+    assert left_out == "gymnax:CartPole-v1, a: 1 of 5 runs have no evaluation and are left out."
+
+
+def test_group_of_only_failed_seeds_counts_as_worst(failing):
+    only = Section(failing.environment, {"f": failing.groups["a"][2:4], "b": failing.groups["b"]})
+    results = as_json([only])
+    row, other = results["table"]
+    assert row["final"]["iqm"] == row["failed_count_as"] < other["final"]["iqm"]
+    [pair] = results["improvement"]
+    assert (pair["y"], pair["probability"]) == ("f", 1.0)
+
+
+def test_nan_last_evaluation_is_not_replaced_by_an_earlier_one(tmp_path):
+    for seed, returns in enumerate([(5.0, 7.0), (9.0, None)]):
+        evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
+    [row] = table_of([tmp_path / "g"], tmp_path)
+    assert row["final"]["iqm"] == pytest.approx((7.0 + row["failed_count_as"]) / 2)
+    assert row["best"]["iqm"] == pytest.approx(8.0)
+    assert row["failed_without_result"] == 1
+
+
+def test_evaluation_without_reported_success_counts_as_zero(tmp_path):
+    """A Gymnasium environment may report ``success`` only in successful episodes."""
+    evaluated(tmp_path / "g" / "seed-0", 1.0, 2.0)
+    evaluated(tmp_path / "g" / "seed-1", 1.0, 2.0, success=(0.5, None))
+    assert table_of([tmp_path / "g"], tmp_path)[0]["success_rate"] == 0.25
+
+
+def compared(tmp_path, **levels):
+    """Groups by name, each of four seeds around its level, in as many environments as it has levels."""
+    envs = ("gymnax:CartPole-v1", "gymnax:Acrobot-v1")
+    paths = [
+        made_group(tmp_path / f"e{i}" / name, level=level, env=envs[i], name=name)
+        for name, found in levels.items()
+        for i, level in enumerate(found)
+    ]
+    return as_json(grouped(paths, tmp_path, ["name"]))
+
+
+def test_all_groups_of_several_runs_are_compared_with_the_better_first(tmp_path):
+    pairs = compared(tmp_path, low=[50.0], high=[500.0], mid=[200.0])["improvement"]
+    assert [(pair["x"], pair["y"]) for pair in pairs] == [("high", "low"), ("mid", "low"), ("high", "mid")]
+    assert (pairs[0]["probability"], pairs[0]["ci95"]) == (1.0, [1.0, 1.0])
+    paths = [made_run(tmp_path / f"r{i}", gamma=0.9 + i / 100) for i in range(2)]
+    assert as_json(grouped(paths, tmp_path))["improvement"] == []
+
+
+def test_overall_probability_is_the_mean_over_environments(tmp_path):
+    results = compared(tmp_path, a=[100.0, 500.0], b=[110.0, 50.0])
+    [pair] = results["improvement_over_environments"]
+    single = [found["probability"] if found["x"] == "a" else 1 - found["probability"] for found in results["improvement"]]
+    assert (pair["x"], pair["y"], pair["environments"]) == ("a", "b", 2)
+    assert pair["probability"] == pytest.approx(np.mean(single))
+    assert pair["ci95"][0] <= pair["probability"] <= pair["ci95"][1]
+    assert [(row["environment"], row["group"]) for row in results["table"]] == [
+        (env, name) for env in ("gymnax:CartPole-v1", "gymnax:Acrobot-v1") for name in "ab"
+    ]
+    assert compared(tmp_path / "one", a=[100.0], b=[110.0])["improvement_over_environments"] == []
