@@ -19,8 +19,8 @@ from proximo.cli import tune as verb
 from proximo.settings import make_config
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning import study as study_module
+from proximo.tuning.batch import Progress
 from proximo.tuning.space import read_space
-from proximo.tuning.trial import TrialResult
 
 ENV = "toys:Forbidden"
 SMALL = {
@@ -59,7 +59,7 @@ def done(tmp_path_factory):
 def test_json_is_one_object_with_best_trial_and_base(done):
     folder, found = done
     assert found["study"] == str(folder)
-    assert found["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
+    assert found["trials"] == {"done": 4, "pruned": 0, "failed": 0}
     assert found["base"]["trial"] == 0
     assert set(found["best"]["settings"]) == {"learning_rate", "gamma"}, "num_steps was given as a flag"
     assert found["command"] == f"proximo train --config {folder}/preset.yaml"
@@ -74,7 +74,7 @@ def test_written_preset_trains(done, tmp_path, capsys):
 def test_folder_contains_the_study_and_no_runs(done):
     folder, _ = done
     found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    assert found == {"study.yaml", "command.txt", "journal.log", "trials.csv", "preset.yaml", "history.png"}
+    assert found == {"command.txt", "journal.log", "trials.csv", "preset.yaml"}
     assert not list(folder.parents[2].glob("runs*"))
 
 
@@ -99,11 +99,11 @@ def test_output_ends_with_the_next_commands(done, tmp_path, capsys):
 def test_ctrl_c_keeps_finished_trials_and_prints_the_resume_command(tmp_path, space, capsys, monkeypatch):
     train, batches = study_module.Study._train, []
 
-    def interrupted(self, batch):
-        batches.append(batch)
+    def interrupted(self, width):
+        batches.append(width)
         if len(batches) == 2:
             signal.raise_signal(signal.SIGINT)
-        train(self, batch)
+        train(self, width)
 
     monkeypatch.setattr(study_module.Study, "_train", interrupted)
     assert main(words(tmp_path, space)) == 130
@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_finished_trials_and_prints_the_resume_command(tmp_path, sp
     assert make_config(file=folder / "preset.yaml").env.id == ENV
     monkeypatch.undo()
     assert main(["tune", "--resume", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["trials"] == {"done": 4, "pruned": 0, "failed": 0, "running": 0}
+    assert json.loads(capsys.readouterr().out)["trials"] == {"done": 4, "pruned": 0, "failed": 0}
 
 
 def left(code, tmp_path, space, capfd):
@@ -257,18 +257,18 @@ def test_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     """With trials that reach their number, instead of trainings."""
 
     class Counted:
-        width, full_seconds = 2, 0.0
+        full_seconds = 0.0
 
         def __init__(self, configs, *_):
-            self.configs = configs
+            self.live = set(range(len(configs)))
 
-        def train(self, evaluations, select):
-            select(1, {i: TrialResult((float(i),), final=True) for i in range(len(self.configs))})
+        def train(self, evaluations):
+            yield Progress(1.0, 1, {place: [float(place)] for place in self.live})
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(study_module, "Batch", Counted)
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    block = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     exec(compile(block.replace("gymnax:CartPole-v1", ENV), "docs/tune.md", "exec"), {})
     out = capsys.readouterr().out
     assert "'learning_rate': " in out
@@ -283,4 +283,4 @@ def test_every_command_and_every_space_of_the_docs_is_read():
         verb.parse(line.split())
     (declared,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     base = make_config("CartPole-v1", {}, preset=False)
-    assert len(read_space(yaml.safe_load(declared), base, "docs/tune.md", in_jax=False).dimensions) == 7
+    assert len(read_space(yaml.safe_load(declared), base, "docs/tune.md", in_jax=False)) == 7
