@@ -210,9 +210,7 @@ def test_started_processes_import_no_library_from_the_working_folder(tmp_path, m
     """tests/envs/gymnasium/test_workers.py starts a worker in this way, tests/collect/test_ray_actors.py an actor."""
     in_disguise(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        sys, "path", list(sys.path)
-    )  # main appends the working folder, where later tests would find these modules
+    monkeypatch.setattr(sys, "path", list(sys.path))  # main appends the working folder, where later tests would find these modules
     assert main(["launch", "-n", "1", "--", "train", "mine:Nothing"]) == 2
     assert "[0] proximo: " in capfd.readouterr().err
     mujoco_draws("egl")

@@ -4,7 +4,7 @@ import numpy as np
 
 from proximo.settings import make_config
 from proximo.training.interrupts import Interrupts
-from proximo.tuning.batch import Progress, StoppedError
+from proximo.tuning.batch import StoppedError
 from proximo.tuning.plan import StudyPlan, make_plan
 from proximo.tuning.progress import Reporter
 from proximo.tuning.study import Study
@@ -58,8 +58,8 @@ class Scripted:
 
     def train(self, evaluations):
         for number in range(1, evaluations + 1):
-            yield Progress((number - 0.5) / evaluations)
-            yield Progress(number / evaluations, number, {place: self.returns(place) for place in sorted(self.live)})
+            yield (number - 0.5) / evaluations, number, {}
+            yield number / evaluations, number, {place: self.returns(place) for place in sorted(self.live)}
             if not self.live:
                 return
 

@@ -1,12 +1,11 @@
 """``proximo.tune`` searches as the command does."""
 
-import importlib.util
 import os
 
 import pytest
 
 import proximo
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError
 from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError
@@ -74,10 +73,3 @@ def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, m
     assert (folder / "trials.csv").is_file()
     with RunLock(folder):
         pass
-
-
-def test_missing_library_is_named_with_its_extra(monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else real(name, *rest))
-    with pytest.raises(EnvError, match=r"proximo\.tune needs a library that is not installed: pip install 'proximo\[tune\]'"):
-        proximo.tune(ENV)

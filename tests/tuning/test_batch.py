@@ -10,10 +10,11 @@ import pytest
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config import override
+from proximo.errors import ConfigError
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch as module
-from proximo.tuning.batch import Batch, boundaries, with_hyperparameters
+from proximo.tuning.batch import Batch, with_hyperparameters
 
 from helpers import compilations, difference
 from studies import Watching, config
@@ -87,7 +88,7 @@ def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together)
 
 
 def test_trials_of_two_programs_are_no_batch():
-    with pytest.raises(ValueError, match="The 3 trials of a batch need 2 compiled programs, expected 1"):
+    with pytest.raises(ConfigError, match="The 3 trials of a batch need 2 compiled programs, expected 1"):
         make([config(), config(gamma=0.9), config(num_steps=8)])
 
 
@@ -128,10 +129,10 @@ def test_slots_of_pruned_trials_are_freed_only_if_worthwhile(monkeypatch):
     assert narrow == pytest.approx(whole, abs=0.2)
 
 
-def test_evaluations_are_spaced_evenly_and_the_last_is_the_end():
-    assert boundaries(8, 4) == [(1, 2), (2, 4), (3, 6), (4, 8)]
-    assert boundaries(2, 4) == [(2, 1), (4, 2)]
-    assert boundaries(1, 4) == [(4, 1)]
+@pytest.mark.parametrize(("updates", "spaced"), [(8, [(1, 2), (2, 4), (3, 6), (4, 8)]), (2, [(2, 1), (4, 2)]), (1, [(4, 1)])])
+def test_evaluations_are_spaced_evenly_and_the_last_is_the_end(updates, spaced):
+    batch = make([config(total_steps=128 * updates)])
+    assert [(number, round(share * updates)) for share, number, results in batch.train(4) if results] == spaced
 
 
 def test_trials_are_evaluated_on_separate_episodes():

@@ -26,7 +26,6 @@ SPACE = "gamma: [0.9, 0.99]\n"
         (SPACE, {}, {"seeds": 1.5}, "seeds = 1.5: expected a whole number, 1 … 100."),
         (SPACE, {}, {"finalists": -1}, "finalists = -1: expected a whole number, 0 … 100."),
         (SPACE, {}, {"pruner": "medium"}, "pruner = 'medium': expected one of median, halving, none (did you mean 'median'?)."),
-        (SPACE, {"seed": 2**32 - 6}, {"fixed": ["seed"]}, "seed = 4294967290: the study needs seeds up to 4294967296, and the largest is"),
         (SPACE, {"id": "gym_toys:Countdown"}, {}, "together = 3: gym_toys:Countdown is a Gymnasium environment, where trials train one"),
         (SPACE, {"eval_episodes": 0}, {}, "eval_episodes = 0: trials are compared by evaluations"),
         (SPACE, {}, {"fixed": ["gamma"]}, "There is nothing to search: the space is empty, or every setting of it was given as a flag."),

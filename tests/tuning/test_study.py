@@ -8,9 +8,8 @@ import pytest
 
 from proximo.errors import ConfigError
 from proximo.tuning import study as module
-from proximo.tuning.batch import Progress
 from proximo.tuning.journal import best_of, finalists
-from proximo.tuning.study import shaping
+from proximo.tuning.space import shaping
 
 from studies import Recording, Scripted, config, plan, searched
 
@@ -97,7 +96,7 @@ def test_base_with_many_digits_shares_its_program(tmp_path, scripted):
     ],
 )
 def test_settings_that_shape_the_program_are_found(tmp_path, space, base, found):
-    assert shaping(plan(tmp_path, space, config(**base))) == found
+    assert shaping(plan(tmp_path, space, config(**base)).space) == found
 
 
 def test_resumed_study_equals_the_uninterrupted_one(tmp_path, scripted, monkeypatch):
@@ -235,10 +234,10 @@ def test_batch_is_stopped_when_time_is_up(tmp_path, scripted, monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
 
     def slow(batch, evaluations):
-        yield Progress(0.5, 1, {place: [float(place)] for place in batch.live})
+        yield 0.5, 1, {place: [float(place)] for place in batch.live}
         now[0] += 10
-        yield Progress(0.7)
-        yield Progress(1.0, 2, {place: [9.0] for place in batch.live})
+        yield 0.7, 2, {}
+        yield 1.0, 2, {place: [9.0] for place in batch.live}
 
     scripted(train=slow)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, INSIDE), deadline=15.0).trials

@@ -12,7 +12,6 @@ from proximo.cli.train import add_setting, parse_settings
 from proximo.config import LEAVES
 from proximo.errors import ConfigError
 from proximo.serialization import dump_yaml
-from proximo.tuning import check_optuna
 
 RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Settings of a run that also apply to a trial, which writes no run directory."""
@@ -24,11 +23,12 @@ REPORTED_SEEDS = 10
 def run(arguments: list[str]) -> int:
     """Parse the arguments, search, and print the result."""
     options, settings = parse(arguments)
-    check_optuna("`proximo tune`")
     # Imported here, so that help and mistakes in flags do not wait for JAX.
+    from proximo.tuning.api import check_optuna, resume, tune
+
+    check_optuna("`proximo tune`")
     from proximo.cli.tuning_reporters import make_reporter, print_result
     from proximo.settings import make_config
-    from proximo.tuning.api import resume, tune
     from proximo.tuning.plan import make_plan
     from proximo.tuning.space import as_mapping
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_reporter
+from proximo.config import LEAVES, text_of
 from proximo.errors import command
 from proximo.tracking.progress import amount
 from proximo.tracking.progress_displays import LINE_SECONDS
@@ -19,6 +20,7 @@ from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
 from proximo.tuning.plan import StudyPlan
 from proximo.tuning.progress import Lines, Reporter, number
 from proximo.tuning.result import TuneResult
+from proximo.tuning.space import plain
 
 
 class QuietReporter(ConsoleReporter, Reporter):
@@ -119,9 +121,10 @@ def print_result(result: TuneResult) -> None:
         )
     if best.number == 0:
         print("No trial was better than the base.")
-    rows = result.changes(best)
-    width = max(len(name) for name, _, _ in rows)
-    for name, before, after in rows:
-        print(f"    {name:<{width}}  {after}" + (f"  (base {before})" if before != after else ""))
+    configs = (result.plan.base, result.plan.config(best))
+    before, after = ({name: text_of(plain(LEAVES[name].value_in(config))) for name in result.plan.space} for config in configs)
+    for name in sorted(before, key=lambda name: (before[name] == after[name], LEAVES[name].group)):
+        changed = f"  (base {before[name]})" if before[name] != after[name] else ""
+        print(f"    {name:<{max(map(len, before))}}  {after[name]}{changed}")
     print(f"See:   {result.folder / 'trials.csv'}")
     print(f"Next:  {command('proximo', 'train', '--config', result.preset)}")

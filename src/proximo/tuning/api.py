@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import shlex
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from proximo.config.listing import lists_settings
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import check_name
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, lacking
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
 from proximo.signatures import answered
@@ -22,7 +23,6 @@ from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
 from proximo.storage.run_lock import RunLock
 from proximo.training.api import settings_of
-from proximo.tuning import check_optuna
 
 if TYPE_CHECKING:
     from proximo.tuning.progress import Reporter
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
 """Settings that no trial has."""
+
+
+def check_optuna(what: str) -> None:
+    """Raise ``EnvError`` if Optuna is missing, which ``what``, a command or a function, needs to search."""
+    if importlib.util.find_spec("optuna") is None:
+        raise lacking(what, "tune")
 
 
 @lists_settings(AgentSettings, without=WITHOUT_EFFECT)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +16,7 @@ from proximo.collect.devices import on_one_device
 from proximo.collect.environment import environment
 from proximo.collect.program_cache import program_key
 from proximo.config import Config
+from proximo.errors import ConfigError
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
 from proximo.training.interrupts import Interrupts
@@ -31,26 +31,11 @@ class StoppedError(Exception):
     """The user asked to stop. The batch is lost; a resume trains it again."""
 
 
-class Progress(NamedTuple):
-    """The share of a batch that is done, 0 … 1. At an evaluation also its number, and the result of each trial by its place in the batch: its
-    mean returns by seed, or why it failed."""
-
-    share: float
-    evaluation: int = 0
-    results: Mapping[int, list[float] | str] = MappingProxyType({})
-
-
 def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState:
     """A stacked ``state`` with the hyperparameters of one of ``configs`` in each slot."""
     numbers = jax.tree.map(lambda *x: jnp.stack(x), *(make_hyperparameters(config.ppo) for config in configs))
     numbers = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), numbers, state.learner.hyperparameters)
     return eqx.tree_at(lambda s: s.learner.hyperparameters, state, numbers)
-
-
-def boundaries(total_updates: int, evaluations: int) -> list[tuple[int, int]]:
-    """Evenly spaced evaluations as pairs: number of the evaluation, updates before it. There are at most as many as updates."""
-    by_update = {max(1, round(total_updates * i / evaluations)): i for i in range(1, evaluations + 1)}
-    return [(i, update) for update, i in by_update.items()]
 
 
 class Batch:
@@ -70,7 +55,7 @@ class Batch:
         self.backend = make_backend(configs[0], env, stacked=True)
         keys = {program_key(config, env, True, None) for config in configs}
         if len(keys) > 1:  # a trial would train with the settings of another one
-            raise ValueError(f"The {len(configs)} trials of a batch need {len(keys)} compiled programs, expected 1.")
+            raise ConfigError(f"The {len(configs)} trials of a batch need {len(keys)} compiled programs, expected 1.")
         self.timed = TimedCalls(self.backend, self._call)
         """Its speed is measured for the slots that are trained now."""
         filled = [*range(len(configs)), *[0] * (width - len(configs))]
@@ -90,26 +75,31 @@ class Batch:
         narrowed = self.backend.seeds_of_a_device(len(self.groups[0])) / self.backend.seeds_of_a_device(len(self.slots))
         return self.timed.seconds_per_update * self.total_updates * len(self.groups) * narrowed
 
-    def train(self, evaluations: int) -> Generator[Progress]:
-        """Train to the end, or until no trial is ``live``. The ``evaluations`` of a seed are evenly spaced. Raises ``StoppedError`` if the
-        user asks to stop."""
+    def train(self, evaluations: int) -> Generator[tuple[float, int, dict[int, list[float] | str]]]:
+        """Train to the end, or until no trial is ``live``. The ``evaluations`` of a seed are evenly spaced.
+
+        Yields the share that is done, 0 … 1, the number of the next evaluation, and its results if it has just taken place: by trial, its mean
+        returns by seed or why it failed. Raises ``StoppedError`` if the user asks to stop.
+        """
+        total = self.total_updates
+        boundaries = {max(1, round(total * i / evaluations)): i for i in range(1, evaluations + 1)}  # at most as many as updates
         with contextlib.closing(self.backend):
             for index, slots in enumerate(self.groups):
                 self.slots = slots
                 now = Snapshot(self._start(), 0, 0)
-                for number, boundary in boundaries(self.total_updates, evaluations):
+                for boundary, number in boundaries.items():
                     while now.update < boundary and not self.live <= self._failures.keys():
                         now = self._advance(now, boundary)
-                        yield Progress((index + now.update / self.total_updates) / len(self.groups))
+                        yield (index + now.update / total) / len(self.groups), index * evaluations + number, {}
                     results = {trial: self._result(now.state, trial) for trial in sorted(self.live)}
-                    share = (index + boundary / self.total_updates) / len(self.groups)
-                    yield Progress(share, index * evaluations + number, results)
+                    share = (index + boundary / total) / len(self.groups)
+                    yield share, index * evaluations + number, results
                     if not self.live:
                         return
-                    if boundary < self.total_updates:
-                        now = now._replace(state=self._narrowed(now.state, boundary))
-                    else:
+                    if boundary == total:
                         self._returns = results
+                    elif self.backend.stacked:
+                        now = now._replace(state=self._narrowed(now.state, boundary))
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         result = self.interrupts.call(function, *arguments, is_computing=self.backend.is_computing)
@@ -145,8 +135,6 @@ class Batch:
 
     def _narrowed(self, state: TrainState, done: int) -> TrainState:
         """The state of fewer trials, if half or more are pruned and enough time is left to pay for compiling."""
-        if not self.backend.stacked:
-            return state
         now = new = len(self.slots) // len(self.seeds)
         while len(self.live) <= new // 2:
             new //= 2

@@ -19,13 +19,9 @@ JOURNAL, TRIAL, FINAL, TEST = "journal.log", "trial", "final", "test"
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # it announces every study and trial, as the reporters do
 
 
-def _journal_of(folder: Path) -> Path:
-    return folder / JOURNAL
-
-
 START = "start one with `proximo tune ENV`, or set --tune-dir"
 STUDIES = FolderKind(
-    "study", "studies", JOURNAL, START, lambda x: _journal_of(x).is_file(), lambda x: _journal_of(x).stat().st_mtime
+    "study", "studies", JOURNAL, START, lambda path: (path / JOURNAL).is_file(), lambda path: (path / JOURNAL).stat().st_mtime
 )
 
 
@@ -34,8 +30,7 @@ class Record:
     """A trial: its searched settings, how it ended and why, and its scores by seed.
 
     ``scores`` has those of the ``trial`` at its last evaluation, of the ``final`` round and of the ``test``, if it took part; an empty list if
-    a seed failed. ``evaluations`` has the means of all evaluations. ``seconds`` is its share of its batch; a batch of such trials takes
-    ``full_seconds`` from beginning to end, without compiling.
+    a seed failed. ``evaluations`` has the means of all evaluations. ``seconds`` is its share of its batch.
     """
 
     number: int
@@ -46,7 +41,6 @@ class Record:
     scores: dict[str, list[float]] = field(default_factory=dict)
     evaluations: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    full_seconds: float = 0.0
 
     @property
     def name(self) -> str:

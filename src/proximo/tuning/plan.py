@@ -18,7 +18,8 @@ from optuna.samplers import PartialFixedSampler, RandomSampler, TPESampler
 from proximo.backends import make_backend
 from proximo.checks import quick_check
 from proximo.collect.environment import environment
-from proximo.config import MAX_SEED, Config, from_mapping, override, to_mapping
+from proximo.collect.learning import policy_shapes
+from proximo.config import Config, from_mapping, override, to_mapping
 from proximo.config.loading import read_file
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
@@ -26,7 +27,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
 from proximo.tuning.progress import Reporter
-from proximo.tuning.space import Space, as_mapping, check_trial, default_space, drawn_settings, read_space
+from proximo.tuning.space import Space, as_mapping, default_space, drawn_settings, read_space
 
 FIRST_SEED = 100
 """First seed of the trials. Lower seeds are left for the report."""
@@ -61,8 +62,6 @@ class StudyPlan:
                 raise ConfigError(f"{name} = {value!r}: expected a whole number, {low} … {high:,}.")
         if self.pruner not in PRUNERS:
             raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
-        if (last := self.seeds_of(TEST)[-1]) > MAX_SEED:
-            raise ConfigError(f"seed = {self.base.run.seed}: the study needs seeds up to {last}, and the largest is {MAX_SEED}.")
         if not self.base.run.eval_episodes:
             raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 
@@ -124,8 +123,8 @@ def make_plan(
     if space_file is None:
         space = default_space(base, env, fixed)
     else:
-        expected = "settings with their values, such as `num_steps: [64, 128]`"
-        space = read_space(read_file(Path(space_file), "--space", expected), base, str(space_file), backend.stacked, fixed)
+        given = read_file(Path(space_file), "--space", "settings with their values, such as `num_steps: [64, 128]`")
+        space = read_space(given, base, str(space_file), backend.stacked, fixed)
     if not space:
         raise ConfigError("There is nothing to search: the space is empty, or every setting of it was given as a flag.")
     constant = {"minibatch_size": base.batch_size // base.ppo.num_minibatches} if "minibatch_size" in fixed else {}
@@ -142,8 +141,12 @@ def draw(
     They are drawn by multivariate TPE (Falkner et al. 2018, arXiv:1807.01774), which counts running trials as bad ones, so that the trials of a
     batch differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can be trained.
     """
+
+    def read_by_network(config: Config) -> tuple[Any, ...]:
+        return config.env, config.network, config.ppo.normalize_observation
+
     unfit: list[optuna.Trial] = []
-    last: ProximoError | None = None
+    last = None
     for attempt in range(DRAWS):
         seed = int(np.random.SeedSequence([plan.base.run.seed, number, attempt]).generate_state(1)[0])
         with warnings.catch_warnings():
@@ -153,7 +156,9 @@ def draw(
         trial = study.ask(plan.space)
         settings = drawn_settings(trial.params, plan.space, plan.base) | plan.constant
         try:
-            check_trial(plan.base, settings)
+            config = validate(override(plan.base, settings, join=False))
+            if read_by_network(config) != read_by_network(plan.base):
+                policy_shapes(environment(config), config)
         except ProximoError as error:
             unfit.append(trial)  # still running, and so a bad one
             last = error

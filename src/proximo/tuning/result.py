@@ -9,18 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import LEAVES, text_of, to_mapping
+from proximo.config import to_mapping
 from proximo.errors import command
 from proximo.serialization import csv_cell, dump_yaml
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import system_info
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of
 from proximo.tuning.plan import StudyPlan
-from proximo.tuning.space import plain
 
 MEANS = {TRIAL: "score", FINAL: "final_score", TEST: "test_score"}
 SCORES = {TRIAL: "seed_scores", FINAL: "final_scores", TEST: "test_scores"}
-VERSIONS = ("proximo", "jax", "jaxlib", "optax", "equinox", "gymnasium", "gymnax")
 KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
 """Settings of the group ``run`` that a preset contains, because they change results. Seeds, names and folders are left to the user."""
 
@@ -73,13 +71,6 @@ class TuneResult:
             "command": self.preset and command("proximo", "train", "--config", self.preset),
         }
 
-    def changes(self, trial: Record) -> list[tuple[str, str, str]]:
-        """(name, value in the base, value in the trial) of the searched settings; those that differ come first."""
-        configs = (self.plan.base, self.plan.config(trial))
-        before, after = ({name: text_of(plain(LEAVES[name].value_in(c))) for name in self.plan.space} for c in configs)
-        rows = [(name, before[name], after[name]) for name in self.plan.space]
-        return sorted(rows, key=lambda row: (row[1] == row[2], LEAVES[row[0]].group))
-
     def write(self) -> None:
         """Write ``trials.csv``, and the best trial as ``preset.yaml``.
 
@@ -87,17 +78,14 @@ class TuneResult:
         them.
         """
         out = io.StringIO()
-        writer = csv.writer(out)
-        writer.writerow(
-            ["trial", "state", *MEANS.values(), *self.plan.space, "seconds", *SCORES.values(), "evaluations", "reason"]
-        )
+        writer, names = csv.writer(out), list(self.plan.space)
+        writer.writerow(["trial", "state", *MEANS.values(), *names, "seconds", *SCORES.values(), "evaluations", "reason"])
         for t in self.trials:
-            settings = [csv_cell(t.settings.get(name, "")) for name in self.plan.space]
-            lists = [
-                " ".join(f"{x:g}" for x in scores) for scores in (*(t.scores.get(kind, []) for kind in SCORES), t.evaluations)
-            ]
+            settings = [csv_cell(t.settings.get(name, "")) for name in names]
+            lists = [*(t.scores.get(kind, []) for kind in SCORES), t.evaluations]
+            texts = [" ".join(f"{score:g}" for score in scores) for scores in lists]
             means = [t.mean(kind) for kind in MEANS]
-            writer.writerow([t.number, t.state, *means, *settings, round(t.seconds, 2), *lists, csv_cell(t.reason)])
+            writer.writerow([t.number, t.state, *means, *settings, round(t.seconds, 2), *texts, csv_cell(t.reason)])
         write_atomic(self.folder / "trials.csv", out.getvalue())
         if self.best is not None and self.preset is not None:
             groups = to_mapping(self.plan.config(self.best))
@@ -107,12 +95,8 @@ class TuneResult:
 
     def _provenance(self, best: Record) -> dict[str, Any]:
         plan, base, versions = self.plan, self.trials[0], system_info()["versions"]
-        found: dict[str, Any] = {
-            "study": str(self.folder),
-            "trial": best.number,
-            "trials": self.counts,
-            "searched": list(plan.space),
-        }
+        found: dict[str, Any] = {"study": str(self.folder), "trial": best.number, "trials": self.counts}
+        found["searched"] = list(plan.space)
         for kind, name in MEANS.items():
             if kind in best.scores:
                 found[name.replace("score", "seeds")] = f"{plan.seeds_of(kind)[0]}-{plan.seeds_of(kind)[-1]}"
@@ -122,7 +106,7 @@ class TuneResult:
         return found | {
             "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
             "date": datetime.now(UTC).date().isoformat(),
-            "versions": {name: versions[name] for name in VERSIONS if versions.get(name, "not installed") != "not installed"},
+            "versions": {name: version for name, version in versions.items() if version != "not installed"},
         }
 
 

@@ -10,13 +10,10 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from proximo.collect.environment import environment
-from proximo.collect.learning import policy_shapes
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
-from proximo.config.validation import validate
 from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
 from proximo.spaces import from_any
@@ -118,11 +115,13 @@ def as_mapping(space: Space) -> dict[str, Any]:
     return {name: list(d.choices) if isinstance(d, CategoricalDistribution) else range_of(d) for name, d in space.items()}
 
 
-def samples(distribution: BaseDistribution) -> list[Any]:
-    """Values that include every one that changes the compiled program."""
-    if isinstance(distribution, CategoricalDistribution):
-        return list(distribution.choices)
-    return [getattr(distribution, end) for end in ("low", "high")]
+def shaping(space: Space) -> set[str]:
+    """The settings whose values change the compiled program: all that are not traced, and those that a 0 switches off."""
+
+    def has_zero(distribution: Any) -> bool:
+        return 0 in (getattr(distribution, "choices", None) or (distribution.low,))
+
+    return {name for name, d in space.items() if not LEAVES[name].traced or (LEAVES[name].zero_is_off and has_zero(d))}
 
 
 def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
@@ -184,14 +183,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, ScheduleText):
         return value.plain()
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-
-
-def check_trial(base: Config, settings: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained. ``base`` can be trained."""
-
-    def read_by_network(config: Config) -> tuple[Any, ...]:
-        return config.env, config.network, config.ppo.normalize_observation
-
-    config = validate(override(base, settings, join=False))
-    if read_by_network(config) != read_by_network(base):
-        policy_shapes(environment(config), config)  # the network may not fit the spaces

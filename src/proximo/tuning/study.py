@@ -14,9 +14,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from proximo.collect.environment import environment
-from proximo.collect.program_cache import program_key
-from proximo.config import LEAVES, override
+from proximo.config import LEAVES
 from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
 from proximo.signatures import is_number
 from proximo.storage.run_lock import RunLock
@@ -26,26 +24,11 @@ from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of, finalist
 from proximo.tuning.plan import PRUNERS, StudyPlan, draw
 from proximo.tuning.progress import Reporter
 from proximo.tuning.result import TuneResult
-from proximo.tuning.space import base_parameters, plain, samples
+from proximo.tuning.space import base_parameters, plain, shaping
 
 EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
 """This many batches, after the one of the base, draw the settings that need a compilation at random. Later, every fourth batch does. TPE
 alone would soon stop exploring them, because all trials of a batch share them."""
-
-
-def shaping(plan: StudyPlan) -> set[str]:
-    """The searched settings whose values change the compiled program. All trials of a batch share them.
-
-    These are all settings that are not traced, even if their values give one program in the base: ``sequence_length`` 0 and 32 are equal
-    for 32 steps, and differ in a batch of 64 steps. Only traced settings change the program independently of the others.
-    """
-    env = environment(plan.base)
-    return {
-        name
-        for name, distribution in plan.space.items()
-        if not LEAVES[name].traced
-        or len({program_key(override(plan.base, {name: x}), env, True, None) for x in samples(distribution)}) > 1
-    }
 
 
 class Study:
@@ -64,8 +47,10 @@ class Study:
         """The trials in training, with Optuna's."""
         self.sampled = optuna.create_study(direction="maximize", pruner=PRUNERS[plan.pruner]())
         self.sampled.add_trials(self.journal.get_trials(deepcopy=False))
-        self.shaping = shaping(plan)
+        self.shaping = shaping(plan.space)
         self.base_parameters = base_parameters(plan.space, plan.base)
+        self.full_seconds = 0.0
+        """Seconds of a whole batch, without compiling, as far as they are known."""
 
     def search(self) -> None:
         """Train batches until trials or time are used up. Raises ``StoppedError`` if the user stops it."""
@@ -81,22 +66,21 @@ class Study:
 
     def _draw(self, numbers: range) -> list[tuple[Record, optuna.Trial]]:
         """The trials of a batch. They share the settings that change the compiled program: in the batch of the base its own."""
-        first, found = numbers[0], []
-        fixed: dict[str, Any] = {}
-        if first == 0:
-            settings = {name: plain(LEAVES[name].value_in(self.plan.base)) for name in self.plan.space}
-            if self.base_parameters is None:
-                return [(Record(0, settings), self.sampled.ask())]
-            found = [(Record(0, settings), draw(self.plan, self.sampled, 0, self.base_parameters)[1])]
-            fixed = {name: self.base_parameters[name] for name in self.shaping}
-        elif self.plan.together > 1:
-            batch = first // self.plan.together
+        given = self.base_parameters or {}
+        if numbers[0] and self.plan.together > 1:
+            batch = numbers[0] // self.plan.together
             at_random = batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == EXPLORE_EVERY - 1
-            _, trial = draw(self.plan, self.sampled, first, {}, at_random)
+            _, trial = draw(self.plan, self.sampled, numbers[0], {}, at_random)
             self.sampled.tell(trial, state=TrialState.FAIL)
-            fixed = {name: trial.params[name] for name in self.shaping}
-        for number in numbers[len(found) :]:
-            settings, trial = draw(self.plan, self.sampled, number, fixed)
+            given = trial.params
+        shared = {name: given[name] for name in self.shaping if name in given} if self.plan.together > 1 else {}
+        found = []
+        for number in numbers:
+            if number:
+                settings, trial = draw(self.plan, self.sampled, number, shared)
+            else:
+                settings = {name: plain(LEAVES[name].value_in(self.plan.base)) for name in self.plan.space}
+                trial = draw(self.plan, self.sampled, 0, given)[1] if given else self.sampled.ask()
             found.append((Record(number, settings), trial))
         return found
 
@@ -115,9 +99,9 @@ class Study:
                     self.reporter.advanced(share)
                     for place, result in results.items():
                         trials[place].seconds += (time.monotonic() - since) / len(results)
-                        trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
                         self._evaluated(place, result, evaluation, is_last=share == 1)
                     since = time.monotonic() if results else since
+                    self.full_seconds = trainer.full_seconds * self.plan.together / width
                     trainer.live = {place for place, trial in enumerate(trials) if trial.state == "running"}
                     if trials[0].number and self._is_late():
                         break
@@ -158,17 +142,16 @@ class Study:
             self.sampled.tell(trial, record.score)
         else:
             self.sampled.tell(trial, state=TrialState.PRUNED if trial.params else TrialState.FAIL)
-        known = self._known
-        over = [trial.seconds for trial in known if trial.state != "running"]
-        left = sum(over) / len(over) * (self.plan.trials - len(over)) + self._final_seconds()
-        self.reporter.finished(record, best_of(known), max(0.0, min(left, self.deadline - time.monotonic())))
+        over = [r for r in [*self.trials, *(r for r, _ in self.batch)] if r.state != "running"]
+        left = fmean(r.seconds for r in over) * (self.plan.trials - len(over)) + self._reserved
+        self.reporter.finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
 
     def final_round(self) -> None:
         """Train the best trials again on seeds that the search has not used, and the base if it may still be better. The best of
         them wins. Then train the winner on test seeds, because its score in the final round is the highest of several, and too
         high on average."""
         late: list[str] = []
-        while left := [t for t in self._finalists if FINAL not in t.scores and t.name not in late]:
+        while left := [t for t in finalists(self.trials, self.plan.finalists) if FINAL not in t.scores and t.name not in late]:
             self._train_again(left[0], FINAL, late)
         best = best_of(self.trials)
         if best is not None and FINAL in best.scores and TEST not in best.scores:
@@ -176,12 +159,12 @@ class Study:
         if late:
             way = command("proximo", "tune", "--resume", self.folder)
             self.reporter.warned(f"time ran out before the final round or the test of {', '.join(late)}. Go on with: {way}")
-        elif self.plan.finalists and not self._finalists:
+        elif self.plan.finalists and best and FINAL not in best.scores:
             self.reporter.warned("there was no final round: no trial besides the base was trained to its end.")
 
     def _train_again(self, trial: Record, kind: str, late: list[str]) -> None:
         """Train a finalist on other seeds, and store its scores; an empty list if a seed fails. Without enough time, add it to ``late``."""
-        if time.monotonic() + trial.full_seconds > self.deadline:
+        if time.monotonic() + self.full_seconds > self.deadline:
             late.append(trial.name)
             return
         seeds = self.plan.seeds_of(kind)
@@ -196,22 +179,13 @@ class Study:
         self.journal.set_user_attr(f"{kind}/{trial.number}", trial.scores[kind])
 
     @property
-    def _known(self) -> list[Record]:
-        return [*self.trials, *(record for record, _ in self.batch)]
-
-    @property
-    def _finalists(self) -> list[Record]:
-        return finalists(self._known, self.plan.finalists)
+    def _reserved(self) -> float:
+        """Seconds for the final round, the base included, and for the test."""
+        return self.full_seconds * (self.plan.finalists + 2 if self.plan.finalists else 0)
 
     def _is_late(self) -> bool:
         """Whether the final round has to begin."""
-        return time.monotonic() > self.deadline - self._final_seconds()
-
-    def _final_seconds(self) -> float:
-        chosen, best = self._finalists, best_of(self.trials)
-        left = [t.full_seconds for t in chosen if FINAL not in t.scores]
-        is_tested = not left and (best is None or TEST in best.scores)
-        return sum(left) + (0.0 if is_tested else max((t.full_seconds for t in chosen), default=0.0))
+        return time.monotonic() > self.deadline - self._reserved
 
 
 def deadline_of(seconds: Any) -> float:
