@@ -88,7 +88,7 @@ def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together)
 
 
 def test_trials_of_two_programs_are_no_batch():
-    with pytest.raises(ConfigError, match="The 3 trials of a batch need 2 compiled programs, expected 1"):
+    with pytest.raises(ConfigError, match="3 trials of a batch need 2 compiled programs, expected 1"):
         make([config(), config(gamma=0.9), config(num_steps=8)])
 
 

@@ -245,6 +245,20 @@ def test_batch_is_stopped_when_time_is_up(tmp_path, scripted, monkeypatch):
     assert [(t.state, t.reason, t.score) for t in trials[3:]] == [("pruned", "time was up", score) for score in (0.0, 1.0, 2.0)]
 
 
+def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, scripted):
+    def reporting(batch, evaluations):
+        for share in (0.01, 0.05, 0.5):
+            shares.append(share)
+            yield share, 1, {}
+        yield 1.0, 1, {place: [0.0] for place in batch.live}
+
+    shares = []
+    scripted(train=reporting, full_seconds=100.0)
+    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, INSIDE), deadline=time.monotonic() + 60).trials
+    assert shares == [0.01, 0.05, 0.5, 0.01, 0.05], "the base's batch ends, and the next one is ended when its speed is known"
+    assert [(t.state, t.reason, t.score) for t in trials[3:]] == [("pruned", "time was up", None)] * 3
+
+
 def test_skipped_final_round_is_reported(tmp_path, scripted):
     def warnings(name, seconds, **search):
         reporter = Recording()

@@ -39,13 +39,11 @@ def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState
 
 
 class Batch:
-    """Trials that share a compiled program, each with all ``seeds``. Their settings ``configs`` differ in hyperparameters only.
+    """Trials that share a compiled program, each with all ``seeds``. Their settings ``configs`` differ in hyperparameters.
 
-    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The slots of pruned trials are given
-    up if that saves more time than compiling for fewer slots costs. Another backend trains one trial, seed after seed. At an evaluation
-    its score is the mean over the seeds so far, so that a bad trial is pruned within its first seed.
-
-    The program is compiled for ``width`` trials; missing trials repeat the first one.
+    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The program is
+    compiled for ``width`` trials; missing trials repeat the first one. Another backend trains one trial, seed after
+    seed. At an evaluation its score is the mean over the seeds so far, so a bad trial is pruned within its first seed.
     """
 
     def __init__(self, configs: list[Config], seeds: Sequence[int], width: int, interrupts: Interrupts):
@@ -55,7 +53,7 @@ class Batch:
         self.backend = make_backend(configs[0], env, stacked=True)
         keys = {program_key(config, env, True, None) for config in configs}
         if len(keys) > 1:  # a trial would train with the settings of another one
-            raise ConfigError(f"The {len(configs)} trials of a batch need {len(keys)} compiled programs, expected 1.")
+            raise ConfigError(f"{len(configs)} trials of a batch need {len(keys)} compiled programs, expected 1.")
         self.timed = TimedCalls(self.backend, self._call)
         """Its speed is measured for the slots that are trained now."""
         filled = [*range(len(configs)), *[0] * (width - len(configs))]
@@ -72,28 +70,29 @@ class Batch:
     @property
     def full_seconds(self) -> float:
         """Seconds that the whole width and all seeds take from beginning to end, as far as it is known."""
-        narrowed = self.backend.seeds_of_a_device(len(self.groups[0])) / self.backend.seeds_of_a_device(len(self.slots))
-        return self.timed.seconds_per_update * self.total_updates * len(self.groups) * narrowed
+        whole, now = (self.backend.seeds_of_a_device(len(slots)) for slots in (self.groups[0], self.slots))
+        return self.timed.seconds_per_update * self.total_updates * len(self.groups) * whole / now
 
     def train(self, evaluations: int) -> Generator[tuple[float, int, dict[int, list[float] | str]]]:
         """Train to the end, or until no trial is ``live``. The ``evaluations`` of a seed are evenly spaced.
 
-        Yields the share that is done, 0 … 1, the number of the next evaluation, and its results if it has just taken place: by trial, its mean
-        returns by seed or why it failed. Raises ``StoppedError`` if the user asks to stop.
+        Yields the share that is done, 0 … 1, the number of the next evaluation, and its results if it is over: by
+        trial, its mean returns by seed, or why it failed. Raises ``StoppedError`` if the user asks to stop.
         """
         total = self.total_updates
-        boundaries = {max(1, round(total * i / evaluations)): i for i in range(1, evaluations + 1)}  # at most as many as updates
+        # At most as many as updates.
+        boundaries = {max(1, round(total * i / evaluations)): i for i in range(1, evaluations + 1)}
         with contextlib.closing(self.backend):
             for index, slots in enumerate(self.groups):
                 self.slots = slots
                 now = Snapshot(self._start(), 0, 0)
                 for boundary, number in boundaries.items():
+                    evaluation = index * evaluations + number
                     while now.update < boundary and not self.live <= self._failures.keys():
                         now = self._advance(now, boundary)
-                        yield (index + now.update / total) / len(self.groups), index * evaluations + number, {}
+                        yield (index + now.update / total) / len(self.groups), evaluation, {}
                     results = {trial: self._result(now.state, trial) for trial in sorted(self.live)}
-                    share = (index + boundary / total) / len(self.groups)
-                    yield share, index * evaluations + number, results
+                    yield (index + boundary / total) / len(self.groups), evaluation, results
                     if not self.live:
                         return
                     if boundary == total:
@@ -134,7 +133,7 @@ class Batch:
         return self._failures.get(trial, returns)
 
     def _narrowed(self, state: TrainState, done: int) -> TrainState:
-        """The state of fewer trials, if half or more are pruned and enough time is left to pay for compiling."""
+        """The state of fewer trials, if half or more are pruned and this saves more time than compiling costs."""
         now = new = len(self.slots) // len(self.seeds)
         while len(self.live) <= new // 2:
             new //= 2

@@ -21,7 +21,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)  # it announces every study a
 
 START = "start one with `proximo tune ENV`, or set --tune-dir"
 STUDIES = FolderKind(
-    "study", "studies", JOURNAL, START, lambda path: (path / JOURNAL).is_file(), lambda path: (path / JOURNAL).stat().st_mtime
+    "study", "studies", JOURNAL, START, lambda x: (x / JOURNAL).is_file(), lambda x: (x / JOURNAL).stat().st_mtime
 )
 
 
@@ -29,8 +29,9 @@ STUDIES = FolderKind(
 class Record:
     """A trial: its searched settings, how it ended and why, and its scores by seed.
 
-    ``scores`` has those of the ``trial`` at its last evaluation, of the ``final`` round and of the ``test``, if it took part; an empty list if
-    a seed failed. ``evaluations`` has the means of all evaluations. ``seconds`` is its share of its batch.
+    ``scores`` has those of the ``trial`` at its last evaluation and, if it took part, of the ``final`` round and of the
+    ``test``; an empty list if a seed failed. ``evaluations`` has the means of all evaluations. ``seconds`` is its share
+    of its batch; a whole batch of such trials takes ``full_seconds``, without compiling.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Record:
     scores: dict[str, list[float]] = field(default_factory=dict)
     evaluations: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    full_seconds: float = 0.0
 
     @property
     def name(self) -> str:
@@ -58,11 +60,8 @@ class Record:
 
 
 def open_journal(folder: Path) -> optuna.Study:
-    """Open the study in ``folder``, or make a new one. No other process may write to it.
-
-    A last line that a crash has cut short is dropped, and so is a lock that was left. Raises ``CheckpointError`` if the journal is
-    damaged.
-    """
+    """Open the study in ``folder``, or make a new one. No other process may write to it. Repairs what a crash has left: a
+    lock, and an incomplete last line. Raises ``CheckpointError`` if the journal is damaged."""
     path = folder / JOURNAL
     Path(f"{path}.lock").unlink(missing_ok=True)
     if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
@@ -85,19 +84,17 @@ def records(journal: optuna.Study) -> list[Record]:
 
 
 def best_of(trials: list[Record]) -> Record | None:
-    """The best trial of the final round, if a trial other than the base took part; otherwise the trial with the best score.
-
-    Of equal trials, it is the first. Trials that failed in the final round are skipped. None if no trial is left.
-    """
+    """The best trial of the final round, if not only the base took part; otherwise the trial with the best score. Of equal
+    trials, it is the first. Trials that failed in the final round are skipped. None if no trial is left."""
     done = [t for t in trials if t.state == "done" and t.scores.get(FINAL) != []]
     kind = FINAL if any(FINAL in t.scores and t.number for t in done) else TRIAL
     return max((t for t in done if kind in t.scores), key=lambda t: t.mean(kind) or 0.0, default=None)
 
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
-    """The trials of the final round: the ``count`` best trials, then the base. The base takes part only if its best seed reaches the
-    highest mean score of these trials (in the final round, for those that have finished it). The next best trial replaces one that failed
-    in the final round."""
+    """The trials of the final round: the ``count`` best trials, then the base. The base takes part if its best seed reaches
+    the highest mean score of these trials (in the final round, if they have finished it). The next best trial replaces
+    one that failed in the final round."""
     done = [t for t in trials if t.state == "done" and t.number and t.scores.get(FINAL) != []]
     best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":

@@ -42,12 +42,12 @@ LIMITS = {"trials": (1, 100_000), "seeds": (1, 100), "together": (1, 1000), "eva
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study searches, and how: the arguments of ``proximo.tune``. Raises ``ConfigError`` if a number is out of range."""
+    """The arguments of ``proximo.tune``, checked. Raises ``ConfigError`` if a number is out of range."""
 
     base: Config
     space: Space
     constant: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Settings that every trial but the base gets in addition to the searched ones: a ``minibatch_size`` that is fixed."""
+    """Other settings that every trial but the base has: a fixed ``minibatch_size``."""
     trials: int = 64
     seeds: int = 2
     together: int = 8
@@ -66,8 +66,8 @@ class StudyPlan:
             raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 
     def seeds_of(self, kind: str) -> range:
-        """The seeds of every ``trial``, of the ``final`` round (as many as fill the program that the search has compiled), and of the ``test``
-        (as many; nothing is selected by its result)."""
+        """The seeds of every ``trial``, of the ``final`` round (as many as the compiled program trains together) and of the
+        ``test`` (as many; nothing is selected by its result)."""
         count = self.seeds if kind == TRIAL else self.seeds * self.together
         first = self.base.run.seed + {TRIAL: 0, FINAL: self.seeds, TEST: self.seeds + count}[kind]
         return range(first, first + count)
@@ -82,15 +82,15 @@ class StudyPlan:
 
 
 def read_plan(journal: optuna.Study, folder: Path) -> StudyPlan:
-    """The plan of the study in ``folder``. Raises ``CheckpointError`` if another version of proximo has written it."""
+    """The plan of the study in ``folder``. Raises ``CheckpointError`` if another version has written it."""
     try:
         plan = dict(journal.user_attrs["plan"])
         base = from_mapping(plan.pop("base"), Config(), "base")
         return StudyPlan(base, read_space(plan.pop("space"), base, "space", in_jax=False), **plan)
     except (KeyError, TypeError, ConfigError) as error:
         raise CheckpointError(
-            f"{folder} was written by another version of proximo and cannot be continued ({error}). Start a new study from its best "
-            f"settings, with --config {folder / 'preset.yaml'}."
+            f"{folder} was written by another version of proximo and cannot be continued ({error}). Start a new study "
+            f"from its best settings, with --config {folder / 'preset.yaml'}."
         ) from error
 
 
@@ -102,8 +102,8 @@ def make_plan(
     together: int | None = None,
     **search: Any,
 ) -> StudyPlan:
-    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched; trials use seeds from 100 up, unless
-    ``seed`` is one of them. Raises ``ConfigError`` or ``EnvError`` for what would fail later."""
+    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched; trials use seeds from
+    100 up, unless ``seed`` is one of them. Raises ``ConfigError`` or ``EnvError`` for what would fail later."""
     prepare_jax(for_seeds=True)
     require_one("tune")
     seed = config.run.seed if "seed" in fixed else FIRST_SEED
@@ -136,10 +136,11 @@ def make_plan(
 def draw(
     plan: StudyPlan, study: optuna.Study, number: int, fixed: dict[str, Any], at_random: bool = False
 ) -> tuple[dict[str, Any], optuna.Trial]:
-    """Settings of trial ``number`` that fit together, with the trial that ``study`` has drawn. The parameters ``fixed`` are given.
+    """Settings of trial ``number`` that can be trained, and Optuna's trial. The parameters ``fixed`` are not drawn.
 
-    They are drawn by multivariate TPE (Falkner et al. 2018, arXiv:1807.01774), which counts running trials as bad ones, so that the trials of a
-    batch differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can be trained.
+    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch
+    differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can
+    be trained.
     """
 
     def read_by_network(config: Config) -> tuple[Any, ...]:
@@ -151,8 +152,8 @@ def draw(
         seed = int(np.random.SeedSequence([plan.base.run.seed, number, attempt]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            sampler = RandomSampler(seed) if at_random else TPESampler(seed=seed, multivariate=True, constant_liar=True)
-            study.sampler = PartialFixedSampler(fixed, sampler)
+            tpe = TPESampler(seed=seed, multivariate=True, constant_liar=True)
+            study.sampler = PartialFixedSampler(fixed, RandomSampler(seed) if at_random else tpe)
         trial = study.ask(plan.space)
         settings = drawn_settings(trial.params, plan.space, plan.base) | plan.constant
         try:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Receives the events of a study, in the order of these methods. Override those that you need: this class ignores all but warnings."""
+    """Receives the events of a study. Override the methods that you need: this class ignores all events but warnings."""
 
     owns_process = False
     """As in ``proximo.Reporter``."""
 
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
-        """A study begins, or continues after ``trials``. Each value of a setting in ``shaping`` needs its own compiled program."""
+        """A study begins, or continues after ``trials``. Each value of ``shaping`` settings needs its own program."""
 
     def batch(self, numbers: list[int], shared: dict[str, Any]) -> None:
         """These trials train together, with the settings ``shared`` in common."""
@@ -36,7 +36,7 @@ class Reporter:
         """A trial is over; ``best`` is the best so far."""
 
     def final_round(self, trial: Record, kind: str, seeds: int) -> None:
-        """A trial is trained again on other ``seeds``: as a finalist (``kind`` is ``final``), or as the winner (``test``)."""
+        """A trial is trained again on other ``seeds``, as a finalist (``kind`` is ``final``) or as the winner (``test``)."""
 
     def warned(self, message: str) -> None:
         """A warning; the study continues. By default it is a Python warning."""
@@ -85,8 +85,8 @@ class Lines(Reporter):
 
 
 def reporter_for(reporter: Reporter | None, progress: bool | None) -> Reporter:
-    """``reporter`` if given. Otherwise it prints lines if ``progress`` is true or, if None, on a terminal and in a notebook. Raises
-    ``ConfigError`` if ``progress`` is true and a reporter is given."""
+    """``reporter`` if given. Otherwise it prints lines if ``progress`` is true or, if None, on a terminal and in a
+    notebook. Raises ``ConfigError`` if ``progress`` is true and a reporter is given."""
     check_progress(progress, reporter)
     shown = in_notebook() or draws_in_place(sys.stdout) if progress is None else progress
     return reporter or (Lines() if shown else Reporter())

@@ -1,4 +1,4 @@
-"""The result of a study and its files: the table of its trials, and the preset that ``train --config`` takes."""
+"""The result of a study and its files: a table of its trials, and a preset for ``train --config``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proximo.tuning.plan import StudyPlan
 MEANS = {TRIAL: "score", FINAL: "final_score", TEST: "test_score"}
 SCORES = {TRIAL: "seed_scores", FINAL: "final_scores", TEST: "test_scores"}
 KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
-"""Settings of the group ``run`` that a preset contains, because they change results. Seeds, names and folders are left to the user."""
+"""Settings of the group ``run`` that a preset contains, because they change results."""
 
 
 @dataclass
@@ -72,11 +72,8 @@ class TuneResult:
         }
 
     def write(self) -> None:
-        """Write ``trials.csv``, and the best trial as ``preset.yaml``.
-
-        The preset has every setting of environment, learner and network, so that no later default and no preset of the environment changes
-        them.
-        """
+        """Write ``trials.csv``, and the best trial as ``preset.yaml``. The preset has every setting of environment, learner
+        and network, so that no later default changes them."""
         out = io.StringIO()
         writer, names = csv.writer(out), list(self.plan.space)
         writer.writerow(["trial", "state", *MEANS.values(), *names, "seconds", *SCORES.values(), "evaluations", "reason"])

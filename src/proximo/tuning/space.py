@@ -1,4 +1,4 @@
-"""The search space: one Optuna distribution for each searched setting, as a YAML file or the default space declares it."""
+"""The search space: one Optuna distribution for each searched setting, from a YAML file or by default."""
 
 from __future__ import annotations
 
@@ -49,17 +49,14 @@ DEFAULT: dict[str, Any] = {
     "normalize_observation": [False, "auto"],
     "normalize_reward": [False, "auto"],
 }
-"""The hyperparameters of PPO with the largest effect. One compiled program serves all values of the first seven, which are traced. Each
-value of the others needs its own program."""
+"""The hyperparameters of PPO with the largest effect. One program serves all values of the first seven, which are traced.
+Each value of the others needs its own program."""
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool, fixed: Collection[str] = ()) -> Space:
-    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``) has no settings
-    of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``: their lists and ranges are not read.
-
-    Raises:
-        ConfigError: a name is unknown or cannot be searched, or values are out of range.
-    """
+    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``)
+    has no settings of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``. Raises
+    ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
     not_searched = NOT_SEARCHED | (NOT_IN_JAX if in_jax else {})
     fixed = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
     space: Space = {}
@@ -116,22 +113,23 @@ def as_mapping(space: Space) -> dict[str, Any]:
 
 
 def shaping(space: Space) -> set[str]:
-    """The settings whose values change the compiled program: all that are not traced, and those that a 0 switches off."""
+    """The settings whose values change the program: all that are not traced, and those that a 0 switches off."""
 
     def has_zero(distribution: Any) -> bool:
         return 0 in (getattr(distribution, "choices", None) or (distribution.low,))
 
-    return {name for name, d in space.items() if not LEAVES[name].traced or (LEAVES[name].zero_is_off and has_zero(d))}
+    leaves = {name: LEAVES[name] for name in space}
+    return {name for name, leaf in leaves.items() if not leaf.traced or (leaf.zero_is_off and has_zero(space[name]))}
 
 
 def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
-    """The default space for ``base`` on ``env``. It contains the base. It has no ``normalize_observation`` and ``normalize_reward`` where they
-    would normalize nothing."""
-    on: dict[str, Any] = {name: LEAVES[name].value_in(base) or "auto" for name in ("normalize_observation", "normalize_reward")}
-    declared = DEFAULT | {name: [False, value] for name, value in on.items()}
-    if make_statistics(from_any(env.observation_space, "observation"), on["normalize_observation"]) is None:
+    """The default space for ``base`` on ``env``. It contains the base. It has no ``normalize_observation`` and
+    ``normalize_reward`` where they would normalize nothing."""
+    observation, reward = base.ppo.normalize_observation or "auto", base.ppo.normalize_reward or "auto"
+    declared = DEFAULT | {"normalize_observation": [False, observation], "normalize_reward": [False, reward]}
+    if make_statistics(from_any(env.observation_space, "observation"), observation) is None:
         del declared["normalize_observation"]
-    if not replace(base.ppo, normalize_reward=on["normalize_reward"]).normalizes_reward:
+    if not replace(base.ppo, normalize_reward=reward).normalizes_reward:
         del declared["normalize_reward"]
     for name, given in declared.items():
         value = _parameter(base, name, given)
@@ -143,7 +141,7 @@ def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
 
 
 def _parameter(base: Config, name: str, drawn_from: Any) -> Any:
-    """What Optuna would draw for the setting of the base: of a schedule in a range, the number that it starts from."""
+    """The parameter of a setting of the base: of a schedule in a range, the number that it starts from."""
     value = LEAVES[name].value_in(base)
     in_range = isinstance(value, ScheduleText) and not isinstance(drawn_from, list | CategoricalDistribution)
     return value.initial if in_range else plain(value)
@@ -160,8 +158,8 @@ def base_parameters(space: Space, base: Config) -> dict[str, Any] | None:
 
 
 def drawn_settings(parameters: Mapping[str, Any], space: Space, base: Config) -> dict[str, Any]:
-    """Settings by name, for parameters that Optuna has drawn. Traced numbers of ranges have six digits, and scale the schedule of ``base``;
-    all trials of a batch have the other numbers."""
+    """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``.
+    The others are shared within a batch and stay exact."""
     settings = dict(parameters)
     for name, distribution in space.items():
         if isinstance(distribution, FloatDistribution) and LEAVES[name].traced:
@@ -175,7 +173,8 @@ def _scaled(schedule: ScheduleText, initial: float) -> float | str:
     if isinstance(schedule.plain(), float):
         return initial
     kind, _, _, *others, _ = re.split(r"[(,)]", schedule.text.replace(" ", ""))
-    return f"{kind}({', '.join([f'{initial:g}', f'{schedule.final * initial / schedule.initial:g}', *others])})"
+    final = schedule.final * initial / schedule.initial
+    return f"{kind}({', '.join([f'{initial:g}', f'{final:g}', *others])})"
 
 
 def plain(value: Any) -> Any:

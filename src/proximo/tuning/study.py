@@ -1,4 +1,4 @@
-"""Runs a study: draws and trains batches of trials until trials or time are used up, then runs the final round."""
+"""Runs a study: trains batches of trials until trials or time are used up, then runs the final round."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from proximo.tuning.result import TuneResult
 from proximo.tuning.space import base_parameters, plain, shaping
 
 EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
-"""This many batches, after the one of the base, draw the settings that need a compilation at random. Later, every fourth batch does. TPE
-alone would soon stop exploring them, because all trials of a batch share them."""
+"""This many batches, after the one of the base, draw the settings that need a compilation at random, and later every fourth
+batch. TPE alone would soon stop exploring them, because all trials of a batch share them."""
+MIN_SHARE = 0.03
+"""After this share of a batch, its measured speed is used to predict its end."""
 
 
 class Study:
-    """A study in ``folder``. ``deadline`` is a time of ``time.monotonic``; the search ends early enough for the final round.
+    """A study in ``folder``. ``deadline`` is a time of ``time.monotonic``.
 
-    The journal has the trials of whole batches. A resumed study draws and trains an interrupted batch again. Optuna's sampler and pruner
-    read ``sampled``, a copy in memory, which also has the trials in training, and draws that cannot be trained.
+    The journal has the trials of whole batches: a resumed study draws and trains an interrupted batch again. Optuna's
+    sampler and pruner read ``sampled``, a copy in memory, which also has the trials in training.
     """
 
     def __init__(self, folder: Path, plan: StudyPlan, interrupts: Interrupts, reporter: Reporter, deadline: float = math.inf):
@@ -49,8 +51,6 @@ class Study:
         self.sampled.add_trials(self.journal.get_trials(deepcopy=False))
         self.shaping = shaping(plan.space)
         self.base_parameters = base_parameters(plan.space, plan.base)
-        self.full_seconds = 0.0
-        """Seconds of a whole batch, without compiling, as far as they are known."""
 
     def search(self) -> None:
         """Train batches until trials or time are used up. Raises ``StoppedError`` if the user stops it."""
@@ -65,7 +65,7 @@ class Study:
             self.batch = []
 
     def _draw(self, numbers: range) -> list[tuple[Record, optuna.Trial]]:
-        """The trials of a batch. They share the settings that change the compiled program: in the batch of the base its own."""
+        """The trials of a batch. They share the settings that change the program, with the base in its batch."""
         given = self.base_parameters or {}
         if numbers[0] and self.plan.together > 1:
             batch = numbers[0] // self.plan.together
@@ -85,8 +85,7 @@ class Study:
         return found
 
     def _train(self, width: int) -> None:
-        """Train the batch, whose program is compiled for ``width`` trials, until it ends or time is up. The base is always trained to its
-        end."""
+        """Train the batch, in a program for ``width`` trials, until it ends or time is up. That of the base always ends."""
         trials = [record for record, _ in self.batch]
         shared = {name: value for name, value in trials[0].settings.items() if name in self.shaping}
         self.reporter.batch([trial.number for trial in trials], shared)
@@ -99,11 +98,11 @@ class Study:
                     self.reporter.advanced(share)
                     for place, result in results.items():
                         trials[place].seconds += (time.monotonic() - since) / len(results)
+                        trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
                         self._evaluated(place, result, evaluation, is_last=share == 1)
                     since = time.monotonic() if results else since
-                    self.full_seconds = trainer.full_seconds * self.plan.together / width
                     trainer.live = {place for place, trial in enumerate(trials) if trial.state == "running"}
-                    if trials[0].number and self._is_late():
+                    if trials[0].number and share > MIN_SHARE and self._is_late((1 - share) * trainer.full_seconds):
                         break
         except (ConfigError, EnvError) as error:
             state, reason = "failed", str(error)
@@ -131,7 +130,7 @@ class Study:
     def _finish(self, place: int, state: str, reason: str = "") -> None:
         """Report a trial of the batch that is over to Optuna and the user.
 
-        A failed trial counts as pruned, so that the sampler avoids its settings. It does not learn from a base outside of the space.
+        A failed trial counts as pruned, so that the sampler avoids its settings. A base outside of the space does not count.
         """
         record, trial = self.batch[place]
         record.state, record.reason = state, reason
@@ -142,16 +141,15 @@ class Study:
             self.sampled.tell(trial, record.score)
         else:
             self.sampled.tell(trial, state=TrialState.PRUNED if trial.params else TrialState.FAIL)
-        over = [r for r in [*self.trials, *(r for r, _ in self.batch)] if r.state != "running"]
+        over = [r for r in self._known if r.state != "running"]
         left = fmean(r.seconds for r in over) * (self.plan.trials - len(over)) + self._reserved
         self.reporter.finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
 
     def final_round(self) -> None:
-        """Train the best trials again on seeds that the search has not used, and the base if it may still be better. The best of
-        them wins. Then train the winner on test seeds, because its score in the final round is the highest of several, and too
-        high on average."""
+        """Train the best trials again on other seeds, and the base if it may still be better. The best of them wins. Then
+        train the winner on test seeds, because the highest of several scores is too high on average."""
         late: list[str] = []
-        while left := [t for t in finalists(self.trials, self.plan.finalists) if FINAL not in t.scores and t.name not in late]:
+        while left := [t for t in finalists(self.trials, self.plan.finalists) if not (FINAL in t.scores or t.name in late)]:
             self._train_again(left[0], FINAL, late)
         best = best_of(self.trials)
         if best is not None and FINAL in best.scores and TEST not in best.scores:
@@ -163,8 +161,8 @@ class Study:
             self.reporter.warned("there was no final round: no trial besides the base was trained to its end.")
 
     def _train_again(self, trial: Record, kind: str, late: list[str]) -> None:
-        """Train a finalist on other seeds, and store its scores; an empty list if a seed fails. Without enough time, add it to ``late``."""
-        if time.monotonic() + self.full_seconds > self.deadline:
+        """Train a finalist on other seeds and store its scores. Without enough time, add its name to ``late``."""
+        if time.monotonic() + trial.full_seconds > self.deadline:
             late.append(trial.name)
             return
         seeds = self.plan.seeds_of(kind)
@@ -179,21 +177,27 @@ class Study:
         self.journal.set_user_attr(f"{kind}/{trial.number}", trial.scores[kind])
 
     @property
-    def _reserved(self) -> float:
-        """Seconds for the final round, the base included, and for the test."""
-        return self.full_seconds * (self.plan.finalists + 2 if self.plan.finalists else 0)
+    def _known(self) -> list[Record]:
+        return [*self.trials, *(record for record, _ in self.batch)]
 
-    def _is_late(self) -> bool:
-        """Whether the final round has to begin."""
-        return time.monotonic() > self.deadline - self._reserved
+    @property
+    def _reserved(self) -> float:
+        """Seconds of the final round and of the test."""
+        chosen = finalists(self._known, self.plan.finalists)
+        left = [t.full_seconds for t in chosen if FINAL not in t.scores]
+        return sum(left) + max((t.full_seconds for t in chosen), default=0.0)
+
+    def _is_late(self, seconds: float = 0.0) -> bool:
+        """Whether the final round has to begin within ``seconds``."""
+        return time.monotonic() + seconds > self.deadline - self._reserved
 
 
 def deadline_of(seconds: Any) -> float:
-    """The time of ``time.monotonic`` after ``seconds``; infinity if it is None. Raises ``ConfigError`` if it is not a positive number."""
+    """The time of ``time.monotonic`` after ``seconds``, or infinity. Raises ``ConfigError`` if they are not above 0."""
     if seconds is None:
         return math.inf
     if not is_number(seconds) or not seconds > 0:
-        raise ConfigError(f"seconds = {f'{seconds:g}' if is_number(seconds) else shown(seconds)}: expected a number above 0.")
+        raise ConfigError(f"seconds = {shown(seconds)}: expected a number above 0.")
     return time.monotonic() + float(seconds)
 
 
