@@ -190,7 +190,7 @@ def test_study_that_cannot_begin_or_continue_is_reported_in_one_sentence(done, t
     damaged.write_text("".join([*lines[:3], "{torn\n", *lines[3:]]))
     assert "journal.log is damaged (" in said("--resume", damaged.parent)
     damaged.write_text("".join(line for line in lines if '"plan"' not in line))
-    assert "was written by another version of proximo and cannot be continued ('plan')." in said("--resume", damaged.parent)
+    assert "was written by another version of proximo and cannot be continued." in said("--resume", damaged.parent)
 
 
 def test_missing_library_is_reported_with_its_extra(monkeypatch, capsys):

@@ -83,8 +83,10 @@ def test_study_of_another_version_is_refused_with_a_way_to_go_on(tmp_path, store
         journal.set_user_attr("plan", stored)
     with pytest.raises(CheckpointError) as error:
         read_plan(journal, tmp_path)
-    assert str(error.value).startswith(f"{tmp_path} was written by another version of proximo and cannot be continued (")
-    assert str(error.value).endswith(f"Start a new study from its best settings, with --config {tmp_path}/preset.yaml.")
+    assert str(error.value) == (
+        f"{tmp_path} was written by another version of proximo and cannot be continued. Start a new study from its best settings, "
+        f"with --config {tmp_path}/preset.yaml."
+    )
 
 
 def studies(folder):

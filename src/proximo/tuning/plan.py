@@ -89,8 +89,8 @@ def read_plan(journal: optuna.Study, folder: Path) -> StudyPlan:
         return StudyPlan(base, read_space(plan.pop("space"), base, "space", in_jax=False), **plan)
     except (KeyError, TypeError, ConfigError) as error:
         raise CheckpointError(
-            f"{folder} was written by another version of proximo and cannot be continued ({error}). Start a new study "
-            f"from its best settings, with --config {folder / 'preset.yaml'}."
+            f"{folder} was written by another version of proximo and cannot be continued. Start a new study from its "
+            f"best settings, with --config {folder / 'preset.yaml'}."
         ) from error
 
 

@@ -54,7 +54,9 @@ class Study:
 
     def search(self) -> None:
         """Train batches until trials or time are used up. Raises ``StoppedError`` if the user stops it."""
-        while (first := len(self.trials)) < self.plan.trials and not (first and self._is_late()):
+        seconds: list[float] = []  # of each batch, with compiling
+        while (first := len(self.trials)) < self.plan.trials and not (first and self._is_late(fmean(seconds or [0.0]))):
+            started = time.monotonic()
             # The program of a base outside of the space may be another one than that of every other trial.
             width = self.plan.together if first or self.base_parameters is not None else 1
             self.batch = self._draw(range(first, min(self.plan.trials, first + width)))
@@ -63,6 +65,7 @@ class Study:
                 self.journal.add_trial(self.sampled.get_trials(deepcopy=False)[trial.number])
                 self.trials.append(record)
             self.batch = []
+            seconds.append(time.monotonic() - started)
 
     def _draw(self, numbers: range) -> list[tuple[Record, optuna.Trial]]:
         """The trials of a batch. They share the settings that change the program, with the base in its batch."""
