@@ -230,12 +230,12 @@ def test_search_ends_in_time_for_the_final_round(tmp_path, scripted):
 
 
 def test_batch_is_stopped_when_time_is_up(tmp_path, scripted, monkeypatch):
-    now = [0.0]
+    now, times = [0.0], iter([0.0, 20.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
 
     def slow(batch, evaluations):
         yield 0.5, 1, {place: [float(place)] for place in batch.live}
-        now[0] += 10
+        now[0] = next(times)
         yield 0.7, 2, {}
         yield 1.0, 2, {place: [9.0] for place in batch.live}
 
