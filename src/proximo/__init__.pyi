@@ -28,6 +28,6 @@ from proximo.settings import make_config as make_config
 from proximo.training.api import resume as resume
 from proximo.training.api import train as train
 from proximo.training.seed_run import Result as Result
-from proximo.tuning.tune import tune as tune
+from proximo.tuning.api import tune as tune
 
 __version__: str

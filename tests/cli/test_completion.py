@@ -65,7 +65,7 @@ def test_completed_study_names_are_accepted_by_resume(place):
     assert known_names("studies") == []
     for name in ("CartPole-v1/wide", "Pendulum-v1/wide", "Pendulum-v1/long"):
         (place / "tune" / name).mkdir(parents=True)
-        (place / "tune" / name / "study.yaml").write_text("")
+        (place / "tune" / name / "journal.log").write_text("")
     (place / "tune" / "CartPole-v1" / "nothing").mkdir()
     assert set(known_names("studies")) == {"last", "long", "CartPole-v1/wide", "Pendulum-v1/wide"}
     assert {"tune/Pendulum-v1/long", "tune/Pendulum-v1/wide"} <= set(known_names("studies", "tune/P"))

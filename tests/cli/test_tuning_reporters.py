@@ -10,8 +10,8 @@ from rich.console import Console
 from proximo.cli import tuning_reporters as module
 from proximo.cli.tuning_reporters import LineReporter, LiveReporter, QuietReporter, make_reporter, number
 from proximo.config import Config, override
+from proximo.tuning.journal import Record
 from proximo.tuning.plan import StudyPlan
-from proximo.tuning.record import Record
 from proximo.tuning.space import read_space
 
 BASE = override(Config(), {"id": "toys:RandomEnds", "total_steps": 3200, "seed": 100})
@@ -32,7 +32,7 @@ def printed(kind=LineReporter):
 
 
 def trial(n, score, state="done", reason=""):
-    return Record(n, state, {}, score, reason=reason)
+    return Record(n, {}, state, reason, {} if score is None else {"trial": [score]})
 
 
 def test_banner_shows_the_search_space_and_the_seeds():
@@ -52,14 +52,14 @@ def test_pipe_gets_lines_for_new_bests_and_every_ten_seconds(clock):
     reporter.started(Path("s"), PLAN, [], set())
     stream.truncate(0), stream.seek(0)
     base, better = trial(0, 1.0), trial(1, 2.5)
-    reporter.finished(base, base, None)
+    reporter.finished(base, base, 70.0)
     reporter.finished(better, better, 65.0)
     reporter.finished(trial(2, 1.5), better, 60.0)
     clock[0] += 11
     reporter.finished(trial(3, 0.5, "pruned"), better, 50.0)
     reporter.finished(trial(4, None, "failed", "NaN"), better, 50.0)
     assert stream.getvalue().splitlines() == [
-        "base       1 · best 1 (base) · 1 of 10 finished",
+        "base       1 · best 1 (base) · 1 of 10 finished · 1:10 left",
         "trial 1    2.5 · best 2.5 (trial 1) · 2 of 10 finished · 1:05 left",
         "trial 3    0.5 pruned · best 2.5 (trial 1) · 4 of 10 finished · 0:50 left",
     ]
@@ -76,7 +76,7 @@ def test_terminal_gets_a_line_per_trial_and_the_batch_status():
         base = trial(0, 1.0)
         for n in range(3):
             reporter.finished(trial(n, 0.5), base, 10.0)
-        reporter.final_round(base, 16)
+        reporter.final_round(base, "final", 16)
     assert stream.getvalue().count("best 1 (base)") == 3
     assert "final round: the base on 16 other seeds" in stream.getvalue()
 
@@ -85,7 +85,7 @@ def test_quiet_is_silent_but_for_warnings_on_stderr(capsys):
     with make_reporter(sys.stdout, quiet=True) as reporter:
         assert type(reporter) is QuietReporter
         reporter.started(Path("s"), PLAN, [], set())
-        reporter.finished(trial(0, 1.0), None, None)
+        reporter.finished(trial(0, 1.0), None, 0.0)
         reporter.warned("odd")
     assert capsys.readouterr() == ("", "warning: odd\n")
 

@@ -37,7 +37,8 @@ def narrowed(rates):
     slots that are left."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
     trials = batch.Batch([config(learning_rate=rate) for rate in rates], [100], len(rates), Watching())
-    trials.train(2, lambda number, results: [len(rates) - 1])
+    for _, _, results in trials.train(2):
+        trials.live = {len(rates) - 1} if results else trials.live
     return trials.slots, trials.full_seconds / (trials.timed.seconds_per_update * trials.total_updates)
 
 

@@ -55,7 +55,7 @@ def runs(runs_dir: Path, word: str) -> list[str]:
 
 def studies(tune_dir: Path, word: str) -> list[str]:
     """Studies by the names that ``proximo tune --resume`` takes."""
-    return _with_last(known_folders(tune_dir, lambda path: (path / "study.yaml").is_file()), word)
+    return _with_last(known_folders(tune_dir, lambda path: (path / "journal.log").is_file()), word)
 
 
 def _with_last(found: list[Path], word: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from proximo.cli.train import add_setting, parse_settings
 from proximo.config import LEAVES
 from proximo.errors import ConfigError
 from proximo.serialization import dump_yaml
-from proximo.tuning import check_libraries, check_seconds
 
 RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Settings of a run that also apply to a trial, which writes no run directory."""
@@ -25,48 +23,43 @@ REPORTED_SEEDS = 10
 def run(arguments: list[str]) -> int:
     """Parse the arguments, search, and print the result."""
     options, settings = parse(arguments)
-    check_libraries("`proximo tune`")
-    os.environ["MPLBACKEND"] = "agg"  # the pictures need no display
     # Imported here, so that help and mistakes in flags do not wait for JAX.
+    from proximo.tuning.api import check_optuna, resume, tune
+
+    check_optuna("`proximo tune`")
     from proximo.cli.tuning_reporters import make_reporter, print_result
-    from proximo.tuning.api import resume, run_study
+    from proximo.settings import make_config
+    from proximo.tuning.plan import make_plan
+    from proximo.tuning.space import as_mapping
 
     # With --json, stdout contains only the object.
     with (
         make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter,
         quiet_stdout(options.json),
     ):
+        session = {"tune_dir": options.tune_dir, "seconds": options.seconds, "reporter": reporter}
         if options.resume is not None:
-            result = resume(
-                options.resume, trials=options.trials, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter
-            )
+            result = resume(options.resume, trials=options.trials, **session)
         else:
-            plan = _plan(options, settings, reporter)
+            if not options.env and not _names_env(options.config):
+                raise ConfigError("No environment given: name one, as in `proximo tune CartPole-v1`; `proximo envs` lists them.")
+            config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
+            if "seed" in settings and config.run.seed < REPORTED_SEEDS:
+                reporter.warned(
+                    f"seed = {config.run.seed}: the search uses seeds that are meant for reports (0 … {REPORTED_SEEDS - 1}): report its "
+                    "result on other seeds."
+                )
             if options.show_space:
-                print(dump_yaml(plan.space.as_mapping(), default_flow_style=None), end="")
+                plan = make_plan(config, settings, options.space, reporter)
+                print(dump_yaml(as_mapping(plan.space), default_flow_style=None), end="")
                 return 0
-            result = run_study(plan, name=options.name, tune_dir=options.tune_dir, seconds=options.seconds, reporter=reporter)
+            search = {name: value for name in SEARCH if (value := getattr(options, name)) is not None}
+            result = tune(config=config, space=options.space, name=options.name, **search, **session, **settings)
     if options.json:
         print_json(result.summary())
     elif not options.quiet:
         print_result(result)
     return 128 + result.interrupted if result.interrupted else 0
-
-
-def _plan(options: argparse.Namespace, settings: dict[str, Any], reporter: Any) -> Any:
-    from proximo.settings import make_config
-    from proximo.tuning.planning import make_plan
-
-    if not options.env and not _names_env(options.config):
-        raise ConfigError("No environment given: name one, as in `proximo tune CartPole-v1`; `proximo envs` lists them.")
-    named = {"name": options.name} if options.name else {}
-    config = make_config(options.env or "", {**settings, **named}, options.config, preset=not options.no_preset)
-    if "seed" in settings and config.run.seed < REPORTED_SEEDS:
-        reporter.warned(
-            f"seed = {config.run.seed}: the search uses seeds that are meant for reports (0 … {REPORTED_SEEDS - 1}): report its result on other seeds."
-        )
-    search = {name: value for name in SEARCH if (value := getattr(options, name)) is not None}
-    return make_plan(config, settings, options.space, **search)
 
 
 def _names_env(file: Path | None) -> bool:
@@ -81,7 +74,6 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
-    check_seconds(options.seconds)
     if options.resume is not None:
         given = [f"--{name.replace('_', '-')}" for name in settings]
         given += [

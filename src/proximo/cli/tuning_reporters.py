@@ -12,15 +12,15 @@ from rich.console import Console
 from rich.text import Text
 
 from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_reporter
+from proximo.config import LEAVES, text_of
 from proximo.errors import command
 from proximo.tracking.progress import amount
 from proximo.tracking.progress_displays import LINE_SECONDS
-from proximo.tuning.api import TuneResult
-from proximo.tuning.pictures import HISTORY, IMPORTANCE
+from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
 from proximo.tuning.plan import StudyPlan
-from proximo.tuning.progress import Lines, Reporter, finished_line, number
-from proximo.tuning.record import Record
-from proximo.tuning.result import TABLE, changes
+from proximo.tuning.progress import Lines, Reporter, number
+from proximo.tuning.result import TuneResult
+from proximo.tuning.space import plain
 
 
 class QuietReporter(ConsoleReporter, Reporter):
@@ -40,26 +40,26 @@ class LineReporter(QuietReporter, Lines):
     def started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
         Lines.started(self, folder, plan, trials, shaping)
         gone = f", {self.over} of them finished" if self.over else ""
-        seeds = plan.trial_seeds
+        seeds = plan.seeds_of(TRIAL)
         named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}–{seeds[-1]}"
         together = f", {plan.together} in one program" if plan.together > 1 else ""
-        compiled = [name for name in plan.space.names if name in shaping]
+        compiled = [name for name in plan.space if name in shaping]
         rows = {
             "environment": plan.base.env.id,
             "trials": f"{plan.trials}{gone}, of {plan.base.ppo.total_steps:,} steps each, {named}{together}",
-            "searched": ", ".join(name for name in plan.space.names if name not in shaping),
+            "searched": ", ".join(name for name in plan.space if name not in shaping),
             "by program": ", ".join(compiled),
             "study": str(folder),
         }
         self.banner(rows)
 
-    def finished(self, trial: Record, best: Record | None, seconds_left: float | None) -> None:
+    def finished(self, trial: Record, best: Record | None, seconds_left: float) -> None:
         self.over += 1
         improved = best is not None and best.number != self.best
         self.best = best.number if best is not None else None
         if improved or self._is_time():
             self._printed = time.monotonic()
-            self.print(finished_line(trial, best, self.over, self.total, seconds_left))
+            self.print(self.line(trial, best, seconds_left))
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._printed >= LINE_SECONDS
@@ -85,13 +85,9 @@ class LiveReporter(LiveDisplay, LineReporter):
     def advanced(self, share: float) -> None:
         self._share = share
 
-    def final_round(self, trial: Record, seeds: int) -> None:
-        super().final_round(trial, seeds)
-        self._batch, self._share = "final round", 0.0
-
-    def test(self, trial: Record, seeds: int) -> None:
-        super().test(trial, seeds)
-        self._batch, self._share = "test", 0.0
+    def final_round(self, trial: Record, kind: str, seeds: int) -> None:
+        super().final_round(trial, kind, seeds)
+        self._batch, self._share = "final round" if kind == "final" else kind, 0.0
 
     def _is_time(self) -> bool:
         return True
@@ -106,29 +102,29 @@ make_reporter = functools.partial(open_reporter, QuietReporter, LineReporter, Li
 
 def print_result(result: TuneResult) -> None:
     """Print the best settings, the scores of the base, and how to train with them."""
-    best, base = result.best, result.trials[0] if result.trials else None
-    if best is None or base is None:
+    best = result.best
+    if best is None:
         return
-    counts = {state: sum(t.state == state for t in result.trials) for state in ("done", "pruned", "failed")}
-    print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    for name, trial in (("base", base), (best.name, best)):
-        if trial is best or best.number:
-            others = (
-                f", {number(trial.final_score)} on {amount(len(trial.final), 'seed')} of the final round" if trial.final else ""
-            )
-            tested = f", {number(trial.test_score)} on {amount(len(trial.test), 'test seed')}" if trial.test else ""
-            print(f"{name:>12}  {number(trial.score)} on {amount(len(trial.seed_scores), 'seed')}{others}{tested}")
-    if best.test:
+    print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
+    for trial in (result.trials[0], best) if best.number else (best,):
+        parts = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}
+        scores = {kind: trial.scores[kind] for kind in parts if trial.scores.get(kind)}
+        listed = [f"{number(trial.mean(k))} on {amount(len(x), parts[k][0])}{parts[k][1]}" for k, x in scores.items()]
+        print(f"{trial.name.removeprefix('the '):>12}  {', '.join(listed)}")
+    if best.scores.get(TEST):
         print("Report the score on the test seeds: no choice depends on them.")
-    elif best.test == []:
+    elif TEST in best.scores:
         print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
-    elif counts["done"] > 1:
-        print(f"The winner was not tested on other seeds: its score is the highest of {counts['done']} and too high on average.")
+    elif result.counts["done"] > 1:
+        print(
+            f"The winner was not tested on other seeds: its score is the highest of {result.counts['done']} and too high on average."
+        )
     if best.number == 0:
         print("No trial was better than the base.")
-    width = max(len(name) for name, _, _ in changes(result.plan, best))
-    for name, before, after in changes(result.plan, best):
-        print(f"    {name:<{width}}  {after}" + (f"  (base {before})" if before != after else ""))
-    pictures = [str(result.folder / name) for name in (HISTORY, IMPORTANCE) if (result.folder / name).exists()]
-    print(f"See:   {', '.join([str(result.folder / TABLE), *pictures])}")
+    configs = (result.plan.base, result.plan.config(best))
+    before, after = ({name: text_of(plain(LEAVES[name].value_in(config))) for name in result.plan.space} for config in configs)
+    for name in sorted(before, key=lambda name: (before[name] == after[name], LEAVES[name].group)):
+        changed = f"  (base {before[name]})" if before[name] != after[name] else ""
+        print(f"    {name:<{max(map(len, before))}}  {after[name]}{changed}")
+    print(f"See:   {result.folder / 'trials.csv'}")
     print(f"Next:  {command('proximo', 'train', '--config', result.preset)}")

@@ -1,107 +1,124 @@
-"""Runs and continues studies. ``proximo.tune`` and the command line are thin layers above this."""
+"""``proximo.tune``: the search from Python, and its continuation. Optuna is imported when a search begins."""
 
 from __future__ import annotations
 
-import math
-import os
+import dataclasses
+import importlib.util
 import shlex
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
-from proximo.backends import make_backend
-from proximo.checks import quick_check
-from proximo.collect.environment import environment
+from proximo.config import Config
+from proximo.config.listing import lists_settings
+from proximo.config.schema import RUN_DIRECTORY
+from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import check_name
-from proximo.errors import ConfigError, TrainingError, command
+from proximo.errors import ConfigError, lacking
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
+from proximo.signatures import answered
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
 from proximo.storage.run_lock import RunLock
-from proximo.training.interrupts import AbandonedError, Interrupts
-from proximo.training.run_summary import run_summary
-from proximo.tuning import check_seconds
-from proximo.tuning.pictures import draw_pictures
-from proximo.tuning.plan import STUDIES, StudyPlan, read_plan
-from proximo.tuning.progress import Reporter
-from proximo.tuning.record import Record, best_of
-from proximo.tuning.result import PRESET, summary, write_tables
-from proximo.tuning.study import Study
-from proximo.tuning.trial import StoppedError, Watch
+from proximo.training.api import settings_of
+
+if TYPE_CHECKING:
+    from proximo.tuning.progress import Reporter
+    from proximo.tuning.result import TuneResult
+
+WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
+"""Settings that no trial has."""
 
 
-@dataclass(frozen=True)
-class TuneResult:
-    """The result of a study."""
-
-    folder: Path
-    """The folder of the study."""
-    plan: StudyPlan
-    """The plan of the study."""
-    trials: list[Record]
-    """All trials."""
-    best: Record | None
-    """The best trial, with its ``settings`` and ``score``; None if no trial was trained to its end."""
-    preset: Path | None
-    """The preset of the best trial; None if there is none."""
-    interrupted: int | None = None
-    """Number of the signal that ended the study early; None if none did."""
-
-    def __repr__(self) -> str:
-        best = "no score" if self.best is None else f"best score {self.best.score:.4g} by {self.best.name}"
-        return f"TuneResult({str(self.folder)!r}: {len(self.trials)} trials, {best})"
-
-    def summary(self) -> dict[str, Any]:
-        """Summarize the result for JSON.
-
-        Returns:
-            What ``proximo tune --json`` prints.
-        """
-        return summary(self.folder, self.plan, self.trials)
+def check_optuna(what: str) -> None:
+    """Raise ``EnvError`` if Optuna is missing, which ``what``, a command or a function, needs to search."""
+    if importlib.util.find_spec("optuna") is None:
+        raise lacking(what, "tune")
 
 
-def run_study(
-    plan: StudyPlan,
+@lists_settings(AgentSettings, without=WITHOUT_EFFECT)
+@answered
+def tune(
+    env: str = "",
     *,
+    config: Config | None = None,
+    preset: bool = True,
+    space: str | Path | None = None,
+    trials: int = 64,
+    seconds: float | None = None,
+    seeds: int = 2,
+    together: int | None = None,
+    evaluations: int = 4,
+    pruner: str = "median",
+    finalists: int = 3,
     name: str = "",
     tune_dir: str | Path = "tune",
-    seconds: float | None = None,
     reporter: Reporter | None = None,
+    progress: bool | None = None,
+    **settings: Unpack[AgentSettings],
 ) -> TuneResult:
-    """Run a new study.
+    """Search for good settings and save them as a preset, as ``proximo tune`` does. This needs the extra ``tune``.
+
+        result = proximo.tune("gymnax:Acrobot-v1", seconds=600)
+        proximo.train(config=proximo.make_config(file=result.preset))
 
     Args:
-        plan: the plan, from ``make_plan``.
+        env: id of an environment.
+        config: all settings to start from, as ``proximo.make_config`` returns them, instead of the preset of ``env`` or the defaults for its kind.
+        preset: whether to start from the preset of ``env``, or, without one, from the defaults for its kind of environment.
+        space: YAML file with the search space; None: the default space.
+        trials: number of trials, including that of the initial settings.
+        seconds: time limit in seconds, with the final round; None: no limit.
+        seeds: seeds of each trial; its score is their mean.
+        together: trials in one compiled program; None: 8, and 1 for Gymnasium environments.
+        evaluations: evaluations of a trial; each but the last can end it early.
+        pruner: rule that ends trials early: ``median``, ``halving`` or ``none``.
+        finalists: best trials that are trained again on other seeds.
         name: name of the study; by default date and time.
         tune_dir: folder of all studies. The study is in ``tune_dir/<env>/<name>/``.
-        seconds: time limit in seconds, final round included; None: no limit.
-        reporter: receives the progress.
+        reporter: receives the progress and the warnings; by default warnings are Python warnings.
+        progress: without a reporter, whether to print a line for each finished trial; None: on a terminal and in a notebook.
+        settings: settings that stay fixed in all trials.
 
     Returns:
         The result.
 
     Raises:
-        ConfigError: the plan does not fit the environment, a study cannot have this ``name``, or ``seconds`` is not positive.
-        EnvError: the environment cannot be made, or breaks its protocol.
+        ConfigError: a setting, a number or the space is invalid.
+        EnvError: the extra is not installed, or the environment cannot be made.
         RunDirectoryError: the folder of the study exists already, or cannot be written.
         TrainingError: every trial failed.
     """
-    reporter = reporter or Reporter()
-    tune_dir = Path(tune_dir).absolute()  # now: an environment may change the working folder
-    check_seconds(seconds)
+    check_optuna("proximo.tune")
+    from proximo.tuning.journal import open_journal
+    from proximo.tuning.plan import make_plan
+    from proximo.tuning.progress import reporter_for
+    from proximo.tuning.study import deadline_of, run_study
+
+    if ignored := [name for name in settings if name in WITHOUT_EFFECT]:
+        raise ConfigError(
+            f"{', '.join(ignored)}: no effect on a search, because trials write no run directories, and `evaluations` says how often they "
+            "are evaluated. Leave it out."
+        )
+    if not isinstance(space, str | Path | None):
+        raise ConfigError(f"space = {space!r}: expected the path of a YAML file.")
+    reporter, tune_dir = (
+        reporter_for(reporter, progress),
+        Path(tune_dir).absolute(),
+    )  # an environment may change the working folder
+    deadline = deadline_of(seconds)
     check_name(name)
-    prepare(plan, reporter)
+    search = {"trials": trials, "seeds": seeds, "evaluations": evaluations, "pruner": pruner, "finalists": finalists}
+    plan = make_plan(settings_of(env, config, preset, settings), settings, space, reporter, together, **search)
 
     def fill(folder: Path) -> None:
-        plan.write(folder)
         write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
+        plan.store(open_journal(folder))
 
     folder = run_directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
-    return _run(folder, plan, seconds, reporter)
+    return run_study(folder, plan, reporter, deadline)
 
 
 def resume(
@@ -116,88 +133,32 @@ def resume(
 
     Args:
         study: a path, the name of a study, or ``last``.
-        trials: new number of trials, including the finished ones; None: that of the plan.
+        trials: new number of trials, including the finished ones; None: as before.
         tune_dir: folder of all studies.
         seconds: time limit of this session in seconds; None: no limit.
-        reporter: receives the progress.
+        reporter: receives the progress and the warnings; by default warnings are Python warnings.
 
     Returns:
         The result, with the earlier trials.
 
     Raises:
         CheckpointError: the study is unknown or damaged.
-        ConfigError: as in ``run_study``.
+        ConfigError: ``trials`` or ``seconds`` is invalid, or the settings do not fit the environment.
+        RunDirectoryError: another process runs the study.
         TrainingError: every trial failed.
     """
-    reporter = reporter or Reporter()
+    check_optuna("proximo.tuning.api.resume")
+    from proximo.tuning.journal import STUDIES, open_journal
+    from proximo.tuning.plan import read_plan
+    from proximo.tuning.progress import Reporter
+    from proximo.tuning.study import deadline_of, run_study
+
+    deadline = deadline_of(seconds)
     folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
-    plan = read_plan(folder)
+    with RunLock(folder):
+        plan = read_plan(open_journal(folder), folder)
     if trials is not None:
-        plan = StudyPlan(**{**vars(plan), "trials": trials})
-    check_seconds(seconds)
-    prepare(plan, reporter)
-    return _run(folder, plan, seconds, reporter, is_changed=trials is not None)
-
-
-def prepare(plan: StudyPlan, reporter: Reporter) -> None:
-    """Raise for what would fail later: a broken environment, unsupported spaces, or a plan that does not fit the environment."""
+        plan = dataclasses.replace(plan, trials=trials)
     prepare_jax(for_seeds=True)
     require_one("tune")
-    env = environment(plan.base)
-    for warning in quick_check(env, plan.base.env.id).warnings:
-        reporter.warned(warning)
-    backend = make_backend(plan.base, env, stacked=True)
-    if plan.together > 1 and not backend.stacked:
-        raise ConfigError(
-            f"together = {plan.together}: {plan.base.env.id} is a Gymnasium environment, where trials train one after the other: use 1."
-        )
-    run_summary(backend)
-
-
-def _run(folder: Path, plan: StudyPlan, seconds: float | None, reporter: Reporter, is_changed: bool = False) -> TuneResult:
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
-    hurried = f"Stopped at once; the finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
-    with (
-        RunLock(folder),
-        Interrupts(reporter.stopping, reporter.owns_process, on_exit=lambda: reporter.exiting(hurried)) as interrupts,
-    ):
-        if is_changed:
-            plan.write(folder)
-        study = Study(folder, plan, Watch(interrupts), reporter, deadline)
-        reporter.started(folder, plan, study.trials, study.shaping)
-        try:
-            study.search()
-            study.final_round()
-        except StoppedError:
-            reporter.stopped(_stop_message(folder, study.trials))
-        except AbandonedError:
-            # A call is still running and cannot be ended from outside. Finished trials are kept.
-            message = _stop_message(folder, study.trials)
-            reporter.stopped(message)
-            if not interrupts.owns_process:
-                raise KeyboardInterrupt from None
-            _finish(study)
-            reporter.exiting(message)
-            os._exit(128 + (interrupts.requested or 0))
-        finally:
-            best = _finish(study)
-        if best is None and interrupts.requested is None:
-            reasons = next((t.reason for t in study.trials if t.reason), "no trial was trained to its end")
-            raise TrainingError(f"No trial of {folder} gave a score: {reasons}.")
-        preset = folder / PRESET if best is not None else None
-        return TuneResult(folder, plan, study.trials, best, preset, interrupts.requested)
-
-
-def _finish(study: Study) -> Record | None:
-    """Write tables and pictures of the trials so far. Returns the best trial."""
-    trials = study.trials
-    write_tables(study.folder, study.plan, trials)
-    if any(t.state == "done" for t in trials):
-        title = f"{study.plan.base.env.id}, {sum(t.state != 'running' for t in trials)} trials of {study.plan.seeds} seeds"
-        draw_pictures(study.folder, study.study, title)
-    return best_of(trials)
-
-
-def _stop_message(folder: Path, trials: list[Record]) -> str:
-    over = sum(t.state != "running" for t in trials)
-    return f"Stopped; the {over} finished trials are kept. Go on with: {command('proximo', 'tune', '--resume', folder)}"
+    return run_study(folder, plan, reporter or Reporter(), deadline)

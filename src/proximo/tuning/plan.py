@@ -1,132 +1,170 @@
-"""The plan of a study, and its folder ``tune/<env>/<name>/``."""
+"""What a study searches, and how: its plan, and the draws of its trials."""
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.config import MAX_SEED, Config, from_mapping, to_mapping
-from proximo.config.validation import validate
-from proximo.errors import CheckpointError, ConfigError, nearest, shown
-from proximo.serialization import dump_yaml, read_yaml
-from proximo.storage.atomic_files import write_atomic
-from proximo.storage.named_folders import FolderKind
-from proximo.tuning.space import Space, read_space, with_settings
+import numpy as np
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import PartialFixedSampler, RandomSampler, TPESampler
 
-FORMAT = 2
+from proximo.backends import make_backend
+from proximo.checks import quick_check
+from proximo.collect.environment import environment
+from proximo.collect.learning import policy_shapes
+from proximo.config import Config, from_mapping, override, to_mapping
+from proximo.config.loading import read_file
+from proximo.config.validation import validate
+from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
+from proximo.jax_setup import prepare_jax
+from proximo.processes.peers import require_one
+from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
+from proximo.tuning.progress import Reporter
+from proximo.tuning.space import Space, as_mapping, default_space, drawn_settings, read_space
+
 FIRST_SEED = 100
 """First seed of the trials. Lower seeds are left for the report."""
-PLAN, JOURNAL = "study.yaml", "journal.log"
-PRUNERS = ("median", "halving", "none")
-_LIMITS = {"trials": (1, 100_000), "seeds": (1, 100), "together": (1, 1000), "evaluations": (1, 100), "finalists": (0, 100)}
-_HEADER = "# The plan of this study. Continue with: proximo tune --resume. Its trials are in trials.csv and journal.log.\n"
+DRAWS = 200
+PRUNERS: dict[str, Callable[[], BasePruner]] = {
+    "median": lambda: MedianPruner(n_startup_trials=10),
+    "halving": lambda: SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
+    "none": NopPruner,
+}
+LIMITS = {"trials": (1, 100_000), "seeds": (1, 100), "together": (1, 1000), "evaluations": (1, 100), "finalists": (0, 100)}
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study searches, and how. ``make_plan`` makes it.
-
-    Raises:
-        ConfigError: a number is out of range.
-    """
+    """The arguments of ``proximo.tune``, checked. Raises ``ConfigError`` if a number is out of range."""
 
     base: Config
-    """Settings of the base, trial 0."""
     space: Space
-    """The settings that are searched, and their values."""
+    constant: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Other settings that every trial but the base has: a fixed ``minibatch_size``."""
     trials: int = 64
-    """Number of trials, including the base."""
     seeds: int = 2
-    """Seeds of a trial; its score is the mean over them."""
     together: int = 8
-    """Trials in one compiled program (Gymnasium environments: 1)."""
     pruner: str = "median"
-    """Rule that ends trials early: ``median``, ``halving`` or ``none``."""
     evaluations: int = 4
-    """Evaluations of a trial, evenly spaced; it may be pruned at each but the last."""
     finalists: int = 3
-    """Best trials that are trained again on other seeds in the end, in addition to the base."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _LIMITS.items():
+        for name, (low, high) in LIMITS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ConfigError(f"{name} = {value!r}: expected a whole number, {low} … {high:,}.")
         if self.pruner not in PRUNERS:
             raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
-        if self.test_seeds[-1] > MAX_SEED:
-            raise ConfigError(
-                f"seed = {self.base.run.seed}: the study needs seeds up to {self.test_seeds[-1]}, and the largest is {MAX_SEED}."
-            )
         if not self.base.run.eval_episodes:
             raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 
-    @property
-    def trial_seeds(self) -> list[int]:
-        """The seeds that every trial is trained and evaluated with."""
-        return [self.base.run.seed + i for i in range(self.seeds)]
+    def seeds_of(self, kind: str) -> range:
+        """The seeds of every ``trial``, of the ``final`` round (as many as the compiled program trains together) and of the
+        ``test`` (as many; nothing is selected by its result)."""
+        count = self.seeds if kind == TRIAL else self.seeds * self.together
+        first = self.base.run.seed + {TRIAL: 0, FINAL: self.seeds, TEST: self.seeds + count}[kind]
+        return range(first, first + count)
 
-    @property
-    def final_seeds(self) -> list[int]:
-        """The seeds of the final round: as many as fill the program that the search has compiled."""
-        first = self.base.run.seed + self.seeds
-        return [first + i for i in range(self.seeds * self.together)]
+    def config(self, trial: Record) -> Config:
+        """All settings of a trial. Raises ``ConfigError`` if they do not fit together."""
+        return self.base if trial.number == 0 else validate(override(self.base, trial.settings, join=False))
 
-    @property
-    def test_seeds(self) -> list[int]:
-        """As many seeds as in the final round. The winner is trained on them once more, and nothing is selected by the result."""
-        first = self.final_seeds[-1] + 1
-        return [first + i for i in range(len(self.final_seeds))]
-
-    def config(self, number: int, settings: dict[str, Any]) -> Config:
-        """All settings of trial ``number``, with its searched ``settings``. Trial 0 is the base, even if the space does not have it.
-
-        Raises ``ConfigError`` if the settings do not fit together.
-        """
-        return self.base if number == 0 else validate(with_settings(self.base, settings))
-
-    def write(self, folder: Path) -> None:
-        """Write the plan into ``folder``, atomically."""
-        search = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "space")}
-        space, constant = self.space.as_mapping(), self.space.constant
-        # A version that knows only format 1 would ignore the constant settings.
-        content = {"format": FORMAT, "constant": constant} if constant else {"format": 1}
-        content |= {"search": search, "space": space, "base": to_mapping(self.base)}
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / PLAN, _HEADER + dump_yaml(content))
+    def store(self, journal: optuna.Study) -> None:
+        """Store the plan in the journal of a study."""
+        journal.set_user_attr("plan", {**vars(self), "base": to_mapping(self.base), "space": as_mapping(self.space)})
 
 
-def read_plan(folder: Path) -> StudyPlan:
-    """Read the plan of a study. Raises ``CheckpointError`` if it is missing, damaged, or of a newer format."""
-    path = folder / PLAN
+def read_plan(journal: optuna.Study, folder: Path) -> StudyPlan:
+    """The plan of the study in ``folder``. Raises ``CheckpointError`` if another version has written it."""
     try:
-        content: Any = read_yaml(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"Cannot read {path} ({error.strerror}): is {folder} the folder of a study?") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged, it is not valid YAML: {error}") from error
-    try:
-        if content["format"] > FORMAT:
-            raise CheckpointError(
-                f"{path} is of format {shown(content['format'])}, and this version of proximo knows {FORMAT}: update it."
-            )
-        base = from_mapping(content["base"], Config(), str(path))
-        space = read_space(content["space"], base, str(path), in_jax=False)
-        space = dataclasses.replace(space, constant=dict(content.get("constant", {})))
-        return StudyPlan(base, space, **content["search"])
-    except (TypeError, KeyError, AttributeError, ConfigError) as error:
-        raise CheckpointError(f"{path} is damaged, or was edited: {' '.join(str(error).split())}") from error
+        plan = dict(journal.user_attrs["plan"])
+        base = from_mapping(plan.pop("base"), Config(), "base")
+        return StudyPlan(base, read_space(plan.pop("space"), base, "space", in_jax=False), **plan)
+    except (KeyError, TypeError, ConfigError) as error:
+        raise CheckpointError(
+            f"{folder} was written by another version of proximo and cannot be continued. Start a new study from its "
+            f"best settings, with --config {folder / 'preset.yaml'}."
+        ) from error
 
 
-def _is_study(path: Path) -> bool:
-    return (path / PLAN).is_file()
+def make_plan(
+    config: Config,
+    fixed: Collection[str],
+    space_file: str | Path | None,
+    reporter: Reporter,
+    together: int | None = None,
+    **search: Any,
+) -> StudyPlan:
+    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched; trials use seeds from
+    100 up, unless ``seed`` is one of them. Raises ``ConfigError`` or ``EnvError`` for what would fail later."""
+    prepare_jax(for_seeds=True)
+    require_one("tune")
+    seed = config.run.seed if "seed" in fixed else FIRST_SEED
+    run = dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name="")
+    base = validate(dataclasses.replace(config, run=run))
+    env = environment(base)
+    for warning in quick_check(env, base.env.id).warnings:
+        reporter.warned(warning)
+    backend = make_backend(base, env, stacked=True)
+    backend.template()  # the network may not fit the spaces
+    if together is None:
+        together = 8 if backend.stacked else 1
+    elif together > 1 and not backend.stacked:
+        raise ConfigError(
+            f"together = {together}: {base.env.id} is a Gymnasium environment, where trials train one after the other: use 1."
+        )
+    if space_file is None:
+        space = default_space(base, env, fixed)
+    else:
+        given = read_file(Path(space_file), "--space", "settings with their values, such as `num_steps: [64, 128]`")
+        space = read_space(given, base, str(space_file), backend.stacked, fixed)
+    if not space:
+        raise ConfigError("There is nothing to search: the space is empty, or every setting of it was given as a flag.")
+    constant = {"minibatch_size": base.batch_size // base.ppo.num_minibatches} if "minibatch_size" in fixed else {}
+    plan = StudyPlan(base, space, constant, together=together, **search)
+    draw(plan, optuna.create_study(), 1, {}, at_random=True)  # raises if no trial can be trained
+    return plan
 
 
-def _written(folder: Path) -> float:
-    """When the study was last written."""
-    return (folder / JOURNAL if (folder / JOURNAL).exists() else folder / PLAN).stat().st_mtime
+def draw(
+    plan: StudyPlan, study: optuna.Study, number: int, fixed: dict[str, Any], at_random: bool = False
+) -> tuple[dict[str, Any], optuna.Trial]:
+    """Settings of trial ``number`` that can be trained, and Optuna's trial. The parameters ``fixed`` are not drawn.
 
+    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch
+    differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can
+    be trained.
+    """
 
-STUDIES = FolderKind("study", "studies", PLAN, "start one with `proximo tune ENV`, or set --tune-dir", _is_study, _written)
+    def read_by_network(config: Config) -> tuple[Any, ...]:
+        return config.env, config.network, config.ppo.normalize_observation
+
+    unfit: list[optuna.Trial] = []
+    last = None
+    for attempt in range(DRAWS):
+        seed = int(np.random.SeedSequence([plan.base.run.seed, number, attempt]).generate_state(1)[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            tpe = TPESampler(seed=seed, multivariate=True, constant_liar=True)
+            study.sampler = PartialFixedSampler(fixed, RandomSampler(seed) if at_random else tpe)
+        trial = study.ask(plan.space)
+        settings = drawn_settings(trial.params, plan.space, plan.base) | plan.constant
+        try:
+            config = validate(override(plan.base, settings, join=False))
+            if read_by_network(config) != read_by_network(plan.base):
+                policy_shapes(environment(config), config)
+        except ProximoError as error:
+            unfit.append(trial)  # still running, and so a bad one
+            last = error
+        else:
+            for other in unfit:
+                study.tell(other, state=optuna.trial.TrialState.FAIL)
+            return settings, trial
+    raise ConfigError(f"None of {DRAWS} draws from the search space can be trained; the last one: {last}")

@@ -1,103 +1,113 @@
-"""The files of a study: the table of its trials, and the preset that ``train --config`` takes."""
+"""The result of a study and its files: a table of its trials, and a preset for ``train --config``."""
 
 from __future__ import annotations
 
+import csv
+import io
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proximo.config import LEAVES, text_of, to_mapping
+from proximo.config import to_mapping
 from proximo.errors import command
-from proximo.serialization import dump_yaml
+from proximo.serialization import csv_cell, dump_yaml
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import system_info
+from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of
 from proximo.tuning.plan import StudyPlan
-from proximo.tuning.record import Record, best_of, write_csv
-from proximo.tuning.space import setting_values
 
-PRESET, TABLE = "preset.yaml", "trials.csv"
-_VERSIONS = ("proximo", "jax", "jaxlib", "optax", "equinox", "gymnasium", "gymnax")
-_KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
-"""Settings of the group ``run`` that a preset contains, because they change results. Seeds, names and folders are left to the user."""
+MEANS = {TRIAL: "score", FINAL: "final_score", TEST: "test_score"}
+SCORES = {TRIAL: "seed_scores", FINAL: "final_scores", TEST: "test_scores"}
+KEPT_OF_RUN = ("matmul_precision", "updates_per_call", "eval_episodes", "eval_max_steps")
+"""Settings of the group ``run`` that a preset contains, because they change results."""
 
 
-def write_tables(folder: Path, plan: StudyPlan, trials: list[Record]) -> None:
-    """Write ``trials.csv``, and the best trial so far as ``preset.yaml``."""
-    write_csv(folder / TABLE, trials, plan.space.names)
-    best = best_of(trials)
-    if best is not None:
-        write_preset(folder / PRESET, folder, plan, trials, best)
+@dataclass
+class TuneResult:
+    """The result of a study."""
 
+    folder: Path
+    """The folder of the study."""
+    plan: StudyPlan
+    """What was searched, and how."""
+    trials: list[Record]
+    """All trials that are over."""
+    interrupted: int | None = None
+    """Number of the signal that ended the study early; None if none did."""
 
-def write_preset(path: Path, folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> None:
-    """Write every setting of environment, learner and network, so that no later default and no preset of the environment changes
-    them."""
-    groups = to_mapping(plan.config(best.number, best.settings))
-    groups["run"] = {name: groups["run"][name] for name in _KEPT_OF_RUN}
-    content = {"provenance": _provenance(folder, plan, trials, best), **groups}
-    header = f"# Found by `proximo tune`. Train with it: {command('proximo', 'train', '--config', path)}\n"
-    write_atomic(path, header + dump_yaml(content))
+    @property
+    def best(self) -> Record | None:
+        """The best trial, with its ``settings`` and ``score``; None if no trial was trained to its end."""
+        return best_of(self.trials)
 
+    @property
+    def preset(self) -> Path | None:
+        """The preset of the best trial; None if there is none."""
+        return None if self.best is None else self.folder / "preset.yaml"
 
-def _provenance(folder: Path, plan: StudyPlan, trials: list[Record], best: Record) -> dict[str, Any]:
-    base, versions = trials[0], system_info()["versions"]
-    first, seeds = plan.trial_seeds[0], plan.trial_seeds[-1]
-    return {
-        "study": str(folder),
-        "trial": best.number,
-        "trials": {state: sum(t.state == state for t in trials) for state in ("done", "pruned", "failed")},
-        "searched": list(plan.space.names),
-        "seeds": f"{first}-{seeds}",
-        "score": best.score,
-        "base_score": base.score,
-        **(
-            {"final_seeds": f"{plan.final_seeds[0]}-{plan.final_seeds[-1]}", "final_score": best.final_score}
-            if best.final
-            else {}
-        ),
-        **(
-            {"test_seeds": f"{plan.test_seeds[0]}-{plan.test_seeds[-1]}", "test_score": best.test_score}
-            if best.test is not None
-            else {}
-        ),
-        **({"base_final_score": base.final_score} if base.final else {}),
-        "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
-        "date": datetime.now(UTC).date().isoformat(),
-        "versions": {name: versions[name] for name in _VERSIONS if versions.get(name, "not installed") != "not installed"},
-    }
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of trials that are done, pruned and failed."""
+        return {state: sum(t.state == state for t in self.trials) for state in ("done", "pruned", "failed")}
 
+    def __repr__(self) -> str:
+        best = "no score" if self.best is None else f"best score {self.best.score:.4g} by {self.best.name}"
+        return f"TuneResult({str(self.folder)!r}: {len(self.trials)} trials, {best})"
 
-def summary(folder: Path, plan: StudyPlan, trials: list[Record]) -> dict[str, Any]:
-    """The object that ``--json`` prints."""
-    best, base = best_of(trials), trials[0] if trials else None
-    counts = {state: sum(t.state == state for t in trials) for state in ("done", "pruned", "failed", "running")}
-    return {
-        "study": str(folder),
-        "env": plan.base.env.id,
-        "trials": counts,
-        "best": None if best is None else _figures(best),
-        "base": None if base is None else _figures(base),
-        "preset": str(folder / PRESET) if best is not None else None,
-        "command": command("proximo", "train", "--config", folder / PRESET) if best is not None else None,
-    }
+    def summary(self) -> dict[str, Any]:
+        """Summarize the result for JSON.
+
+        Returns:
+            What ``proximo tune --json`` prints.
+        """
+        return {
+            "study": str(self.folder),
+            "env": self.plan.base.env.id,
+            "trials": self.counts,
+            "best": self.best and _figures(self.best),
+            "base": _figures(self.trials[0]) if self.trials else None,
+            "preset": self.preset and str(self.preset),
+            "command": self.preset and command("proximo", "train", "--config", self.preset),
+        }
+
+    def write(self) -> None:
+        """Write ``trials.csv``, and the best trial as ``preset.yaml``. The preset has every setting of environment, learner
+        and network, so that no later default changes them."""
+        out = io.StringIO()
+        writer, names = csv.writer(out), list(self.plan.space)
+        writer.writerow(["trial", "state", *MEANS.values(), *names, "seconds", *SCORES.values(), "evaluations", "reason"])
+        for t in self.trials:
+            settings = [csv_cell(t.settings.get(name, "")) for name in names]
+            lists = [*(t.scores.get(kind, []) for kind in SCORES), t.evaluations]
+            texts = [" ".join(f"{score:g}" for score in scores) for scores in lists]
+            means = [t.mean(kind) for kind in MEANS]
+            writer.writerow([t.number, t.state, *means, *settings, round(t.seconds, 2), *texts, csv_cell(t.reason)])
+        write_atomic(self.folder / "trials.csv", out.getvalue())
+        if self.best is not None and self.preset is not None:
+            groups = to_mapping(self.plan.config(self.best))
+            groups["run"] = {name: groups["run"][name] for name in KEPT_OF_RUN}
+            header = f"# Found by `proximo tune`. Train with it: {command('proximo', 'train', '--config', self.preset)}\n"
+            write_atomic(self.preset, header + dump_yaml({"provenance": self._provenance(self.best), **groups}))
+
+    def _provenance(self, best: Record) -> dict[str, Any]:
+        plan, base, versions = self.plan, self.trials[0], system_info()["versions"]
+        found: dict[str, Any] = {"study": str(self.folder), "trial": best.number, "trials": self.counts}
+        found["searched"] = list(plan.space)
+        for kind, name in MEANS.items():
+            if kind in best.scores:
+                found[name.replace("score", "seeds")] = f"{plan.seeds_of(kind)[0]}-{plan.seeds_of(kind)[-1]}"
+                found[name] = best.mean(kind)
+            if kind in base.scores:
+                found[f"base_{name}"] = base.mean(kind)
+        return found | {
+            "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
+            "date": datetime.now(UTC).date().isoformat(),
+            "versions": {name: version for name, version in versions.items() if version != "not installed"},
+        }
 
 
 def _figures(trial: Record) -> dict[str, Any]:
-    return {
-        "trial": trial.number,
-        "score": trial.score,
-        "final_score": trial.final_score,
-        "test_score": trial.test_score,
-        "seed_scores": trial.seed_scores,
-        "final_scores": trial.final or [],
-        "test_scores": trial.test or [],
-        "settings": trial.settings,
-    }
-
-
-def changes(plan: StudyPlan, trial: Record) -> list[tuple[str, str, str]]:
-    """(name, value in the base, value in the trial) of the searched settings; those that differ come first."""
-    configs = (plan.base, plan.config(trial.number, trial.settings))
-    before, after = (setting_values(config, plan.space.names) for config in configs)
-    order = sorted(plan.space.names, key=lambda name: (before[name] == after[name], LEAVES[name].group))
-    return [(name, text_of(before[name]), text_of(after[name])) for name in order]
+    scores = {name: trial.mean(kind) for kind, name in MEANS.items()}
+    by_seed = {name: trial.scores.get(kind, []) for kind, name in SCORES.items()}
+    return {"trial": trial.number, **scores, **by_seed, "settings": trial.settings}

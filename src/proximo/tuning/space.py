@@ -1,27 +1,31 @@
-"""The search space: the searched settings and their values, read from YAML and checked against the range of each setting."""
+"""The search space: one Optuna distribution for each searched setting, from a YAML file or by default."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
 
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, override, unknown
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import create_trial
+
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
-from proximo.config.validation import validate
-from proximo.errors import ConfigError, EnvError, nearest, shown
-from proximo.tuning.dimension import SHAPES, Choices, Dimension, Parameters, Range, are_numbers, plain
+from proximo.errors import ConfigError, nearest, shown
+from proximo.networks.normalizer import make_statistics
+from proximo.spaces import from_any
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
-RANGE_WORDS = ("low", "high", "log", "one_minus", "zero", "step", "schedule")
-MAX_STEPS_OF_RANGE = 10**9
-"""More steps than a float can tell apart make Optuna fail."""
+Space = dict[str, BaseDistribution]
+RANGE = ("low", "high", "step", "log")
+REMOVED = {
+    "one_minus": "list the values, such as [0.9, 0.97, 0.99, 0.997]",
+    "zero": "list the values, such as [0, 0.001, 0.01]",
+    "schedule": "a range scales the schedule of the base; a list may contain schedules, such as ['linear(1e-3, 0)', 1e-3]",
+}
+"""Words that ranges had in earlier versions, and what replaces them."""
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
@@ -29,224 +33,152 @@ NOT_SEARCHED = {
     **dict.fromkeys(("overlap", *WORKER_SETTINGS), "it changes how fast training is, not what it learns"),
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Space:
-    """The dimensions of a search, in the order of their declaration."""
-
-    dimensions: tuple[Dimension, ...]
-    constant: dict[str, Any] = field(default_factory=dict)
-    """Settings that every trial but the base gets in addition to the searched ones: a ``minibatch_size`` that is fixed."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that are searched."""
-        return tuple(d.name for d in self.dimensions)
-
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """All distributions that Optuna draws from for a trial."""
-        return {key: value for d in self.dimensions for key, value in d.distributions().items()}
-
-    def settings(self, parameters: Parameters) -> dict[str, Any]:
-        """Settings by name, for drawn parameters."""
-        return {d.name: d.value(parameters) for d in self.dimensions} | self.constant
-
-    def parameters(self, config: Config) -> Parameters | None:
-        """The parameters that give the settings of ``config``; None if one of them is outside of the space."""
-        found: Parameters = {}
-        for dimension in self.dimensions:
-            part = dimension.parameters(LEAVES[dimension.name].value_in(config))
-            if part is None:
-                return None
-            found |= part
-        return found
-
-    def without(self, names: Iterable[str]) -> Space:
-        """The space of the other settings."""
-        gone = set(names)
-        return replace(self, dimensions=tuple(d for d in self.dimensions if d.name not in gone))
-
-    def widened(self, config: Config) -> Space:
-        """A space that contains the settings of ``config``."""
-        return replace(self, dimensions=tuple(d.widened(LEAVES[d.name].value_in(config)) for d in self.dimensions))
-
-    def as_mapping(self) -> dict[str, Any]:
-        """The form in a YAML file, which ``read_space`` reads."""
-        return {d.name: d.as_yaml() for d in self.dimensions}
-
-
-def setting_values(config: Config, names: Iterable[str]) -> dict[str, Any]:
-    """The settings ``names`` of ``config`` as text, numbers and booleans."""
-    return {name: plain(LEAVES[name].value_in(config)) for name in names}
+NOT_IN_JAX = dict.fromkeys(GYMNASIUM_ONLY, "it is for Gymnasium environments, and this is a JAX environment")
+DEFAULT: dict[str, Any] = {
+    "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True},
+    "gamma": [0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995],
+    "gae_lambda": {"low": 0.8, "high": 1.0},
+    "clip_eps": {"low": 0.1, "high": 0.4},
+    "ent_coef": [0.0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1],
+    "vf_coef": {"low": 0.25, "high": 1.0},
+    "max_grad_norm": {"low": 0.3, "high": 5.0, "log": True},
+    "num_steps": [32, 64, 128, 256, 512],
+    "num_epochs": [2, 4, 10, 20],
+    "num_minibatches": [1, 2, 4, 8, 16],
+    "normalize_advantage": ["none", "batch", "minibatch"],
+    "normalize_observation": [False, "auto"],
+    "normalize_reward": [False, "auto"],
+}
+"""The hyperparameters of PPO with the largest effect. One program serves all values of the first seven, which are traced.
+Each value of the others needs its own program."""
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool, fixed: Collection[str] = ()) -> Space:
-    """Read a space from ``mapping``: lists and ranges by the name of a setting. A JAX environment (``in_jax``) has no settings of
-    Gymnasium environments. ``fixed`` settings have their value in ``base`` and are left out: their lists and ranges are not read.
+    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``)
+    has no settings of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``. Raises
+    ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
+    not_searched = NOT_SEARCHED | (NOT_IN_JAX if in_jax else {})
+    fixed = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
+    space: Space = {}
+    for name, given in mapping.items():
+        if name in GROUPS:
+            raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
+        if name not in LEAVES:
+            raise unknown(str(name), f" in {source}")
+        if name in not_searched:
+            raise ConfigError(f"{source}: {name} cannot be searched: {not_searched[name]}.")
+        if name not in fixed:
+            try:
+                space[name] = _distribution(LEAVES[name], given, base)
+            except ConfigError as error:
+                raise ConfigError(f"{source}: {error}") from None
+            except ValueError as error:
+                raise ConfigError(f"{source}: {name}: {error}") from None
+    return space
 
-    Raises:
-        ConfigError: a name is unknown or cannot be searched, or values are out of range.
-    """
-    for name in mapping:
-        _check_name(str(name), base, source, in_jax)
-    gone = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
-    dimensions = tuple(_dimension(str(name), given, base, source) for name, given in mapping.items() if name not in gone)
-    return Space(dimensions, {"minibatch_size": base.batch_size // base.ppo.num_minibatches} if "minibatch_size" in fixed else {})
 
-
-def _check_name(name: str, base: Config, source: str, in_jax: bool) -> None:
-    """Raise ``ConfigError`` if ``name`` is no setting, or cannot be searched."""
-    if name in GROUPS:
-        raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
-    if name not in LEAVES:
-        raise unknown(name, f" in {source}")
-    if name in NOT_SEARCHED:
-        raise ConfigError(f"{source}: {name} cannot be searched: {NOT_SEARCHED[name]}.")
-    if in_jax and name in GYMNASIUM_ONLY:
+def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
+    """The distribution of a list or a range. Optuna raises ``ValueError`` for an empty one."""
+    if isinstance(given, list):
+        return CategoricalDistribution([plain(coerce(leaf, value)) for value in given])
+    if not isinstance(given, Mapping):
         raise ConfigError(
-            f"{source}: {name} is for Gymnasium environments: it has no effect on {base.env.id}, a JAX environment."
+            f"{leaf.name}: {shown(given)} is neither a list of values, such as [64, 128], nor a range, such as {{low: 0.9, high: 0.99}}. "
+            "To fix a value, give it as a flag or in --config."
         )
-
-
-def _dimension(name: str, given: Any, base: Config, source: str) -> Dimension:
-    leaf = LEAVES[name]
-    try:
-        if isinstance(given, list):
-            return _choices(leaf, given)
-        if isinstance(given, Mapping):
-            return _range(leaf, given, base)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    raise ConfigError(
-        f"{source}: {name}: {shown(given)} is neither a list of values, such as [64, 128], nor a range, such as {{low: 0.9, high: 0.99}}. "
-        "To fix a value, give it as a flag or in --config."
-    )
-
-
-def _choices(leaf: Leaf, given: list[Any]) -> Choices:
-    values = [plain(coerce(leaf, value)) for value in given]
-    if not values:
-        raise ConfigError(f"{leaf.name}: the list is empty.")
-    twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
-    if twice is not None:
-        raise ConfigError(f"{leaf.name}: the list has {twice} twice.")
-    return Choices(leaf.name, tuple(sorted(values) if are_numbers(values) else values))
-
-
-def _range(leaf: Leaf, given: Mapping[str, Any], base: Config) -> Range:
-    if leaf.type not in (int, float, SCHEDULE):
-        raise ConfigError(f"{leaf.name} is not a number, so it has no range: give a list of values.")
     for word in given:
-        if word not in RANGE_WORDS:
-            raise ConfigError(
-                f"{leaf.name}: unknown word {shown(word)}{nearest(str(word)[:80], RANGE_WORDS)}; expected {', '.join(RANGE_WORDS)}."
-            )
-    if "low" not in given or "high" not in given:
-        raise ConfigError(f"{leaf.name}: a range needs low and high.")
-    low, high = (_end(leaf, given[end]) for end in ("low", "high"))
-    log, one_minus, zero = (_flag(leaf, given, word) for word in ("log", "one_minus", "zero"))
-    if low >= high:
-        raise ConfigError(f"{leaf.name}: low = {low:g} is not below high = {high:g}.")
-    if log and low <= 0:
-        raise ConfigError(f"{leaf.name}: a logarithmic scale needs low above 0, not {low:g} (zero: true adds 0 to it).")
-    if one_minus and (high >= 1 or log or leaf.type is int):
-        raise ConfigError(
-            f"{leaf.name}: one_minus is a logarithmic scale of 1 - value: expected high below 1, a setting that is not a whole number, and no log."
-        )
-    if zero and (not log or leaf.type is int or one_minus):
-        raise ConfigError(
-            f"{leaf.name}: zero: true adds 0 to a logarithmic scale: expected log: true, and a setting that is not a whole number."
-        )
-    if zero:
-        coerce(leaf, 0)
-    step = given.get("step")
-    if step is not None and (log or one_minus):
-        raise ConfigError(f"{leaf.name}: step = {shown(step)}: a logarithmic scale has no step: leave one of them out.")
-    if step is not None:
-        high = _last_step(leaf, low, high, step)
-    return Range(leaf.name, low, high, log, one_minus, zero, step, *_shapes(leaf, given, base))
+        if word in REMOVED:
+            raise ConfigError(f"{leaf.name}: ranges no longer have {word}: {REMOVED[word]}.")
+        if word not in RANGE:
+            hint = f"{nearest(str(word)[:80], RANGE)}; expected {', '.join(RANGE)}"
+            raise ConfigError(f"{leaf.name}: unknown word {shown(word)}{hint}.")
+    low, high = (plain(coerce(leaf, given.get(end))) for end in ("low", "high"))
+    if leaf.type not in (int, float, SCHEDULE) or isinstance(low, str) or isinstance(high, str):
+        raise ConfigError(f"{leaf.name}: a range has numbers: give a list of values.")
+    value = leaf.value_in(base)
+    if leaf.type == SCHEDULE and (not isinstance(value, ScheduleText) or (value.initial == 0 and isinstance(value.plain(), str))):
+        raise ConfigError(f"{leaf.name}: a range scales {value} of the base, which is not possible: give a list of values.")
+    kind: Any = IntDistribution if leaf.type is int else FloatDistribution
+    return kind(low, high, **{name: given[name] for name in ("step", "log") if name in given})
 
 
-def _last_step(leaf: Leaf, low: Any, high: Any, step: Any) -> Any:
-    """The last number that steps from ``low`` reach within the range. Optuna warns about any other end."""
-    whole, is_number = leaf.type is int, isinstance(step, int | float) and not isinstance(step, bool)
-    # In binary, 0.9 - 0.8 is less than 0.1.
-    first, last, each = (Decimal(str(number)) for number in (low, high, step if is_number and isfinite(step) else 0))
-    if not 0 < each <= last - first or (whole and each % 1) or (last - first) / each > MAX_STEPS_OF_RANGE:
-        raise ConfigError(
-            f"{leaf.name}: step = {shown(step)}: expected a {'whole ' * whole}number above 0, and at most {float(last - first):g}, the "
-            "length of the range."
-        )
-    return type(high)(first + (last - first) // each * each)
+def as_mapping(space: Space) -> dict[str, Any]:
+    """The form of ``space`` in a YAML file, which ``read_space`` reads."""
+
+    def range_of(distribution: BaseDistribution) -> dict[str, Any]:
+        words = {word: getattr(distribution, word) for word in RANGE}
+        return {word: value for word, value in words.items() if value is not None and value is not False}
+
+    return {name: list(d.choices) if isinstance(d, CategoricalDistribution) else range_of(d) for name, d in space.items()}
 
 
-def _end(leaf: Leaf, given: Any) -> Any:
-    value = coerce(leaf, given)
-    if not isinstance(value, ScheduleText):
-        return value
-    if not isinstance(value.plain(), float):
-        raise ConfigError(
-            f"{leaf.name} = {given!r}: the ends of a range are numbers; choose its form with schedule: [constant, linear]."
-        )
-    return value.initial
+def shaping(space: Space) -> set[str]:
+    """The settings whose values change the program: all that are not traced, and those that a 0 switches off."""
+
+    def has_zero(distribution: Any) -> bool:
+        return 0 in (getattr(distribution, "choices", None) or (distribution.low,))
+
+    leaves = {name: LEAVES[name] for name in space}
+    return {name for name, leaf in leaves.items() if not leaf.traced or (leaf.zero_is_off and has_zero(space[name]))}
 
 
-def _flag(leaf: Leaf, given: Mapping[str, Any], word: str) -> bool:
-    value = given.get(word, False)
-    if not isinstance(value, bool):
-        raise ConfigError(f"{leaf.name}: {word} = {shown(value)}: expected true or false.")
-    return value
+def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
+    """The default space for ``base`` on ``env``. It contains the base. It has no ``normalize_observation`` and
+    ``normalize_reward`` where they would normalize nothing."""
+    observation, reward = base.ppo.normalize_observation or "auto", base.ppo.normalize_reward or "auto"
+    declared = DEFAULT | {"normalize_observation": [False, observation], "normalize_reward": [False, reward]}
+    if make_statistics(from_any(env.observation_space, "observation"), observation) is None:
+        del declared["normalize_observation"]
+    if not replace(base.ppo, normalize_reward=reward).normalizes_reward:
+        del declared["normalize_reward"]
+    for name, given in declared.items():
+        value = _parameter(base, name, given)
+        if isinstance(given, list) and value not in given and isinstance(value, int | float | str):
+            declared[name] = [*given, value]
+        elif isinstance(given, dict) and isinstance(value, float) and (value > 0 or "log" not in given):
+            declared[name] = {**given, "low": min(given["low"], value), "high": max(given["high"], value)}
+    return read_space(declared, base, "the default search space", in_jax=True, fixed=fixed)
 
 
-def _shapes(leaf: Leaf, given: Mapping[str, Any], base: Config) -> tuple[tuple[str, ...], ScheduleText | None]:
-    """The shapes of a schedule that are tried, and the schedule of the base."""
-    if leaf.type != SCHEDULE:
-        if "schedule" in given:
-            raise ConfigError(f"{leaf.name}: only some settings may be schedules, and {leaf.name} is not one of them.")
-        return (), None
-    own = leaf.value_in(base)
-    if not isinstance(own, ScheduleText):
-        raise ConfigError(
-            f"{leaf.name} = {own}: a function cannot be scaled. Give a number in the base, or leave {leaf.name} out of the space."
-        )
-    shapes = given.get("schedule", ["base"])
-    if not isinstance(shapes, list) or not shapes or any(s not in SHAPES for s in shapes) or len(set(shapes)) < len(shapes):
-        raise ConfigError(f"{leaf.name}: schedule = {shown(shapes)}: expected a list of {', '.join(SHAPES)}.")
-    if "base" in shapes and not isinstance(own.plain(), float) and own.initial == 0:
-        raise ConfigError(
-            f"{leaf.name}: the base has {own}, which begins at 0 and cannot be scaled: give schedule: [constant, linear]."
-        )
-    return tuple(shapes), own
+def _parameter(base: Config, name: str, drawn_from: Any) -> Any:
+    """The parameter of a setting of the base: of a schedule in a range, the number that it starts from."""
+    value = LEAVES[name].value_in(base)
+    in_range = isinstance(value, ScheduleText) and not isinstance(drawn_from, list | CategoricalDistribution)
+    return value.initial if in_range else plain(value)
 
 
-def check_together(base: Config, env: Any, settings: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` or ``EnvError`` if a trial with these settings cannot be trained. ``env`` is the environment of ``base``, which has
-    been checked, with ``settings`` empty."""
-    from proximo.collect.environment import check_settings, environment, preprocessing_of
-    from proximo.collect.learning import policy_shapes
-
-    def read_by_network(config: Config) -> tuple[Any, ...]:
-        return preprocessing_of(config), config.network, config.ppo.normalize_observation
-
-    config = validate(with_settings(base, settings))
-    if preprocessing_of(config) == preprocessing_of(base):
-        check_settings(config, env)
-    else:
-        env = environment(config)  # of other observations
-    if not settings or read_by_network(config) != read_by_network(base):
-        policy_shapes(env, config)  # the network may not fit the spaces
-
-
-def fit_together(base: Config, env: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether a trial with these settings can be trained on ``env``."""
+def base_parameters(space: Space, base: Config) -> dict[str, Any] | None:
+    """The parameters that give the settings of ``base``; None if it lies outside of ``space``."""
+    parameters = {name: _parameter(base, name, distribution) for name, distribution in space.items()}
     try:
-        check_together(base, env, settings)
-    except (ConfigError, EnvError):
-        return False
-    return True
+        create_trial(params=parameters, distributions=space, value=0.0)
+    except ValueError:
+        return None
+    return parameters
 
 
-def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:
-    """``base`` with the settings of a trial. This does not check whether they fit together."""
-    return override(base, settings, join=False)
+def drawn_settings(parameters: Mapping[str, Any], space: Space, base: Config) -> dict[str, Any]:
+    """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``.
+    The others are shared within a batch and stay exact."""
+    settings = dict(parameters)
+    for name, distribution in space.items():
+        if isinstance(distribution, FloatDistribution) and LEAVES[name].traced:
+            number, value = float(f"{parameters[name]:.6g}"), LEAVES[name].value_in(base)
+            settings[name] = _scaled(value, number) if isinstance(value, ScheduleText) else number
+    return settings
+
+
+def _scaled(schedule: ScheduleText, initial: float) -> float | str:
+    """``schedule``, with its values scaled so that it starts at ``initial``."""
+    if isinstance(schedule.plain(), float):
+        return initial
+    kind, _, _, *others, _ = re.split(r"[(,)]", schedule.text.replace(" ", ""))
+    final = schedule.final * initial / schedule.initial
+    return f"{kind}({', '.join([f'{initial:g}', f'{final:g}', *others])})"
+
+
+def plain(value: Any) -> Any:
+    """The value of a setting in types that Optuna, CSV and YAML store: a number, a boolean or text."""
+    if isinstance(value, ScheduleText):
+        return value.plain()
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else value

@@ -1,235 +1,237 @@
-"""Runs a study: draws and trains batches of trials until trials or time are used up, then runs the final round."""
+"""Runs a study: trains batches of trials until trials or time are used up, then runs the final round."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import time
-from collections.abc import Collection
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from optuna.trial import Trial
+import optuna
+from optuna.trial import TrialState
 
-from proximo.collect.environment import environment
-from proximo.collect.program_cache import program_key
-from proximo.config import LEAVES, override
-from proximo.errors import ConfigError, EnvError, command
-from proximo.tuning.batch import Batch
-from proximo.tuning.dimension import Parameters
-from proximo.tuning.plan import StudyPlan
+from proximo.config import LEAVES
+from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
+from proximo.signatures import is_number
+from proximo.storage.run_lock import RunLock
+from proximo.training.interrupts import AbandonedError, Interrupts
+from proximo.tuning.batch import Batch, StoppedError
+from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of, finalists, open_journal, records
+from proximo.tuning.plan import PRUNERS, StudyPlan, draw
 from proximo.tuning.progress import Reporter
-from proximo.tuning.pruning import OUT_OF_TIME, TrialSelection
-from proximo.tuning.record import FINAL, TEST, Record, best_of, finalists, open_study, records
-from proximo.tuning.sampling import draw, explores, make_pruner, make_sampler, shared_part
-from proximo.tuning.space import fit_together, setting_values
-from proximo.tuning.trial import TrialResult, Watch
+from proximo.tuning.result import TuneResult
+from proximo.tuning.space import base_parameters, plain, shaping
 
-BATCH = "batch"
-"""Attribute of a trial: the first trial of its batch."""
-NO_MEMORY = "there was not enough memory"
+EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
+"""This many batches, after the one of the base, draw the settings that need a compilation at random, and later every fourth
+batch. TPE alone would soon stop exploring them, because all trials of a batch share them."""
 MIN_SHARE = 0.03
 """After this share of a batch, its measured speed is used to predict its end."""
 
 
-class OutOfTimeError(Exception):
-    """A batch cannot end in time."""
+class Study:
+    """A study in ``folder``. ``deadline`` is a time of ``time.monotonic``.
 
-
-def shaping(plan: StudyPlan, env: Any) -> set[str]:
-    """The searched settings whose values change the compiled program for ``env``. All trials of a batch share them.
-
-    These are all settings that are not traced, even if their values give one program in the base: ``sequence_length`` 0 and 32 are equal
-    for 32 steps, and differ in a batch of 64 steps. Only traced settings change the program independently of the others.
+    The journal has the trials of whole batches: a resumed study draws and trains an interrupted batch again. Optuna's
+    sampler and pruner read ``sampled``, a copy in memory, which also has the trials in training.
     """
 
-    def key(name: str, value: Any) -> Any:
-        return program_key(override(plan.base, {name: value}), env, True, None)  # pyright: ignore[reportArgumentType]
-
-    return {
-        d.name
-        for d in plan.space.dimensions
-        if not LEAVES[d.name].traced or len({key(d.name, value) for value in d.examples()}) > 1
-    }
-
-
-class Study:
-    """A study in ``folder``. ``deadline`` is a time of ``time.monotonic``; the search ends early enough for the final round."""
-
-    def __init__(self, folder: Path, plan: StudyPlan, watch: Watch, reporter: Reporter, deadline: float = math.inf):
-        self.folder, self.plan, self.watch, self.reporter, self.deadline = folder, plan, watch, reporter, deadline
-        self.study = open_study(folder, make_pruner(plan.pruner))
-        self.env = environment(plan.base)
-        self.shaping = shaping(plan, self.env)
-        self.base_parameters = plan.space.parameters(plan.base)
-        self._seconds: list[float] = []
-
-    @property
-    def trials(self) -> list[Record]:
-        """All trials so far."""
-        return records(self.study)
+    def __init__(self, folder: Path, plan: StudyPlan, interrupts: Interrupts, reporter: Reporter, deadline: float = math.inf):
+        self.folder, self.plan, self.interrupts, self.reporter, self.deadline = folder, plan, interrupts, reporter, deadline
+        self.journal = open_journal(folder)
+        self.trials = records(self.journal)
+        """The trials in the journal."""
+        self.batch: list[tuple[Record, optuna.Trial]] = []
+        """The trials in training, with Optuna's."""
+        self.sampled = optuna.create_study(direction="maximize", pruner=PRUNERS[plan.pruner]())
+        self.sampled.add_trials(self.journal.get_trials(deepcopy=False))
+        self.shaping = shaping(plan.space)
+        self.base_parameters = base_parameters(plan.space, plan.base)
 
     def search(self) -> None:
-        """Train batches until trials or time are used up. Raises ``StoppedError`` if the user stops it; the trials of the batch
-        stay marked as running."""
-        while batch := self._next_batch():
+        """Train batches until trials or time are used up. Raises ``StoppedError`` if the user stops it."""
+        seconds: list[float] = []  # of each batch, with compiling
+        while (first := len(self.trials)) < self.plan.trials and not (first and self._is_late(fmean(seconds or [0.0]))):
             started = time.monotonic()
-            self._train(batch)
-            self._seconds.append(time.monotonic() - started)
+            # The program of a base outside of the space may be another one than that of every other trial.
+            width = self.plan.together if first or self.base_parameters is not None else 1
+            self.batch = self._draw(range(first, min(self.plan.trials, first + width)))
+            self._train(width)
+            for record, trial in self.batch:
+                self.journal.add_trial(self.sampled.get_trials(deepcopy=False)[trial.number])
+                self.trials.append(record)
+            self.batch = []
+            seconds.append(time.monotonic() - started)
 
-    def final_round(self) -> None:
-        """Train the best trials again on seeds that the search has not used, and the base if it may still be better. The best of
-        them wins. Then train the winner on test seeds, because its score in the final round is the highest of several, and too
-        high on average."""
-        tried: set[int] = set()
-        late: list[str] = []
-        while left := [t for t in finalists(self.trials, self.plan.finalists) if t.number not in tried]:
-            trial = left[0]
-            tried.add(trial.number)
-            if trial.final is not None:
-                continue
-            if time.monotonic() + trial.full_seconds > self.deadline:
-                late.append(trial.name)
-                continue
-            self.reporter.final_round(trial, len(self.plan.final_seeds))
-            self.study.set_user_attr(f"{FINAL}{trial.number}", self._returns_on(self.plan.final_seeds, trial))
-        best = best_of(self.trials)
-        if best is not None and best.final and best.test is None:
-            if time.monotonic() + best.full_seconds > self.deadline:
-                late.append(f"the winner ({best.name}) on its test seeds")
+    def _draw(self, numbers: range) -> list[tuple[Record, optuna.Trial]]:
+        """The trials of a batch. They share the settings that change the program, with the base in its batch."""
+        given = self.base_parameters or {}
+        if numbers[0] and self.plan.together > 1:
+            batch = numbers[0] // self.plan.together
+            at_random = batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == EXPLORE_EVERY - 1
+            _, trial = draw(self.plan, self.sampled, numbers[0], {}, at_random)
+            self.sampled.tell(trial, state=TrialState.FAIL)
+            given = trial.params
+        shared = {name: given[name] for name in self.shaping if name in given} if self.plan.together > 1 else {}
+        found = []
+        for number in numbers:
+            if number:
+                settings, trial = draw(self.plan, self.sampled, number, shared)
             else:
-                self.reporter.test(best, len(self.plan.test_seeds))
-                self.study.set_user_attr(f"{TEST}{best.number}", self._returns_on(self.plan.test_seeds, best))
-        if late:
-            way = command("proximo", "tune", "--resume", self.folder)
-            self.reporter.warned(f"time ran out before the final round of {', '.join(late)}. Go on with: {way}")
-        elif self.plan.finalists and not tried:
-            self.reporter.warned("there was no final round: no trial besides the base was trained to its end.")
+                settings = {name: plain(LEAVES[name].value_in(self.plan.base)) for name in self.plan.space}
+                trial = draw(self.plan, self.sampled, 0, given)[1] if given else self.sampled.ask()
+            found.append((Record(number, settings), trial))
+        return found
 
-    def _returns_on(self, seeds: list[int], trial: Record) -> list[float]:
-        """The scores of the trial by seed; an empty list if a seed ended with NaN."""
-        found: list[TrialResult] = []
-
-        def select(evaluation: int, results: dict[int, TrialResult]) -> Collection[int]:
-            found.append(results[0])
-            return () if results[0].failure or results[0].final else results
-
-        self.watch.advanced = self.reporter.advanced
-        Batch([self.plan.config(trial.number, trial.settings)], seeds, 1, self.watch).train(1, select)
-        return list(found[-1].returns)
-
-    def _next_batch(self) -> dict[int, Trial]:
-        """The trials of the next batch by number: those that an interruption has left, and as many new ones as fit. Empty if the
-        study is over."""
-        trials = self.study.get_trials(deepcopy=False)
-        left = [t.number for t in trials if not t.state.is_finished()]
-        first = min(left, default=len(trials))
-        if not left and (first >= self.plan.trials or (first and self._time_is_up())):
-            return {}
-        begun = trials[first].user_attrs.get(BATCH, first) if left else first
-        size = self.plan.together if first or self.base_parameters is not None else 1
-        numbers = left + list(range(len(trials), min(self.plan.trials, begun + size)))
-        shared = self._shared(first)
-        return {number: self._ask(number, begun, shared) for number in numbers}
-
-    def _shared(self, first: int) -> Parameters:
-        """The parameters that a batch has in common: those that change the compiled program (all, if trials train one by one). If
-        the first trial was drawn before an interruption, they are its parameters."""
-        space, alone = self.plan.space, self.plan.together == 1
-        names = {key for d in space.dimensions if alone or d.name in self.shaping for key in d.distributions()}
-        if first == 0:
-            return {key: value for key, value in (self.base_parameters or {}).items() if key in names}
-        trials = self.study.get_trials(deepcopy=False)
-        drawn = trials[first].params if first < len(trials) else {}
-        if names <= set(drawn):
-            return {key: drawn[key] for key in names}
-        at_random = not alone and explores(first // self.plan.together)
-        fits = partial(fit_together, self.plan.base, self.env)
-        return shared_part(self.study, space, names, self.plan.base.run.seed, first, at_random, fits)
-
-    def _ask(self, number: int, begun: int, shared: Parameters) -> Trial:
-        """Trial ``number`` with its parameters. It is a new one, or one that an interrupted process has begun."""
-        plan, trials = self.plan, self.study.get_trials(deepcopy=False)
-        fixed = shared if number else self.base_parameters or {}
-        self.study.sampler = make_sampler(plan.base.run.seed, number, fixed)
-        # Only its constructor can continue a trial that was begun; Optuna has no other public way.
-        trial = Trial(self.study, trials[number]._trial_id) if number < len(trials) else self.study.ask()
-        trial.set_user_attr(BATCH, begun)
-        drawn = draw(trial, plan.space) if number or self.base_parameters is not None else {}
-        settings = plan.space.settings(drawn) if number else setting_values(plan.base, plan.space.names)
-        if begun == 0 and self.base_parameters is not None:
-            settings |= setting_values(plan.base, self.shaping)  # drawn ones are rounded, and would need another program
-        trial.set_user_attr("settings", settings)
-        return trial
-
-    def _train(self, batch: dict[int, Trial]) -> None:
-        settings = {number: dict(trial.user_attrs["settings"]) for number, trial in batch.items()}
-        selection = TrialSelection(
-            batch,
-            settings,
-            deadline=lambda: self.search_deadline,
-            finished=lambda trial: self.reporter.finished(trial, best_of(self.trials), self.seconds_left()),
-            width=self.plan.together,
-            base_in_space=self.base_parameters is not None,
-        )
-        unfit = [n for n in batch if n and not fit_together(self.plan.base, self.env, settings[n])]
-        for number in unfit:
-            selection.finish(number, "failed", TrialResult((), "its settings do not fit together"))
-        numbers = [n for n in batch if n not in unfit]
-        if not numbers:
-            return
-        shared = {name: value for name, value in settings[numbers[0]].items() if name in self.shaping}
-        self.reporter.batch(numbers, shared)
-        width = 1 if self.base_parameters is None and numbers == [0] else self.plan.together
+    def _train(self, width: int) -> None:
+        """Train the batch, in a program for ``width`` trials, until it ends or time is up. That of the base always ends."""
+        trials = [record for record, _ in self.batch]
+        shared = {name: value for name, value in trials[0].settings.items() if name in self.shaping}
+        self.reporter.batch([trial.number for trial in trials], shared)
+        state, reason, since = "pruned", "time was up", time.monotonic()
         try:
-            configs = [self.plan.config(number, settings[number]) for number in numbers]
-            trainer = Batch(configs, self.plan.trial_seeds, width, self.watch)
+            configs = [self.plan.config(trial) for trial in trials]
+            trainer = Batch(configs, self.plan.seeds_of(TRIAL), width, self.interrupts)
+            with contextlib.closing(trainer.train(self.plan.evaluations)) as steps:
+                for share, evaluation, results in steps:
+                    self.reporter.advanced(share)
+                    for place, result in results.items():
+                        trials[place].seconds += (time.monotonic() - since) / len(results)
+                        trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
+                        self._evaluated(place, result, evaluation, is_last=share == 1)
+                    since = time.monotonic() if results else since
+                    trainer.live = {place for place, trial in enumerate(trials) if trial.state == "running"}
+                    if trials[0].number and share > MIN_SHARE and self._is_late((1 - share) * trainer.full_seconds):
+                        break
         except (ConfigError, EnvError) as error:
-            for number in numbers:
-                selection.finish(number, "failed", TrialResult((), str(error)))
-            return
-        selection.begin(numbers, trainer)
-        self.watch.advanced = lambda share: self._advanced(share, trainer, cuts=0 not in numbers)
-        try:
-            trainer.train(self.plan.evaluations, selection)
-        except OutOfTimeError:
-            for number in sorted(selection.live):
-                selection.finish(number, "pruned", replace(selection.last[number], failure=OUT_OF_TIME))
+            state, reason = "failed", str(error)
         except Exception as error:
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            for number in sorted(selection.live):
-                selection.finish(number, "failed", TrialResult((), NO_MEMORY))
+            state, reason = "failed", "there was not enough memory"
+        for place, trial in enumerate(trials):
+            if trial.state == "running":
+                self._finish(place, state, reason)
 
-    def _advanced(self, share: float, trainer: Batch, cuts: bool) -> None:
-        """Report how far a batch is. With ``cuts``, end it if it cannot end before the final round has to begin."""
-        self.reporter.advanced(share)
-        if cuts and share > MIN_SHARE and time.monotonic() + (1 - share) * trainer.full_seconds > self.search_deadline:
-            raise OutOfTimeError
+    def _evaluated(self, place: int, result: list[float] | str, evaluation: int, is_last: bool) -> None:
+        record, trial = self.batch[place]
+        if isinstance(result, str):
+            self._finish(place, "failed", result)
+            return
+        record.scores[TRIAL] = result
+        record.evaluations.append(score := fmean(result))
+        trial.report(score, evaluation)
+        if is_last:
+            self._finish(place, "done")
+        elif record.number and trial.should_prune():  # the base is never pruned: all trials are compared with it
+            self._finish(place, "pruned")
 
-    def _time_is_up(self) -> bool:
-        """Whether another batch would probably not end before the final round has to begin."""
-        usual = sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
-        return time.monotonic() + usual > self.search_deadline
+    def _finish(self, place: int, state: str, reason: str = "") -> None:
+        """Report a trial of the batch that is over to Optuna and the user.
+
+        A failed trial counts as pruned, so that the sampler avoids its settings. A base outside of the space does not count.
+        """
+        record, trial = self.batch[place]
+        record.state, record.reason = state, reason
+        if state == "failed":
+            record.scores.clear()
+        trial.set_user_attr("record", asdict(record))
+        if state == "done" and trial.params:
+            self.sampled.tell(trial, record.score)
+        else:
+            self.sampled.tell(trial, state=TrialState.PRUNED if trial.params else TrialState.FAIL)
+        over = [r for r in self._known if r.state != "running"]
+        left = fmean(r.seconds for r in over) * (self.plan.trials - len(over)) + self._reserved
+        self.reporter.finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
+
+    def final_round(self) -> None:
+        """Train the best trials again on other seeds, and the base if it may still be better. The best of them wins. Then
+        train the winner on test seeds, because the highest of several scores is too high on average."""
+        late: list[str] = []
+        while left := [t for t in finalists(self.trials, self.plan.finalists) if not (FINAL in t.scores or t.name in late)]:
+            self._train_again(left[0], FINAL, late)
+        best = best_of(self.trials)
+        if best is not None and FINAL in best.scores and TEST not in best.scores:
+            self._train_again(best, TEST, late)
+        if late:
+            way = command("proximo", "tune", "--resume", self.folder)
+            self.reporter.warned(f"time ran out before the final round or the test of {', '.join(late)}. Go on with: {way}")
+        elif self.plan.finalists and best and FINAL not in best.scores:
+            self.reporter.warned("there was no final round: no trial besides the base was trained to its end.")
+
+    def _train_again(self, trial: Record, kind: str, late: list[str]) -> None:
+        """Train a finalist on other seeds and store its scores. Without enough time, add its name to ``late``."""
+        if time.monotonic() + trial.full_seconds > self.deadline:
+            late.append(trial.name)
+            return
+        seeds = self.plan.seeds_of(kind)
+        self.reporter.final_round(trial, kind, len(seeds))
+        trainer, result = Batch([self.plan.config(trial)], seeds, 1, self.interrupts), None
+        for share, _, results in trainer.train(1):
+            self.reporter.advanced(share)
+            result = results.get(0, result)
+            if isinstance(result, str):
+                trainer.live.clear()
+        trial.scores[kind] = result if isinstance(result, list) else []
+        self.journal.set_user_attr(f"{kind}/{trial.number}", trial.scores[kind])
 
     @property
-    def search_deadline(self) -> float:
-        """When the final round has to begin."""
-        return self.deadline - self._final_seconds(self.trials)
+    def _known(self) -> list[Record]:
+        return [*self.trials, *(record for record, _ in self.batch)]
 
-    def _final_seconds(self, trials: list[Record]) -> float:
-        chosen = finalists(trials, self.plan.finalists)
-        left, best = [t for t in chosen if t.final is None], best_of(trials)
-        tested = not left and (best is None or best.test is not None)
-        test = 0.0 if tested else max((t.full_seconds for t in chosen), default=0.0)
-        return sum(t.full_seconds for t in left) + test
+    @property
+    def _reserved(self) -> float:
+        """Seconds of the final round and of the test."""
+        chosen = finalists(self._known, self.plan.finalists)
+        left = [t.full_seconds for t in chosen if FINAL not in t.scores]
+        return sum(left) + max((t.full_seconds for t in chosen), default=0.0)
 
-    def seconds_left(self) -> float | None:
-        """Estimated by the seconds of the trials so far; None before the first one."""
-        trials = self.trials
-        done = [t.seconds for t in trials if t.state != "running"]
-        if not done:
-            return None
-        rest = sum(done) / len(done) * (self.plan.trials - len(done)) + self._final_seconds(trials)
-        return max(0.0, min(rest, self.deadline - time.monotonic()))
+    def _is_late(self, seconds: float = 0.0) -> bool:
+        """Whether the final round has to begin within ``seconds``."""
+        return time.monotonic() + seconds > self.deadline - self._reserved
+
+
+def deadline_of(seconds: Any) -> float:
+    """The time of ``time.monotonic`` after ``seconds``, or infinity. Raises ``ConfigError`` if they are not above 0."""
+    if seconds is None:
+        return math.inf
+    if not is_number(seconds) or not seconds > 0:
+        raise ConfigError(f"seconds = {shown(seconds)}: expected a number above 0.")
+    return time.monotonic() + float(seconds)
+
+
+def run_study(folder: Path, plan: StudyPlan, reporter: Reporter, deadline: float) -> TuneResult:
+    """Run or continue the study in ``folder``. Raises ``TrainingError`` if every trial failed."""
+    go_on = f"Go on with: {command('proximo', 'tune', '--resume', folder)}"
+    hurried = f"Stopped at once; the finished trials are kept. {go_on}"
+    with (
+        RunLock(folder),
+        Interrupts(reporter.stopping, reporter.owns_process, on_exit=lambda: reporter.exiting(hurried)) as interrupts,
+    ):
+        study = Study(folder, plan, interrupts, reporter, deadline)
+        plan.store(study.journal)
+        result = TuneResult(folder, plan, study.trials)
+        reporter.started(folder, plan, study.trials, study.shaping)
+        try:
+            study.search()
+            study.final_round()
+        except (StoppedError, AbandonedError) as error:
+            message = f"Stopped; the {len(study.trials)} finished trials are kept. {go_on}"
+            reporter.stopped(message)
+            if isinstance(error, AbandonedError):  # a call is still running and cannot be ended from outside
+                if not interrupts.owns_process:
+                    raise KeyboardInterrupt from None
+                result.write()
+                reporter.exiting(message)
+                os._exit(128 + (interrupts.requested or 0))
+        finally:
+            result.write()
+        result.interrupted = interrupts.requested
+        if result.best is None and interrupts.requested is None:
+            reasons = next((t.reason for t in study.trials if t.reason), "no trial was trained to its end")
+            raise TrainingError(f"No trial of {folder} gave a score: {reasons}.")
+        return result

@@ -1,21 +1,21 @@
 """``proximo.tune`` searches as the command does."""
 
-import importlib.util
 import os
 
 import pytest
 
 import proximo
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError
 from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError
 from proximo.tuning.progress import Lines, Reporter
 
-from studies import ENV, SETTINGS, config
+from studies import ENV, SETTINGS
 
 SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\ngamma: [0.9, 0.99]\n"
 SEARCH = {"trials": 3, "seeds": 1, "together": 3, "evaluations": 2, "finalists": 0, "pruner": "none"}
+GIVEN = {**SETTINGS, "learning_rate": 1e-3}
 
 
 def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys):
@@ -27,10 +27,8 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys)
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition(" · ")[0].rpartition(" · ")[2] for line in lines] == [f"{n} of 3 finished" for n in (1, 2, 3)], lines
     assert [trial.number for trial in result.trials] == [0, 1, 2]
-    assert list(result.plan.space.names) == ["learning_rate"], "gamma was given"
-    assert (
-        repr(result) == f"TuneResult({str(result.folder)!r}: 3 trials, best score {result.best.score:.4g} by {result.best.name})"
-    )
+    assert list(result.plan.space) == ["learning_rate"], "gamma was given"
+    assert repr(result).endswith(f"3 trials, best score {result.best.score:.4g} by {result.best.name})")
     config = make_config(file=result.preset)
     assert (config.env.id, config.ppo.gamma, config.ppo.total_steps) == (ENV, 0.9, SETTINGS["total_steps"])
 
@@ -44,19 +42,10 @@ def test_a_study_survives_the_end_of_the_reader_of_its_lines(monkeypatch):
             Lines().print("1 of 3 finished")
 
 
-def test_trials_of_the_first_batch_share_the_program_of_a_base_with_many_digits(tmp_path):
-    (tmp_path / "space.yaml").write_text("adam_b1: {low: 0.8, high: 0.99}\nlearning_rate: {low: 1e-4, high: 1e-1, log: true}\n")
-    base = config(learning_rate=1e-2, adam_b1=0.9123456)
-    result = proximo.tune(config=base, space=tmp_path / "space.yaml", tune_dir=tmp_path, name="s", **SEARCH)
-    assert {trial.settings["adam_b1"] for trial in result.trials} == {0.9123456}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"num_step": 3}, r"Unknown setting 'num_step' \(did you mean 'num_steps'\?\)"),
-        ({"trials": 0}, r"trials = 0: expected a whole number, 1 … 100,000\."),
-        ({"pruner": "best"}, r"pruner = 'best': expected one of median, halving, none"),
         ({"n_trials": 3}, "Unknown setting 'n_trials'"),
         ({"eval_every": 100}, "eval_every: no effect on a search"),
         ({"track": "wandb"}, "track: no effect on a search"),
@@ -69,7 +58,7 @@ def test_trials_of_the_first_batch_share_the_program_of_a_base_with_many_digits(
 )
 def test_wrong_argument_raises_before_anything_is_trained(tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):
-        proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**SETTINGS, "learning_rate": 1e-3, **arguments})
+        proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**GIVEN, **arguments})
     assert not (tmp_path / "tune").exists()
 
 
@@ -79,14 +68,8 @@ def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, m
 
     monkeypatch.setattr("proximo.tuning.study.Study.search", abandoned)
     with pytest.raises(KeyboardInterrupt):
-        proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **{**SETTINGS, "learning_rate": 1e-3})
-    assert (tmp_path / ENV.replace(":", "-") / "s" / "trials.csv").is_file()
-    with RunLock(tmp_path / ENV.replace(":", "-") / "s"):
+        proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **GIVEN)
+    folder = tmp_path / ENV.replace(":", "-") / "s"
+    assert (folder / "trials.csv").is_file()
+    with RunLock(folder):
         pass
-
-
-def test_missing_library_is_named_with_its_extra(monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "optuna" else real(name, *rest))
-    with pytest.raises(EnvError, match=r"proximo\.tune needs a library that is not installed: pip install 'proximo\[tune\]'"):
-        proximo.tune(ENV)

@@ -1,6 +1,7 @@
 """Trials trained together: each has its own settings, equals itself trained alone, and ends alone."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config import override
+from proximo.errors import ConfigError
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch as module
 from proximo.tuning.batch import Batch, with_hyperparameters
-from proximo.tuning.trial import TrialResult, boundaries
 
 from helpers import compilations, difference
 from studies import Watching, config
@@ -28,27 +29,29 @@ DIFFERENT = (
 )  # fmt: skip
 
 
-def trained(batch, evaluations=2, prune=lambda number, results: ()):
-    """The results of every evaluation. ``prune(number, results)`` returns the trials that do not continue."""
+def make(configs, seeds=(100,), width=3):
+    return Batch(configs, seeds, width, Watching())
+
+
+def trained(batch, evaluations=2, prune=lambda number: set()):
+    """The number and the results of every evaluation. Trials that fail do not continue, nor those that ``prune(number)`` returns."""
     seen = []
-
-    def select(number, results):
-        seen.append((number, results))
-        return [trial for trial, result in results.items() if not result.failure and trial not in prune(number, results)]
-
-    batch.train(evaluations, select)
+    for _, number, results in batch.train(evaluations):
+        if results:
+            seen.append((number, results))
+            batch.live = {trial for trial, result in results.items() if isinstance(result, list)} - prune(number)
     return seen
 
 
 @pytest.fixture(scope="module")
 def together():
     """Three settings in one program of that width."""
-    return trained(Batch([config(**d) for d in DIFFERENT], [100], 3, Watching()))
+    return trained(make([config(**d) for d in DIFFERENT]))
 
 
 def test_settings_of_each_trial_reach_the_learner(together):
-    still, fast = (together[-1][1][i].returns for i in range(2))
-    assert together[0][1][0].returns == still, "a learning rate of 0 learns nothing, beside one that learns"
+    still, fast = (together[-1][1][i] for i in range(2))
+    assert together[0][1][0] == still, "a learning rate of 0 learns nothing, beside one that learns"
     assert np.mean(fast) > np.mean(still) + 1
 
 
@@ -69,53 +72,53 @@ def test_a_trial_among_others_equals_the_same_settings_trained_alone():
 
 
 def test_trial_of_several_seeds_trains_each_of_them(together):
-    """As in a final round; of the places that are left over nothing is told."""
-    batch = Batch([config(**DIFFERENT[2])], [100, 101, 102], 1, Watching())
-    (number, now), last = trained(batch)
-    assert (number, set(now), last[1][0].final) == (1, {0}, True)
-    assert last[1][0].returns[0] == pytest.approx(together[-1][1][2].score, abs=0.2)
-    assert len(last[1][0].returns) == 3
-    padded = trained(Batch([config(**DIFFERENT[1])], [100], 3, Watching()))
+    """As in a final round. Slots that are left over have no results."""
+    (number, now), last = trained(make([config(**DIFFERENT[2])], [100, 101, 102], 1))
+    assert (number, set(now), len(last[1][0])) == (1, {0}, 3)
+    assert last[1][0][0] == pytest.approx(np.mean(together[-1][1][2]), abs=0.2)
+    padded = trained(make([config(**DIFFERENT[1])]))
     assert [set(now) for _, now in padded] == [{0}, {0}]
     assert padded[-1][1][0] == together[-1][1][1]
 
 
 def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together):
     with compilations() as compiled:
-        trained(Batch([config(learning_rate=r, gamma=g) for r, g in ((1e-3, 0.9), (2e-3, 0.8), (0, 1))], [7], 3, Watching()))
+        trained(make([config(learning_rate=r, gamma=g) for r, g in ((1e-3, 0.9), (2e-3, 0.8), (0, 1))], [7]))
     assert compiled == []
 
 
 def test_trials_of_two_programs_are_no_batch():
-    with pytest.raises(ValueError, match="The 3 trials of a batch need 2 compiled programs, expected 1"):
-        Batch([config(), config(gamma=0.9), config(num_steps=8)], [100], 3, Watching())
+    with pytest.raises(ConfigError, match="3 trials of a batch need 2 compiled programs, expected 1"):
+        make([config(), config(gamma=0.9), config(num_steps=8)])
 
 
 def test_trial_stopped_by_nan_stops_alone():
-    batch = Batch([config(learning_rate=1e-3), config(learning_rate=1e38)], [100], 3, Watching())
-    seen = trained(batch)
-    assert "NaN or infinity in the" in seen[0][1][1].failure
-    assert "(seed 100)" in seen[0][1][1].failure
-    assert seen[0][1][0].failure == ""
+    seen = trained(make([config(learning_rate=1e-3), config(learning_rate=1e38)]))
+    assert "NaN or infinity in the" in seen[0][1][1]
+    assert "(seed 100)" in seen[0][1][1]
+    assert [isinstance(now[0], list) for _, now in seen] == [True, True]
     assert set(seen[-1][1]) == {0}
-    assert seen[-1][1][0].final
+
+
+def test_evaluation_that_is_not_finite_is_a_failure(monkeypatch):
+    batch = make([config()])
+    monkeypatch.setattr(batch.backend, "evaluate", lambda *_: SimpleNamespace(episode_return=np.array([np.nan])))
+    assert trained(batch)[0][1] == {0: "an evaluation gave NaN or infinity"}
 
 
 def test_pruned_trials_are_not_evaluated_and_others_stay_equal():
     configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
-    whole = trained(Batch(configs, [100], 3, Watching()), 4)
-    pruned = trained(Batch(configs, [100], 3, Watching()), 4, prune=lambda number, now: {0} if number == 2 else {})
+    whole = trained(make(configs), 4)
+    pruned = trained(make(configs), 4, prune=lambda number: {0} if number == 2 else set())
     assert [sorted(now) for _, now in pruned] == [[0, 1, 2], [0, 1, 2], [1, 2], [1, 2]]
     assert pruned[-1][1][2] == whole[-1][1][2]
 
 
 def test_slots_of_pruned_trials_are_freed_only_if_worthwhile(monkeypatch):
-    configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
-
     def train():
-        batch = Batch(configs, [100], 3, Watching())
-        seen = trained(batch, 4, prune=lambda number, now: {0, 1} if number == 1 else {})
-        return batch.slots, seen[-1][1][2]
+        batch = make([config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)])
+        seen = trained(batch, 4, prune=lambda number: {0, 1} if number == 1 else set())
+        return batch.slots, np.mean(seen[-1][1][2])
 
     places, whole = train()
     assert len(places) == 3, "eight updates are done before anything is compiled"
@@ -123,13 +126,13 @@ def test_slots_of_pruned_trials_are_freed_only_if_worthwhile(monkeypatch):
     monkeypatch.setattr(TimedCalls, "seconds_per_update", 1e9)
     places, narrow = train()
     assert places == [(2, 100)]
-    assert narrow.score == pytest.approx(whole.score, abs=0.2)
+    assert narrow == pytest.approx(whole, abs=0.2)
 
 
-def test_evaluations_are_spaced_evenly_and_the_last_is_the_end():
-    assert boundaries(config(), 4) == [(1, 2), (2, 4), (3, 6), (4, 8)]
-    assert boundaries(override(config(), {"total_steps": 256}), 4) == [(2, 1), (4, 2)]
-    assert boundaries(override(config(), {"total_steps": 128}), 4) == [(4, 1)]
+@pytest.mark.parametrize(("updates", "spaced"), [(8, [(1, 2), (2, 4), (3, 6), (4, 8)]), (2, [(2, 1), (4, 2)]), (1, [(4, 1)])])
+def test_evaluations_are_spaced_evenly_and_the_last_is_the_end(updates, spaced):
+    batch = make([config(total_steps=128 * updates)])
+    assert [(number, round(share * updates)) for share, number, results in batch.train(4) if results] == spaced
 
 
 def test_trials_are_evaluated_on_separate_episodes():
@@ -140,17 +143,7 @@ def test_trials_are_evaluated_on_separate_episodes():
 def test_gymnasium_trial_trains_seeds_serially_and_is_pruned_within_one():
     settings = {"num_envs": 2, "num_steps": 8, "num_minibatches": 1, "total_steps": 64, "eval_episodes": 2, "num_workers": 0}
     gymnasium = override(config(), {"id": "gym_toys:Countdown", **settings})
-    seen = trained(Batch([gymnasium], [100, 101], 1, Watching()))
-    assert [(number, len(now[0].returns), now[0].final) for number, now in seen] == [
-        (1, 1, False),
-        (2, 1, False),
-        (3, 2, False),
-        (4, 2, True),
-    ]
-    assert seen[-1][1][0].score == 5.0
-    assert len(trained(Batch([gymnasium], [100, 101], 1, Watching()), prune=lambda number, now: {0})) == 1
-
-
-def test_non_finite_returns_are_a_failure():
-    assert TrialResult.of([1.0, float("nan")], True).failure == "an evaluation gave NaN or infinity"
-    assert TrialResult.of([1.0, 3.0], True).score == 2.0
+    seen = trained(make([gymnasium], [100, 101], 1))
+    assert [(number, len(now[0])) for number, now in seen] == [(1, 1), (2, 1), (3, 2), (4, 2)]
+    assert np.mean(seen[-1][1][0]) == 5.0
+    assert len(trained(make([gymnasium], [100, 101], 1), prune=lambda number: {0})) == 1

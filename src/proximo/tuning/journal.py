@@ -1,0 +1,103 @@
+"""The journal of a study, which Optuna writes: the plan, the trials, and their scores in the final round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from proximo.errors import CheckpointError
+from proximo.storage.atomic_files import write_atomic
+from proximo.storage.named_folders import FolderKind
+
+JOURNAL, TRIAL, FINAL, TEST = "journal.log", "trial", "final", "test"
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # it announces every study and trial, as the reporters do
+
+
+START = "start one with `proximo tune ENV`, or set --tune-dir"
+STUDIES = FolderKind(
+    "study", "studies", JOURNAL, START, lambda x: (x / JOURNAL).is_file(), lambda x: (x / JOURNAL).stat().st_mtime
+)
+
+
+@dataclass
+class Record:
+    """A trial: its searched settings, how it ended and why, and its scores by seed.
+
+    ``scores`` has those of the ``trial`` at its last evaluation and, if it took part, of the ``final`` round and of the
+    ``test``; an empty list if a seed failed. ``evaluations`` has the means of all evaluations. ``seconds`` is its share
+    of its batch; a whole batch of such trials takes ``full_seconds``, without compiling.
+    """
+
+    number: int
+    settings: dict[str, Any]
+    state: str = "running"
+    """running, done, pruned or failed."""
+    reason: str = ""
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    evaluations: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    full_seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """``the base`` or ``trial 3``."""
+        return f"trial {self.number}" if self.number else "the base"
+
+    @property
+    def score(self) -> float | None:
+        """The mean over the seeds of the trial."""
+        return self.mean(TRIAL)
+
+    def mean(self, kind: str) -> float | None:
+        """The mean over the seeds of the ``trial``, of the ``final`` round or of the ``test``."""
+        return fmean(scores) if (scores := self.scores.get(kind)) else None
+
+
+def open_journal(folder: Path) -> optuna.Study:
+    """Open the study in ``folder``, or make a new one. No other process may write to it. Repairs what a crash has left: a
+    lock, and an incomplete last line. Raises ``CheckpointError`` if the journal is damaged."""
+    path = folder / JOURNAL
+    Path(f"{path}.lock").unlink(missing_ok=True)
+    if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        write_atomic(path, content[: content.rfind(b"\n") + 1])
+    try:
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        return optuna.create_study(storage=storage, study_name="proximo", direction="maximize", load_if_exists=True)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged ({' '.join(str(error).split())}): the study cannot continue.") from error
+
+
+def records(journal: optuna.Study) -> list[Record]:
+    """All trials, in their order."""
+    found = [Record(**trial.user_attrs["record"]) for trial in journal.get_trials(deepcopy=False)]
+    for name, scores in journal.user_attrs.items():
+        kind, _, number = name.partition("/")
+        if number:
+            found[int(number)].scores[kind] = scores
+    return found
+
+
+def best_of(trials: list[Record]) -> Record | None:
+    """The best trial of the final round, if not only the base took part; otherwise the trial with the best score. Of equal
+    trials, it is the first. Trials that failed in the final round are skipped. None if no trial is left."""
+    done = [t for t in trials if t.state == "done" and t.scores.get(FINAL) != []]
+    kind = FINAL if any(FINAL in t.scores and t.number for t in done) else TRIAL
+    return max((t for t in done if kind in t.scores), key=lambda t: t.mean(kind) or 0.0, default=None)
+
+
+def finalists(trials: list[Record], count: int) -> list[Record]:
+    """The trials of the final round: the ``count`` best trials, then the base. The base takes part if its best seed reaches
+    the highest mean score of these trials (in the final round, if they have finished it). The next best trial replaces
+    one that failed in the final round."""
+    done = [t for t in trials if t.state == "done" and t.number and t.scores.get(FINAL) != []]
+    best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
+    if not best or trials[0].state != "done":
+        return best
+    mark = max(t.mean(FINAL if FINAL in t.scores else TRIAL) or 0.0 for t in best)
+    return best + [t for t in trials[:1] if max(t.scores[TRIAL]) >= mark]

@@ -1,0 +1,128 @@
+"""What a study leaves behind: a preset that gives back the trial's settings exactly, a table, and an object for JSON."""
+
+import csv
+import json
+
+import pytest
+import yaml
+
+from proximo.cli import tuning_reporters
+from proximo.config import presets, to_mapping
+from proximo.serialization import jsonable
+from proximo.settings import make_config
+from proximo.tuning.journal import Record, best_of, finalists
+from proximo.tuning.result import TuneResult
+
+from studies import config, plan
+
+SPACE = "learning_rate: {low: 1e-6, high: 1e-2, log: true}\nhidden_sizes: [[8], [16, 16]]\ngamma: {low: 0.5, high: 0.999}\n"
+WIN = {"learning_rate": "linear(0.001234, 0)", "hidden_sizes": "16,16", "gamma": 0.9876}
+BASE = {"learning_rate": 0, "hidden_sizes": "8", "gamma": 0.99}
+
+
+def record(number, state, settings, trial=None, **scores):
+    scores = {kind: values for kind, values in {"trial": trial, **scores}.items() if values is not None}
+    return Record(number, settings, state, scores=scores, evaluations=[1.0, 2.0])
+
+
+def trials():
+    return [
+        record(0, "done", BASE, [2.0, 4.0], final=[3.0, 3.5]),
+        record(1, "done", WIN, [5.0, 5.0], final=[4.5, 4.7]),
+        record(2, "pruned", BASE, [1.0, 1.0]),
+        Record(3, BASE, "failed", "NaN or infinity in the loss (seed 100)"),
+        record(4, "done", BASE, [5.5, 5.5], final=[4.0, 4.2]),
+    ]
+
+
+def result(tmp_path, records=None, env=None, **search):
+    base = config() if env is None else make_config(env, to_mapping(config())["ppo"], preset=False)
+    return TuneResult(tmp_path, plan(tmp_path, SPACE, base, **search), trials() if records is None else records)
+
+
+def test_winner_is_the_best_of_the_final_round():
+    t = trials()
+    assert best_of(t).number == 1
+    for trial in (t[1], t[4]):
+        del trial.scores["final"]
+    assert best_of(t).number == 4, "a final round that only the base was in decides nothing"
+    t[4].scores["final"] = []
+    assert best_of(t).number == 1, "a trial that failed in the final round cannot win"
+    assert [x.number for x in finalists(t, 1)] == [1], "the next best takes its place"
+    assert best_of(t[2:]) is None
+    assert finalists(t, 0) == []
+
+
+def test_base_enters_the_final_round_unless_clearly_worse():
+    """Its seeds have 2 and 4; trial 4 has 4.1 in the final round, and trial 1 has 4.6."""
+    t = trials()
+    assert [x.number for x in finalists(t, 1)] == [4]
+    t[0].scores["trial"] = [2.0, 4.2]
+    assert [x.number for x in finalists(t, 1)] == [4, 0]
+    assert [x.number for x in finalists(t, 2)] == [4, 1]
+    t[0].state = "failed"
+    assert [x.number for x in finalists(t, 1)] == [4]
+
+
+@pytest.mark.parametrize("env", ["toys:Forbidden", "gymnax:Acrobot-v1"])
+def test_the_preset_gives_back_the_settings_of_the_trial_exactly(tmp_path, env):
+    """Beside an environment's own preset too, of gymnax, whose settings the base may not have had."""
+    assert (presets.load(env) is not None) == env.startswith("gymnax")
+    r = result(tmp_path, env=env)
+    r.write()
+    read, expected = make_config(file=r.preset), r.plan.config(r.best)
+    assert (read.env, read.ppo, read.network) == (expected.env, expected.ppo, expected.network)
+    assert (read.ppo.learning_rate.text, read.network.hidden_sizes) == ("linear(0.001234, 0)", (16, 16))
+    assert (read.run.seed, read.run.eval_episodes) == (0, r.plan.base.run.eval_episodes)
+
+
+def test_preset_contains_its_provenance(tmp_path):
+    result(tmp_path, seeds=2).write()
+    found = yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]
+    assert (found["trial"], found["trials"]) == (1, {"done": 3, "pruned": 1, "failed": 1})
+    assert (found["seeds"], found["final_seeds"]) == ("100-101", "102-107")
+    assert (found["score"], found["base_score"], found["final_score"]) == (5.0, 3.0, pytest.approx(4.6))
+    assert found["versions"]["jax"]
+
+
+def test_the_table_has_a_row_for_every_trial(tmp_path):
+    result(tmp_path).write()
+    rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
+    assert [row["state"] for row in rows] == ["done", "done", "pruned", "failed", "done"]
+    assert (rows[1]["learning_rate"], rows[1]["seed_scores"], rows[1]["final_scores"]) == (
+        "linear(0.001234, 0)",
+        "5 5",
+        "4.5 4.7",
+    )
+    assert (rows[3]["score"], rows[3]["reason"]) == ("", "NaN or infinity in the loss (seed 100)")
+
+
+def test_study_without_a_finished_trial_has_no_preset(tmp_path):
+    r = result(tmp_path, trials()[2:4])
+    r.write()
+    assert not (tmp_path / "preset.yaml").exists()
+    assert (r.best, r.preset, r.summary()["best"], r.summary()["command"]) == (None, None, None, None)
+
+
+def test_the_summary_is_strict_json(tmp_path):
+    found = json.loads(json.dumps(jsonable(result(tmp_path).summary()), allow_nan=False))
+    assert (found["best"]["trial"], found["base"]["score"]) == (1, 3.0)
+    assert (found["best"]["final_scores"], found["best"]["test_score"], found["best"]["test_scores"]) == ([4.5, 4.7], None, [])
+    assert found["command"] == f"proximo train --config {tmp_path}/preset.yaml"
+
+
+def test_settings_changed_from_the_base_come_first(tmp_path, capsys):
+    records = trials()
+    records[1].settings = {**WIN, "hidden_sizes": "8"}
+    tuning_reporters.print_result(result(tmp_path, records))
+    found = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[-5:-2]]
+    assert found == ["learning_rate linear(0.001234, 0) (base 0)", "gamma 0.9876 (base 0.99)", "hidden_sizes 8"]
+
+
+def test_winner_that_fails_on_its_test_seeds_is_reported(tmp_path, capsys):
+    r = result(tmp_path)
+    r.best.scores["test"] = []
+    r.write()
+    tuning_reporters.print_result(r)
+    assert "The winner failed on its test seeds" in capsys.readouterr().out
+    assert yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]["test_score"] is None

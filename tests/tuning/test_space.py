@@ -1,0 +1,161 @@
+"""The search space: what is drawn, what setting it is, and every mistake in one sentence before anything runs."""
+
+import optuna
+import pytest
+
+from proximo.config import LEAVES, Config, override
+from proximo.config.coercion import coerce
+from proximo.errors import ConfigError
+from proximo.ppo import make_hyperparameters
+from proximo.settings import make_config
+from proximo.tuning.space import DEFAULT, NOT_SEARCHED, as_mapping, base_parameters, default_space, drawn_settings, read_space
+
+import toys
+
+BASE = override(Config(), {"id": "toys:RandomEnds", "learning_rate": "linear(1e-3, 1e-4)"})
+SPACE = {
+    "learning_rate": {"low": 1e-5, "high": 1e-2, "log": True},
+    "gae_lambda": {"low": 0.0, "high": 0.9, "step": 0.3},
+    "num_epochs": {"low": 2, "high": 10, "step": 4},
+    "num_steps": [512, 64, 128],
+    "hidden_sizes": [[64, 64], [256]],
+    "ent_coef": [0, "linear(0.01, 0)"],
+    "normalize_reward": [False, True],
+}
+
+
+def read(mapping, base=BASE, **options):
+    return read_space(mapping, base, "s.yaml", **{"in_jax": True, **options})
+
+
+def test_draws_are_settings_of_the_space():
+    space, study = read(SPACE), optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    draws = [drawn_settings(study.ask(space).params, space, BASE) for _ in range(60)]
+    found = {name: {draw[name] for draw in draws} for name in SPACE}
+    assert all(1e-5 <= coerce(LEAVES["learning_rate"], text).initial <= 1e-2 for text in found["learning_rate"])
+    assert sum(coerce(LEAVES["learning_rate"], text).initial < 3e-4 for text in found["learning_rate"]) > 20, (
+        "on a logarithmic scale"
+    )
+    assert found["gae_lambda"] == {0.0, 0.3, 0.6, 0.9}
+    assert found["num_epochs"] == {2, 6, 10}
+    assert found["num_steps"] == {64, 128, 512}
+    assert found["hidden_sizes"] == {"64,64", "256"}
+    assert found["ent_coef"] == {0, "linear(0.01, 0)"}
+    assert {type(value) for value in found["normalize_reward"]} == {bool}
+    for draw in draws:
+        override(BASE, draw)
+
+
+@pytest.mark.parametrize(
+    ("base", "drawn", "setting"),
+    [
+        ("1e-3", 0.00123456789, 0.00123457),
+        ("linear(1e-3, 1e-4)", 5e-3, "linear(0.005, 0.0005)"),
+        ("linear(1e-2, 0, 0.5)", 1e-3, "linear(0.001, 0, 0.5)"),
+        ("polynomial(1e-2, 1e-4, 2)", 1e-3, "polynomial(0.001, 1e-05, 2)"),
+        ("exponential(1e-2, 1e-4)", 1e-3, "exponential(0.001, 1e-05)"),
+    ],
+)
+def test_range_scales_the_schedule_of_the_base(base, drawn, setting):
+    config = override(BASE, {"learning_rate": base})
+    space = read({"learning_rate": {"low": 1e-5, "high": 1e-2}}, config)
+    assert drawn_settings({"learning_rate": drawn}, space, config) == {"learning_rate": setting}
+
+
+@pytest.mark.parametrize(
+    ("settings", "inside"),
+    [({}, True), ({"learning_rate": "linear(2e-3, 2e-4)"}, True), ({"learning_rate": "1"}, False), ({"num_steps": 32}, False)],
+)
+def test_parameters_of_the_base_reproduce_its_settings(settings, inside):
+    config = override(
+        BASE, {"num_epochs": 6, "num_steps": 64, "hidden_sizes": 256, "gae_lambda": 0.3, "normalize_reward": True, **settings}
+    )
+    space = read(SPACE, config)
+    parameters = base_parameters(space, config)
+    assert (parameters is not None) == inside
+    if inside:
+        assert override(config, drawn_settings(parameters, space, config)) == config
+
+
+def test_space_in_yaml_is_read_as_itself():
+    space = read(SPACE)
+    assert read(as_mapping(space)) == space
+    assert as_mapping(space)["gae_lambda"] == SPACE["gae_lambda"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"learning_rat": [1e-3]}, "Unknown setting 'learning_rat' in s.yaml (did you mean 'learning_rate'?)."),
+        ({"clip_range": [0.1]}, "Unknown setting 'clip_range' in s.yaml: clip_range is called clip_eps here"),
+        ({"ppo": {"gamma": [0.9]}}, "s.yaml: ppo is a group: name its settings without it"),
+        ({"total_steps": [1000]}, "s.yaml: total_steps cannot be searched: trials would be compared on trainings of different lengths."),
+        ({"seed": [1, 2]}, "s.yaml: seed cannot be searched: it is about runs and how they are evaluated."),
+        ({"minibatch_size": [64]}, "s.yaml: minibatch_size cannot be searched: it is another way to give num_minibatches: search that one."),
+        ({"frame_stack": [1, 4]}, "s.yaml: frame_stack cannot be searched: it is for Gymnasium environments, and this is a JAX environment."),
+        ({"gamma": 0.9}, "s.yaml: gamma: 0.9 is neither a list of values, such as [64, 128], nor a range"),
+        ({"gamma": [0.9, 1.5]}, "s.yaml: gamma = 1.5: expected at most 1."),
+        ({"gamma": {"low": 0.9, "high": 1.5}}, "s.yaml: gamma = 1.5: expected at most 1."),
+        ({"gamma": {"low": 0.9, "hihg": 1}}, "s.yaml: gamma: unknown word 'hihg' (did you mean 'high'?); expected low, high, step, log."),
+        ({"gamma": {"low": 0.9}}, "s.yaml: gamma = None: expected a number."),
+        ({"gamma": {"low": 0.9, "high": 0.8}}, "s.yaml: gamma: `low <= high` must hold"),
+        ({"ent_coef": {"low": 0, "high": 0.1, "log": True}}, "s.yaml: ent_coef: `low > 0` must hold for `log=True`"),
+        ({"vf_coef": {"low": 0.1, "high": 1, "log": True, "step": 0.1}}, "s.yaml: vf_coef: The parameter `step` is not supported when `log`"),
+        ({"num_epochs": {"low": 1.5, "high": 4}}, "s.yaml: num_epochs = 1.5: expected a whole number."),
+        ({"hidden_sizes": {"low": 1, "high": 4}}, "s.yaml: hidden_sizes: a range has numbers: give a list of values."),
+        ({"learning_rate": {"low": "linear(1e-3, 0)", "high": 1}}, "s.yaml: learning_rate: a range has numbers: give a list of values."),
+        ({"clip_eps": {"low": 0.1, "high": 0.2}}, "s.yaml: clip_eps: a range scales linear(0, 0.2) of the base, which is not possible"),
+        ({"num_steps": []}, "s.yaml: num_steps: The `choices` must contain one or more elements."),
+        ({"gamma": {"low": 0.9, "high": 0.99, "one_minus": True}}, "s.yaml: gamma: ranges no longer have one_minus: list the values, such as [0.9,"),
+        ({"ent_coef": {"low": 1e-4, "high": 0.1, "zero": True}}, "s.yaml: ent_coef: ranges no longer have zero: list the values, such as [0,"),
+        ({"ent_coef": {"low": 1e-4, "high": 0.1, "schedule": ["linear"]}}, "s.yaml: ent_coef: ranges no longer have schedule: a range scales the"),
+    ],
+)  # fmt: skip
+def test_mistake_in_the_space_raises_one_sentence(content, sentence):
+    with pytest.raises(ConfigError) as error:
+        read(content, override(BASE, {"clip_eps": "linear(0, 0.2)"}))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_gymnasium_setting_is_searched_for_gymnasium_environments():
+    assert list(read({"frame_stack": [1, 4]}, in_jax=False)) == ["frame_stack"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"learning_rate": "1e-7", "gamma": 0.5, "num_epochs": 1, "num_steps": 16, "max_grad_norm": 50.0, "ent_coef": 0.5},
+        {
+            "learning_rate": "polynomial(1e-3, 1e-5, 2)",
+            "clip_eps": "linear(0.3, 0.1)",
+            "num_minibatches": 2,
+            "normalize_reward": True,
+        },
+    ],
+)
+def test_the_base_lies_in_the_default_space(settings):
+    base = override(BASE, settings)
+    space = default_space(base, toys.RandomEnds(), ())
+    assert override(base, drawn_settings(base_parameters(space, base), space, base)) == base
+
+
+def test_default_space_has_traced_settings_and_no_idle_normalization():
+    traced = vars(make_hyperparameters(BASE.ppo))
+    assert [name in traced for name in DEFAULT] == [True] * 7 + [False] * 6
+    assert not set(DEFAULT) & set(NOT_SEARCHED)
+    assert list(default_space(BASE, toys.RandomEnds(), ())) == list(DEFAULT)
+    images = default_space(BASE, toys.AnySpaces(toys.IMAGE, toys.Discrete(2)), ())
+    assert set(DEFAULT) - set(images) == {"normalize_observation"}
+    signs = default_space(override(BASE, {"normalize_reward": "auto", "clip_reward": "sign"}), toys.RandomEnds(), ())
+    assert set(DEFAULT) - set(signs) == {"normalize_reward"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [({"learning_rate": lambda progress: 1e-3 * (1 - progress)}, "learning_rate"), ({"minibatch_size": 64}, "num_minibatches")],
+)
+def test_a_fixed_setting_need_not_be_searchable(settings, name):
+    base = make_config("toys:RandomEnds", settings, preset=False)
+    assert set(DEFAULT) - set(default_space(base, toys.RandomEnds(), settings)) == {name}
