@@ -121,9 +121,12 @@ class GTrXL(MemoryCell):
         visible, distance, slot, length = _positions(state, episode_start.T, valid.T)
         y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, visible, distance)))
         out = self.gates[1](y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
-        empty = jnp.zeros_like(state.inputs, inputs.dtype)
-        window = jax.vmap(lambda e, slot, x: e.at[slot].set(x, mode="drop"))(empty, slot, inputs)
-        return Window(window, length), jnp.swapaxes(out, 0, 1)
+        return Window(self.placed(inputs, slot), length), jnp.swapaxes(out, 0, 1)
+
+    def placed(self, inputs: Float[Array, "N K D"], slot: Int[Array, "N K"]) -> Float[Array, "N M D"]:
+        """The next window: each input at its ``slot``, without those whose slot is ``M``."""
+        empty = jnp.zeros((inputs.shape[0], self.window, self.size), inputs.dtype)
+        return jax.vmap(lambda e, slot, x: e.at[slot].set(x, mode="drop"))(empty, slot, inputs)
 
     def _attention(
         self,
