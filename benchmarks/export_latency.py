@@ -1,10 +1,10 @@
-"""Time of a step of a policy: `Policy.predict` in JAX, ONNX Runtime, and the NumPy runtime.
+"""Time of a step of a policy: `Policy.predict` in JAX, and `ExportedPolicy.predict` in ONNX Runtime.
 
     python benchmarks/export_latency.py            # writes benchmarks/results/export_latency.json
 
 The policies are untrained, which does not change the time: an MLP of 64-64, the same with a GRU of 128 units, and the Nature CNN on
 4 × 84 × 84 bytes, for 1 and for 64 environments. Figures are in microseconds: the median of --rounds medians, with the runtimes in turn. ONNX
-Runtime and NumPy use one thread.
+Runtime uses one thread.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy starts
 
 import platform
 import statistics
@@ -29,8 +27,9 @@ from proximo import jax_setup
 from proximo.config import Config, override
 from proximo.export import export
 from proximo.export.policy_function import PolicyFunction
-from proximo.export.folder import FILES, runners
+from proximo.export.folder import ONNX
 from proximo.export.latency import SIZES, measure
+from proximo.export.runtime import ExportedPolicy
 from proximo.networks import make_policy
 from proximo.evaluation.policy import Policy
 from proximo.storage.system_info import system_info
@@ -71,8 +70,8 @@ def main() -> None:
         for name, recipe in POLICIES.items():
             policy_function = PolicyFunction(fresh(*recipe))
             done = export(policy_function.policy, Path(folder) / name.replace(" ", "-"))
-            found = runners(done.folder, [file for file in FILES if (done.folder / file).exists()])
-            rounds = [measure(policy_function, found) for _ in range(options.rounds)]
+            exported = ExportedPolicy(done.folder / ONNX)
+            rounds = [measure(policy_function, exported) for _ in range(options.rounds)]
             medians = {
                 str(n): {way: round(statistics.median(r[str(n)][way] for r in rounds), 1) for way in rounds[0][str(n)]}
                 for n in SIZES

@@ -30,7 +30,7 @@ def _small(name):
 def _export(folder, monkeypatch):
     """What `proximo export` writes, where the page's code runs."""
     run = _small("exported")
-    assert main(["export", str(run), "--format", "numpy", "--out", str(folder / "export")]) == 0
+    assert main(["export", str(run), "--out", str(folder / "export")]) == 0
     monkeypatch.syspath_prepend(str(folder / "export"))
     monkeypatch.chdir(folder / "export")
     return {"env": gym.make("CartPole-v1")}

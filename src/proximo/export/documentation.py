@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-
 from proximo.export.policy_function import NEXT, REWARD, PolicyFunction
-from proximo.spaces import ACTION_MASK, OBSERVATION, zeros
+from proximo.export.runtime import dtype_of
+from proximo.spaces import ACTION_MASK
 
 MEANINGS = {
     "observation": "as the environment returns it, before normalization",
@@ -29,25 +27,24 @@ MEANINGS = {
 }
 
 
-def meaning(name: str, policy_function: PolicyFunction) -> str:
-    """One line about an input or an output."""
-    if name.endswith(NEXT):
-        return f"{name.removesuffix(NEXT)} of the next step"
-    text = MEANINGS.get(name.split(".")[0], "a parameter of the distribution")
-    if name == "noise":
-        return f"standard {policy_function.noise_family} noise: {text}"
-    if name == "episode_start" and not policy_function.actor_critic.reset_memory:
-        return "ignored: the policy keeps its memory, last action and last reward across episodes"
-    return text
+def described(leaves: Sequence[Any], policy_function: PolicyFunction) -> list[dict[str, Any]]:
+    """Name, shape, type and meaning of the inputs or outputs of a session."""
+    meanings = {**MEANINGS, "noise": f"standard {policy_function.noise_family} noise: {MEANINGS['noise']}"}
+    if not policy_function.actor_critic.reset_memory:
+        meanings["episode_start"] = "ignored: the policy keeps its memory, last action and last reward across episodes"
+
+    def meaning(name: str) -> str:
+        known = meanings.get(name.split(".")[0], "a parameter of the distribution")
+        return f"{name.removesuffix(NEXT)} of the next step" if name.endswith(NEXT) else known
+
+    return [{"name": x.name, "shape": x.shape, "dtype": dtype_of(x), "meaning": meaning(x.name)} for x in leaves]
 
 
 def readme(metadata: Mapping[str, Any], policy_function: PolicyFunction) -> str:
     """The README of an export."""
-    tables = [
-        f"| {side[:-1].capitalize()} | Shape | Type | Meaning |\n|---|---|---|---|\n"
-        + "".join(f"| `{x['name']}` | {x['shape']} | {x['dtype']} | {x['meaning']} |\n" for x in metadata[side])
-        for side in ("inputs", "outputs")
-    ]
+    inputs = policy_function.inputs(1)
+    given = ", action_mask=action_mask" * (ACTION_MASK in inputs) + ", reward=reward" * (REWARD in inputs)
+    sample = "" if policy_function.deterministic else ", deterministic=False, key=rng"
     stochastic = "" if policy_function.noise_family is None else ", or export with `proximo export --stochastic`"
     return f"""\
 # Policy for {metadata["environment"]}
@@ -62,43 +59,25 @@ The largest error against JAX over {metadata["parity"]["steps"]} steps was {meta
 
 ## In Python
 
-`proximo_policy.py` needs NumPy and ONNX Runtime (`pip install onnxruntime`).
+`proximo_policy.py` needs NumPy and ONNX Runtime (`pip install onnxruntime`). It acts on one observation as the environment returns it, or on
+N of them stacked.
 
 ```python
-{_code(policy_function, metadata["environments"])}```
-
-## In other languages
-
-ONNX Runtime takes and returns arrays by name. The first axis of each is the {metadata["environments"]} environments.
-
-{tables[0]}
-{tables[1]}
-- Pass observations as the environment returns them. The policy normalizes them, and maps its actions to the action space.
-- Pass an output `NAME.next` as the input `NAME` of the next step.
-- To sample an action, draw from the distribution with the parameters in the outputs{stochastic}.
-"""
-
-
-def _code(policy_function: PolicyFunction, environments: int | str) -> str:
-    """Python code that acts for two steps."""
-    shape = () if environments == "N" else (int(environments),)
-    observation = jax.tree.map(lambda x: f"np.zeros({x.shape}, np.{x.dtype})", zeros(policy_function.space, shape))
-    mask = ""
-    if policy_function.actor_critic.mask_ndim is not None:
-        mask = f", action_mask={observation.pop(ACTION_MASK).replace('zeros', 'ones')}"
-        observation = observation[OBSERVATION] if list(observation) == [OBSERVATION] else observation
-    reward = ", reward=0.0" if REWARD in policy_function.inputs(1) else ""
-    sample = "" if policy_function.deterministic else ", deterministic=False, key=rng"
-    code = f"""\
 import numpy as np
 
 from proximo_policy import ExportedPolicy
 
 policy, rng = ExportedPolicy(), np.random.default_rng(0)
-observation = {observation}  # as the environment returns it{"" if shape else ", or N of them stacked"}
-memory = policy.init_memory({"".join(map(str, shape))})
-action, memory = policy.predict(observation, memory, episode_start=True{mask}{reward}{sample})
-action, memory = policy.predict(observation, memory{mask}{reward}{sample})  # the episode continues
-print(action)
+memory = policy.init_memory({"" if metadata["environments"] == "N" else metadata["environments"]})
+action, memory = policy.predict(observation, memory, episode_start=True{given}{sample})
+action, memory = policy.predict(observation, memory{given}{sample})  # the episode continues
+```
+
+## In other languages
+
+ONNX Runtime takes and returns arrays by name; `metadata.json` lists the inputs and outputs of `policy.onnx`.
+
+- Pass observations as the environment returns them. The policy normalizes them, and maps its actions to the action space.
+- Pass an output `NAME.next` as the input `NAME` of the next step.
+- To sample an action, draw from the distribution with the parameters in the outputs{stochastic}.
 """
-    return re.sub(r"'(np\.zeros.*?)'", r"\1", code).replace("np.bool", "bool")

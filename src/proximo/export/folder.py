@@ -13,8 +13,7 @@ from proximo.config import to_mapping
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.policy import Policy
 from proximo.export import latency, parity
-from proximo.export.documentation import meaning, readme
-from proximo.export.policy_function import NEXT, PolicyFunction
+from proximo.export.policy_function import PolicyFunction
 from proximo.serialization import json_object, jsonable
 from proximo.spaces import from_any
 from proximo.storage.atomic_files import write_atomic
@@ -63,7 +62,7 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
         raise ConfigError(f"batch = {batch}: expected at least 1, or None for any number of environments.")
     _check_folder(folder)
     try:
-        from proximo.export import onnx_model, runtime
+        from proximo.export import documentation, onnx_model, runtime
     except ImportError:
         raise lacking("An export", "onnx") from None
     policy_function = PolicyFunction(policy, deterministic)
@@ -74,17 +73,9 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
         "observation_space": str(policy_function.space), "action_space": str(from_any(policy.env.action_space, "action")),
         "environments": batch or "N",
         "actions": "the most probable ones" if deterministic else "sampled by the input noise; with zeros the most probable ones",
-        **{
-            side: [
-                {"name": x.name, "shape": x.shape, "dtype": runtime.dtype_of(x), "meaning": meaning(x.name, policy_function)}
-                for x in leaves
-            ]
-            for side, leaves in (("inputs", exported.session.get_inputs()), ("outputs", exported.session.get_outputs()))
-        },
-        "memory": [
-            {"input": name, "output": name + NEXT, "initial": x[0].tolist() if x.any() else "zeros"}
-            for name, x in policy_function.init_memory(1).items()
-        ],
+        "inputs": documentation.described(exported.session.get_inputs(), policy_function),
+        "outputs": documentation.described(exported.session.get_outputs(), policy_function),
+        "interface": exported.interface,
         "settings": to_mapping(policy.config),
         "versions": {"proximo": __version__, **{name: version(name) for name in ("jax", "jax2onnx", "numpy", "onnxruntime")}},
         "parity": {
@@ -93,11 +84,15 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
         },
         "latency_microseconds": latency.measure(policy_function, exported, (batch,) if batch else latency.SIZES),
     }  # fmt: skip
-    contents = {ONNX: model, RUNTIME: Path(runtime.__file__).read_bytes(), README: readme(metadata, policy_function).encode()}
+    contents = {
+        ONNX: model,
+        RUNTIME: Path(runtime.__file__).read_bytes(),
+        README: documentation.readme(metadata, policy_function).encode(),
+    }
     metadata["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     contents[METADATA] = (
         json.dumps(jsonable(metadata), indent=1) + "\n"
-    ).encode()  # the last one: it has the hashes of the others
+    ).encode()  # the last file: it has the hashes of the others
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in contents.items():

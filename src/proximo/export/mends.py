@@ -32,9 +32,8 @@ class RealLRU(LRU):
         h = turned + self.write(v) * jnp.tile(jnp.exp(self.log_gamma), 2)
         return h, self._out(h, u, v)
 
-    @staticmethod
-    def pack(h: Array) -> Array:
-        return h
+    def read(self, h: Array, u: Array) -> Array:
+        return self.reader(h) + self.skip * u
 
 
 class OneHotGTrXL(GTrXL):

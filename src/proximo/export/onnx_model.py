@@ -15,7 +15,7 @@ from proximo.errors import ConfigError
 from proximo.export.mends import mended, translating
 from proximo.export.policy_function import PolicyFunction
 from proximo.export.runtime import ExportedPolicy
-from proximo.spaces import ACTION_MASK, OBSERVATION, Box, from_any, zeros
+from proximo.spaces import Box, from_any, zeros
 
 OPSET = 18
 
@@ -47,22 +47,22 @@ def build(policy_function: PolicyFunction, batch: int | None, properties: dict[s
             model = jax2onnx.to_onnx(function, shapes, opset=OPSET, input_names=list(inputs), output_names=outputs)
         onnx.helper.set_model_props(model, {**properties, "proximo.interface": json.dumps(_interface(policy_function))})
         content = model.SerializeToString()
-        return content, ExportedPolicy(content)
+        exported = ExportedPolicy(content)
+        exported.run(policy_function.inputs(batch or 1))
     except Exception as error:  # JAX, jax2onnx and ONNX Runtime raise a dozen types of errors
         reason = f"{type(error).__name__}: {error}".split("\n")[0].rstrip(".")
         hint = "" if batch else ". If it computes with the number of environments, give this number with --batch"
         raise ConfigError(f"jax2onnx cannot export this policy ({reason}){hint}.") from error
+    return content, exported
 
 
 def _interface(policy_function: PolicyFunction) -> dict[str, Any]:
     """What ``ExportedPolicy`` must know of the inputs and outputs besides their shapes and types."""
     observation, action_space = zeros(policy_function.space, (1,)), from_any(policy_function.policy.env.action_space, "action")
-    names = [name for name in policy_function.inputs(1) if name.split(".")[0] in (OBSERVATION, ACTION_MASK)]
-    paths = [
-        [getattr(key, "key", getattr(key, "idx", None)) for key in path] for path, _ in jax.tree.leaves_with_path(observation)
-    ]
+    paths = [path for path, _ in jax.tree.leaves_with_path(observation)]
+    keys = [[getattr(key, "key", getattr(key, "idx", None)) for key in path] for path in paths]
     return {
-        "observation": dict(zip(names, paths, strict=True)),
+        "observation": dict(zip(policy_function.observation_names, keys, strict=True)),
         "memory": {name: x[0].tolist() if x.any() else 0 for name, x in policy_function.init_memory(1).items()},
         "reset_memory": policy_function.actor_critic.reset_memory,
         "noise": None if policy_function.deterministic else policy_function.noise_family,

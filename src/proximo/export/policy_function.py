@@ -79,14 +79,24 @@ class PolicyFunction:
         """The ``example`` by name."""
         return {name: np.asarray(x) for name, x in _named(self.example(n)).items()}
 
+    @functools.cached_property
+    def observation_names(self) -> list[str]:
+        """The inputs that are parts of the observation, in the order of the leaves of the space."""
+        return [name for name in self.inputs(1) if name.split(".")[0] in (OBSERVATION, ACTION_MASK)]
+
     def init_memory(self, n: int) -> Arrays:
         """The inputs that are the memory, before the first step. An output has the same name with ``.next`` after it."""
         return {name: x for name, x in self.inputs(n).items() if name.startswith(MEMORY)}
 
     def as_tree(self, arrays: Arrays) -> dict[str, Any]:
         """Inputs by name as a tree like the ``example``."""
+        names, structure = self._layout
+        return jax.tree.unflatten(structure, [arrays[name] for name in names])
+
+    @functools.cached_property
+    def _layout(self) -> tuple[list[str], Any]:
         example = jax.eval_shape(lambda: self.example(1))
-        return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in _named(example)])
+        return list(_named(example)), jax.tree.structure(example)
 
     def __call__(self, actor_critic: ActorCritic, arrays: Arrays) -> Arrays:
         """All outputs, for inputs of any number of environments. ``actor_critic`` is an argument so that its arrays are arguments of a
@@ -97,10 +107,11 @@ class PolicyFunction:
         if actor_critic.privileged:
             blank = zeros(from_any(self.policy.env.observation_space, "observation"), ())
             observation = {**jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), blank), **observation}
-        previous = actor_critic.no_previous_step(n)
-        if previous is not None:
-            previous = Previous(memory.get(PREVIOUS_ACTION, previous.action), inputs.get(REWARD, previous.reward))
-        observed = actor_critic.with_previous_step(observation, episode_start, previous)
+        unread = jnp.zeros(n)
+        previous = Previous(memory.get(PREVIOUS_ACTION, unread[:, None]), inputs.get(REWARD, unread))
+        observed = actor_critic.with_previous_step(
+            observation, episode_start, previous if actor_critic.observed_previous else None
+        )
         states = tuple(memory[str(i)] for i in range(len(actor_critic.torsos)))
         after, distribution, value = actor_critic.forward(states, observed, episode_start, jnp.ones_like(episode_start))
         action = distribution.mode() if self.deterministic else distribution.sample(inputs[NOISE])

@@ -1,14 +1,6 @@
 """Act with a policy that was trained by proximo. This file needs NumPy, ONNX Runtime and the ``policy.onnx`` beside it, and nothing else.
 
-from proximo_policy import ExportedPolicy
-
-policy = ExportedPolicy("policy.onnx")
-observation, _ = env.reset()
-memory, episode_start, done = policy.init_memory(), True, False
-while not done:
-    action, memory = policy.predict(observation, memory, episode_start)
-    observation, reward, terminated, truncated, _ = env.step(action)
-    episode_start, done = False, terminated or truncated
+The README.md beside it has an example.
 """
 
 from __future__ import annotations
@@ -47,23 +39,22 @@ class ExportedPolicy:
         self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         properties = self.session.get_modelmeta().custom_metadata_map
         if "proximo.interface" not in properties:
-            raise PolicyError(
-                f"{str(model)[:200]} is not a policy of proximo: expected a policy.onnx that `proximo export` wrote."
-            )
-        self._interface = json.loads(properties["proximo.interface"])
+            raise PolicyError("The model is not a policy of proximo: expected a policy.onnx that `proximo export` wrote.")
+        self.interface = json.loads(properties["proximo.interface"])
+        """The keys of each part of the observation, the memory before the first step, and the kind of noise."""
         self._inputs = {x.name: np.zeros(x.shape[1:], dtype_of(x)) for x in self.session.get_inputs()}
         self._outputs = [x.name for x in self.session.get_outputs()]
 
     @property
     def has_memory(self) -> bool:
         """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
-        return bool(self._interface["memory"]) or "reward" in self._inputs
+        return bool(self.interface["memory"]) or "reward" in self._inputs
 
     def init_memory(self, num_envs: int = 1) -> Arrays:
         """Return the memory of ``num_envs`` environments before the first step."""
         return {
             name: np.full((num_envs, *self._inputs[name].shape), initial, self._inputs[name].dtype)
-            for name, initial in self._interface["memory"].items()
+            for name, initial in self.interface["memory"].items()
         }
 
     def predict(
@@ -80,19 +71,17 @@ class ExportedPolicy:
         """Choose the action for one observation, or for N stacked observations.
 
         Args:
-            observation: As the environment returns it, before normalization, or N of them stacked along a leading axis (dicts and
-                tuples entry by entry). Entries that only the value function reads may be missing.
-            memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory, or if an episode begins
-                in every environment and the policy resets its memory there.
-            episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
-                unless the policy was trained with ``reset_memory: false``. By default no episode begins.
-            action_mask: Which actions are allowed: one flag for each choice, or N rows of them; or a tuple with an array for each
-                component. Required if the policy was trained with masks, unless the observation has them as its entry ``action_mask``.
-            deterministic: Whether to choose the most probable action. If false, the action is sampled; the policy must have been
-                exported with ``--stochastic``.
+            observation: As the environment returns it, or N of them stacked along a leading axis (dicts and tuples entry by entry). Entries
+                that only the value function reads may be missing.
+            memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory, or if it resets its memory
+                and an episode begins in every environment.
+            episode_start: Whether an episode begins with this observation: one flag, or N of them. By default no episode begins.
+            action_mask: One flag for each choice, or N rows of them; or a tuple with an array for each component. Required if the policy
+                was trained with masks, unless the observation has them as its entry ``action_mask``.
+            deterministic: Whether to choose the most probable action. A policy that was exported with ``--stochastic`` can also sample.
             key: Required to sample: an integer seed, a new one for each call, or a ``numpy.random.Generator``.
-            reward: The reward of the last action, or N of them. Required from the second step on by policies that observe rewards, and
-                ignored by others. If the memory is kept across episodes, it is also required at their start.
+            reward: The reward of the last action, or N of them, for policies that observe it. Required from the second step on; if the
+                memory is kept across episodes, also at their start.
 
         Returns:
             The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
@@ -103,12 +92,10 @@ class ExportedPolicy:
         if action_mask is not None:
             if "action_mask" not in self._inputs:
                 raise PolicyError("action_mask was given, but this policy was trained without action masks: remove it.")
+            parts = observation if isinstance(observation, Mapping) else {"observation": observation}
             mask = np.concatenate(action_mask, axis=-1) if isinstance(action_mask, tuple) else action_mask
-            observation = {
-                **(observation if isinstance(observation, Mapping) else {"observation": observation}),
-                "action_mask": mask,
-            }
-        inputs = {name: self._part(observation, name) for name in self._interface["observation"]}
+            observation = {**parts, "action_mask": mask}
+        inputs = {name: self._part(observation, name) for name in self.interface["observation"]}
         name, x = next((name, x) for name, x in inputs.items() if name != "action_mask")
         single = x.ndim == self._inputs[name].ndim
         n = 1 if single else len(x)
@@ -116,7 +103,7 @@ class ExportedPolicy:
         if "action_mask" in inputs:  # it may have an axis for the components
             inputs["action_mask"] = inputs["action_mask"].reshape(n, *self._inputs["action_mask"].shape)
         starts = np.broadcast_to(np.asarray(False if episode_start is None else episode_start, bool), n)
-        resets, initial = starts.all() and self._interface["reset_memory"], self.init_memory(n)
+        resets, initial = starts.all() and self.interface["reset_memory"], self.init_memory(n)
         if memory is None and self.has_memory and not resets:
             raise PolicyError(
                 "memory was not given, but this policy has a memory: pass policy.init_memory(N) for N environments at the start, and "
@@ -124,11 +111,12 @@ class ExportedPolicy:
             )
         memory = initial if memory is None else memory
         if "reward" in self._inputs:
-            if reward is None and not resets and not all(np.array_equal(memory[name], x) for name, x in initial.items()):
+            begins = resets or all(np.array_equal(memory[name], x) for name, x in initial.items())
+            if reward is None and not begins:
                 raise PolicyError("reward was not given, but this policy observes it: pass the last reward.")
             inputs["reward"] = np.broadcast_to(np.float32(0.0 if reward is None else reward), n)
         outputs = self.run({**inputs, "episode_start": starts, **memory, **self._noise(n, deterministic, key)})
-        action = outputs["action"].astype(self._interface["action_dtype"])
+        action = outputs["action"].astype(self.interface["action_dtype"])
         return (action[0] if single else action), {name: outputs[f"{name}.next"] for name in initial}
 
     def run(self, inputs: Mapping[str, Any]) -> Arrays:
@@ -145,31 +133,25 @@ class ExportedPolicy:
     def _part(self, observation: Any, name: str) -> np.ndarray:
         """The part of an observation that is the input ``name``."""
         try:
-            for step in self._interface["observation"][name]:
+            for step in self.interface["observation"][name]:
                 observation = observation[step]
         except (KeyError, IndexError, TypeError):
-            raise PolicyError(
-                f"The observation lacks {name}: expected all parts that the environment returns, and its mask."
-            ) from None
+            raise PolicyError(f"The observation lacks {name}: expected all that the environment returns, and its mask.") from None
         given = np.asarray(observation)
         x = given.astype(self._inputs[name].dtype)
         wrong = ~np.isfinite(x) if x.dtype.kind == "f" else x != given
         if wrong.any():
-            raise PolicyError(
-                f"{name} has {given[wrong].flat[0]}: expected finite numbers of {x.dtype}, as the environment returns."
-            )
+            raise PolicyError(f"{name} has {given[wrong].flat[0]}: expected {x.dtype} as the environment returns it, and finite.")
         return x
 
     def _noise(self, n: int, deterministic: bool, key: Any) -> Arrays:
         """The input that samples the action; zeros for the most probable one."""
-        family = self._interface["noise"]
+        family = self.interface["noise"]
         if deterministic != (key is None):
-            raise PolicyError(
-                f"key = {key!r} with deterministic = {deterministic}: only to sample, pass an integer or a Generator."
-            )
+            raise PolicyError(f"key = {key!r} with deterministic = {deterministic}: pass a key to sample, and only then.")
+        if not deterministic and family is None:
+            raise PolicyError("This policy cannot sample: export it with --stochastic, or pass deterministic=True.")
         if family is None:
-            if not deterministic:
-                raise PolicyError("This policy cannot sample: export it with --stochastic, or pass deterministic=True.")
             return {}
         shape = (n, *self._inputs["noise"].shape)
         noise = np.zeros(shape) if deterministic else getattr(np.random.default_rng(key), family)(size=shape)

@@ -111,7 +111,7 @@ def _use(config: Config, place: str | None) -> str:
     return f"""    {command("proximo", "pull", place)}          # saves it in runs/ and prints its path, RUN below
     proximo watch RUN
     proximo eval RUN
-    proximo export RUN            # files for ONNX Runtime and for NumPy
+    proximo export RUN            # files for ONNX Runtime
     proximo train --resume RUN --total-steps {2 * config.ppo.total_steps}
 
 ```python
