@@ -113,13 +113,9 @@ def test_a_wrong_export_leaves_the_earlier_one_unchanged(tmp_path, monkeypatch):
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
-    target, metadata = tmp_path / "out", {"format": "proximo-export", "version": 2}
+    target = tmp_path / "out"
     target.mkdir()
-    for name, content in {
-        "metadata.json": json.dumps(metadata),
-        "policy.npz": "of version 2",
-        "thesis.txt": "years of work",
-    }.items():
+    for name, content in {"metadata.json": '{"format": "proximo-export"}', "thesis.txt": "years of work"}.items():
         (target / name).write_text(content)
     export(made(), target)
     assert {path.name for path in target.iterdir()} == FILES | {"thesis.txt"}

@@ -57,10 +57,7 @@ Trained by proximo {metadata["versions"]["proximo"]}: run {metadata["run"] or "u
 
 The largest error against JAX over {metadata["parity"]["steps"]} steps was {metadata["parity"]["largest_error"]:.1e}.
 
-## In Python
-
-`proximo_policy.py` needs NumPy and ONNX Runtime (`pip install onnxruntime`). It acts on one observation as the environment returns it, or on
-N of them stacked.
+`proximo_policy.py` needs NumPy and ONNX Runtime (`pip install onnxruntime`). It acts on one observation, or on N of them stacked.
 
 ```python
 import numpy as np
@@ -73,11 +70,8 @@ action, memory = policy.predict(observation, memory, episode_start=True{given}{s
 action, memory = policy.predict(observation, memory{given}{sample})  # the episode continues
 ```
 
-## In other languages
-
-ONNX Runtime takes and returns arrays by name; `metadata.json` lists the inputs and outputs of `policy.onnx`.
+In other languages, pass the inputs that `metadata.json` lists to `policy.onnx`, and an output `NAME.next` as the input `NAME` of the next step.
 
 - Pass observations as the environment returns them. The policy normalizes them, and maps its actions to the action space.
-- Pass an output `NAME.next` as the input `NAME` of the next step.
 - To sample an action, draw from the distribution with the parameters in the outputs{stochastic}.
 """

@@ -20,8 +20,6 @@ from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import version
 
 ONNX, RUNTIME, METADATA, README = "policy.onnx", "proximo_policy.py", "metadata.json", "README.md"
-EARLIER = "policy.npz"
-"""A file of exports by earlier versions, which a new export removes."""
 FORMAT, VERSION = "proximo-export", 3
 """Of the folder. Version 1 had other names of inputs and of functions, version 2 a runtime that needed only NumPy."""
 
@@ -84,20 +82,14 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
         },
         "latency_microseconds": latency.measure(policy_function, exported, (batch,) if batch else latency.SIZES),
     }  # fmt: skip
-    contents = {
-        ONNX: model,
-        RUNTIME: Path(runtime.__file__).read_bytes(),
-        README: documentation.readme(metadata, policy_function).encode(),
-    }
+    readme = documentation.readme(metadata, policy_function).encode()
+    contents = {ONNX: model, RUNTIME: Path(runtime.__file__).read_bytes(), README: readme}
     metadata["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    contents[METADATA] = (
-        json.dumps(jsonable(metadata), indent=1) + "\n"
-    ).encode()  # the last file: it has the hashes of the others
+    contents[METADATA] = (json.dumps(jsonable(metadata), indent=1) + "\n").encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in contents.items():
             write_atomic(folder / name, data)
-        (folder / EARLIER).unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(f"Cannot write {folder} ({error.strerror or error}): choose another --out.") from error
     dtype = policy.config.network.compute_dtype
@@ -109,6 +101,6 @@ def _check_folder(folder: Path) -> None:
     """Raise ``ConfigError`` if files that an export would replace are not those of an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out.")
-    found = [name for name in (ONNX, RUNTIME, METADATA, README, EARLIER) if (folder / name).exists()]
+    found = [name for name in (ONNX, RUNTIME, METADATA, README) if (folder / name).exists()]
     if found and json_object(folder / METADATA).get("format") != FORMAT:
         raise ConfigError(f"{folder} contains {found[0]!r}, and no {METADATA} of an export: choose another --out, or empty it.")

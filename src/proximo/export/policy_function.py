@@ -17,7 +17,7 @@ from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.networks.custom.head import CustomDistribution
 from proximo.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, ProductHead
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, from_any, without, zeros
+from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, flatdim, from_any, without, zeros
 from proximo.storage.checkpoint_format import flatten
 from proximo.types import Previous
 
@@ -59,13 +59,13 @@ class PolicyFunction:
 
     def example(self, n: int) -> dict[str, Any]:
         """Inputs of ``n`` environments as a tree, with the memory before the first step. Raises ``ConfigError`` for unknown noise."""
-        actor_critic, previous = self.actor_critic, self.actor_critic.no_previous_step(n)
+        actor_critic, observed = self.actor_critic, self.actor_critic.observed_previous
         memory = {str(i): state for i, state in enumerate(actor_critic.init_memory(n))}
         inputs = {OBSERVATION: zeros(self.space, (n,)), EPISODE_START: np.zeros(n, bool), MEMORY: memory}
-        if previous is not None and PREVIOUS_ACTION in actor_critic.observed_previous:
-            memory[PREVIOUS_ACTION] = previous.action
-        if previous is not None and PREVIOUS_REWARD in actor_critic.observed_previous:
-            inputs[REWARD] = previous.reward
+        if PREVIOUS_ACTION in observed:
+            memory[PREVIOUS_ACTION] = np.zeros((n, flatdim(actor_critic.actor.space)), np.float32)
+        if PREVIOUS_REWARD in observed:
+            inputs[REWARD] = np.zeros(n, np.float32)
         if not self.deterministic:
             if self.noise_family is None:
                 raise ConfigError(
@@ -107,13 +107,12 @@ class PolicyFunction:
         if actor_critic.privileged:
             blank = zeros(from_any(self.policy.env.observation_space, "observation"), ())
             observation = {**jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), blank), **observation}
-        unread = jnp.zeros(n)
-        previous = Previous(memory.get(PREVIOUS_ACTION, unread[:, None]), inputs.get(REWARD, unread))
-        observed = actor_critic.with_previous_step(
-            observation, episode_start, previous if actor_critic.observed_previous else None
-        )
+        if actor_critic.observed_previous:
+            unread = jnp.zeros(n)
+            previous = Previous(memory.get(PREVIOUS_ACTION, unread[:, None]), inputs.get(REWARD, unread))
+            observation = actor_critic.with_previous_step(observation, episode_start, previous)
         states = tuple(memory[str(i)] for i in range(len(actor_critic.torsos)))
-        after, distribution, value = actor_critic.forward(states, observed, episode_start, jnp.ones_like(episode_start))
+        after, distribution, value = actor_critic.forward(states, observation, episode_start, jnp.ones_like(episode_start))
         action = distribution.mode() if self.deterministic else distribution.sample(inputs[NOISE])
         # Without the privileged entries of the observation the value would be wrong.
         known = {} if actor_critic.privileged else {VALUE: value}

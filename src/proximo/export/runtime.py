@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]
 
 
 class PolicyError(ValueError):
@@ -161,4 +161,4 @@ class ExportedPolicy:
 def dtype_of(described: Any) -> str:
     """The type of an input or output of a session, by its name in NumPy."""
     name = described.type.removeprefix("tensor(").removesuffix(")")
-    return {"float": "float32"}.get(name, name)
+    return "float32" if name == "float" else name
