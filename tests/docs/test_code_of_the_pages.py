@@ -119,5 +119,5 @@ def test_every_page_with_special_treatment_has_code():
 
 
 def test_only_modules_of_extras_may_be_missing():
-    assert {"optuna", "brax", "wandb", "onnx"} <= optional_modules()
+    assert {"optuna", "brax", "wandb", "jax2onnx"} <= optional_modules()
     assert not {"jax", "proximo", "numpy", "gymnasium", "matplotlib"} & optional_modules()

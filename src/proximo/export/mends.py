@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from proximo.networks import ActorCritic
-from proximo.networks.recurrent.gtrxl import GTrXL
+from proximo.networks.recurrent.gtrxl import GTrXL, Window
 from proximo.networks.recurrent.linear_recurrence import rms_normalized
 from proximo.networks.recurrent.lru import LRU
 
@@ -36,14 +36,20 @@ class RealLRU(LRU):
         return self.reader(h) + self.skip * u
 
 
-class OneHotGTrXL(GTrXL):
-    """A GTrXL that fills its window by a product with one-hot slots, instead of a scatter."""
+class ShiftingGTrXL(GTrXL):
+    """A GTrXL that shifts its window by one step, instead of a scatter and a gather for any number of steps."""
 
-    def placed(self, inputs: Array, slot: Array) -> Array:
-        return jnp.einsum("nkm,nkd->nmd", jax.nn.one_hot(slot, self.window, dtype=inputs.dtype), inputs)
+    def step(self, state: Window, x: Array, episode_start: Array, valid: Array) -> tuple[Window, Array]:
+        x = (x if self.embed is None else self.embed(x))[:, None]
+        length = jnp.where(episode_start, 0, state.length)
+        filled = jnp.arange(self.window) >= self.window - length[:, None]
+        inputs = jnp.concatenate([jnp.where(filled[..., None], state.inputs, 0.0), x], axis=1)
+        visible = jnp.concatenate([filled, valid[:, None]], axis=1)[:, None]
+        out = self.outputs(x, inputs, visible, distance=None)
+        return Window(inputs[:, 1:], jnp.minimum(length + 1, self.window)), out[:, 0]
 
 
-MENDED: dict[type, type] = {LRU: RealLRU, GTrXL: OneHotGTrXL}
+MENDED: dict[type, type] = {LRU: RealLRU, GTrXL: ShiftingGTrXL}
 
 
 def mended(actor_critic: ActorCritic) -> ActorCritic:
