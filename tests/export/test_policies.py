@@ -174,9 +174,7 @@ def test_what_cannot_be_exported_is_one_sentence():
     handlers, platform_dependent = [*logging.root.handlers], jax.lax.platform_dependent
     policy = made(encoder=Backwards)
     reason = r"jax2onnx cannot export this policy \(NotImplementedError: Reverse scan is not supported in IR pipeline\)"
-    with pytest.raises(
-        ConfigError, match=rf"^{reason}\. If it computes with the number of environments, give this number with --batch\.$"
-    ):
+    with pytest.raises(ConfigError, match=rf"^{reason}\. If it computes with the number of environments, fix it with --batch\.$"):
         exported(policy)
     with pytest.raises(ConfigError, match=rf"^{reason}\.$"):
         exported(policy, batch=2)
@@ -187,7 +185,7 @@ def test_a_policy_that_computes_with_the_batch_size_needs_a_fixed_one(monkeypatc
     policy = made()
     call = type(policy.actor_critic).normalize
     monkeypatch.setattr(type(policy.actor_critic), "normalize", lambda self, x: call(self, x) / float(len(x)))
-    with pytest.raises(ConfigError, match="give this number with --batch"):
+    with pytest.raises(ConfigError, match="fix it with --batch"):
         exported(policy)
     assert parity.check(PolicyFunction(policy), exported(policy, batch=2).run, 2) < parity.TOLERANCE
 

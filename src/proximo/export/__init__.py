@@ -1,4 +1,4 @@
-"""Export of a trained policy, for use without proximo and JAX: an ONNX model, and a Python file that runs it by ONNX Runtime."""
+"""Export of a trained policy to ONNX, for use without proximo and JAX."""
 
 from proximo.export.folder import ExportResult, export
 from proximo.export.parity import ParityError

@@ -27,10 +27,10 @@ MEANINGS = {
 }
 
 
-def described(leaves: Sequence[Any], policy_function: PolicyFunction) -> list[dict[str, Any]]:
+def described(leaves: Sequence[Any], function: PolicyFunction) -> list[dict[str, Any]]:
     """Name, shape, type and meaning of the inputs or outputs of a session."""
-    meanings = {**MEANINGS, "noise": f"standard {policy_function.noise_family} noise: {MEANINGS['noise']}"}
-    if not policy_function.actor_critic.reset_memory:
+    meanings = {**MEANINGS, "noise": f"standard {function.noise_family} noise: {MEANINGS['noise']}"}
+    if not function.actor_critic.reset_memory:
         meanings["episode_start"] = "ignored: the policy keeps its memory, last action and last reward across episodes"
 
     def meaning(name: str) -> str:
@@ -40,12 +40,12 @@ def described(leaves: Sequence[Any], policy_function: PolicyFunction) -> list[di
     return [{"name": x.name, "shape": x.shape, "dtype": dtype_of(x), "meaning": meaning(x.name)} for x in leaves]
 
 
-def readme(metadata: Mapping[str, Any], policy_function: PolicyFunction) -> str:
+def readme(metadata: Mapping[str, Any], function: PolicyFunction) -> str:
     """The README of an export."""
-    inputs = policy_function.inputs(1)
+    inputs = function.inputs(1)
     given = ", action_mask=action_mask" * (ACTION_MASK in inputs) + ", reward=reward" * (REWARD in inputs)
-    sample = "" if policy_function.deterministic else ", deterministic=False, key=rng"
-    stochastic = "" if policy_function.noise_family is None else ", or export with `proximo export --stochastic`"
+    sample = "" if function.deterministic else ", deterministic=False, key=rng"
+    stochastic = "" if function.noise_family is None else ", or export with `proximo export --stochastic`"
     return f"""\
 # Policy for {metadata["environment"]}
 

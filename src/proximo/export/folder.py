@@ -1,4 +1,4 @@
-"""The folder of an export. Its files are written after the model was checked, and replace those of an earlier export."""
+"""The folder of an export. Its files are written after the model was checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from proximo.storage.system_info import version
 
 ONNX, RUNTIME, METADATA, README = "policy.onnx", "proximo_policy.py", "metadata.json", "README.md"
 FORMAT, VERSION = "proximo-export", 3
-"""Of the folder. Version 1 had other names of inputs and of functions, version 2 a runtime that needed only NumPy."""
+"""Of the folder. Version 1 had other names, version 2 a runtime that needed only NumPy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,26 +63,26 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
         from proximo.export import documentation, onnx_model, runtime
     except ImportError:
         raise lacking("An export", "onnx") from None
-    policy_function = PolicyFunction(policy, deterministic)
+    function = PolicyFunction(policy, deterministic)
     properties = {"run": run, "step": str(policy.step), "environment": policy.config.env.id, "proximo": __version__}
-    model, exported = onnx_model.build(policy_function, batch, properties)
+    model, exported = onnx_model.build(function, batch, properties)
     metadata = {
         "format": FORMAT, "version": VERSION, "run": run, "step": policy.step, "environment": policy.config.env.id,
-        "observation_space": str(policy_function.space), "action_space": str(from_any(policy.env.action_space, "action")),
+        "observation_space": str(function.space), "action_space": str(from_any(policy.env.action_space, "action")),
         "environments": batch or "N",
         "actions": "the most probable ones" if deterministic else "sampled by the input noise; with zeros the most probable ones",
-        "inputs": documentation.described(exported.session.get_inputs(), policy_function),
-        "outputs": documentation.described(exported.session.get_outputs(), policy_function),
+        "inputs": documentation.described(exported.session.get_inputs(), function),
+        "outputs": documentation.described(exported.session.get_outputs(), function),
         "interface": exported.interface,
         "settings": to_mapping(policy.config),
         "versions": {"proximo": __version__, **{name: version(name) for name in ("jax", "jax2onnx", "numpy", "onnxruntime")}},
         "parity": {
             "against": "JAX", "steps": parity.STEPS, "tolerance": parity.TOLERANCE,
-            "largest_error": parity.check(policy_function, exported.run, batch),
+            "largest_error": parity.check(function, exported.run, batch),
         },
-        "latency_microseconds": latency.measure(policy_function, exported, (batch,) if batch else latency.SIZES),
+        "latency_microseconds": latency.measure(function, exported, (batch,) if batch else latency.SIZES),
     }  # fmt: skip
-    readme = documentation.readme(metadata, policy_function).encode()
+    readme = documentation.readme(metadata, function).encode()
     contents = {ONNX: model, RUNTIME: Path(runtime.__file__).read_bytes(), README: readme}
     metadata["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     contents[METADATA] = (json.dumps(jsonable(metadata), indent=1) + "\n").encode()

@@ -15,12 +15,12 @@ from proximo.spaces import OBSERVATION
 SIZES, CALLS = (1, 64), 50
 
 
-def measure(policy_function: PolicyFunction, exported: Any, sizes: tuple[int, ...] = SIZES) -> dict[str, dict[str, float]]:
-    """Median microseconds of ``predict``, of the policy in JAX and of its export, by number of environments."""
-    policies, found = {"jax": policy_function.policy, "onnxruntime": exported}, {}
+def measure(function: PolicyFunction, exported: Any, sizes: tuple[int, ...] = SIZES) -> dict[str, dict[str, float]]:
+    """Median microseconds of ``predict`` in JAX and by the export, by number of environments."""
+    policies, found = {"jax": function.policy, "onnxruntime": exported}, {}
     for n in sizes:
-        inputs = {**policy_function.inputs(n), **random_inputs(policy_function, np.random.default_rng(0), n, begins=False)}
-        observation = policy_function.as_tree(inputs)[OBSERVATION]
+        inputs = {**function.inputs(n), **random_inputs(function, np.random.default_rng(0), n, begins=False)}
+        observation = function.as_tree(inputs)[OBSERVATION]
         found[str(n)] = {name: _microseconds(policy, n, observation, inputs) for name, policy in policies.items()}
     return found
 

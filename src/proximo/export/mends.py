@@ -1,4 +1,4 @@
-"""What jax2onnx cannot translate, in other operations. They compute the same numbers, and act in an export only."""
+"""What jax2onnx cannot translate, in other operations. They act in an export only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RealLRU(LRU):
 
 
 class ShiftingGTrXL(GTrXL):
-    """A GTrXL that shifts its window by one step, instead of a scatter and a gather for any number of steps."""
+    """A GTrXL that shifts its window by one step, without a scatter and a gather."""
 
     def step(self, state: Window, x: Array, episode_start: Array, valid: Array) -> tuple[Window, Array]:
         x = (x if self.embed is None else self.embed(x))[:, None]
@@ -66,7 +66,7 @@ def mended(actor_critic: ActorCritic) -> ActorCritic:
 
 @contextlib.contextmanager
 def translating() -> Iterator[None]:
-    """Within the context, ``jax.lax.platform_dependent`` takes its default branch, products have full precision, and jax2onnx logs nothing."""
+    """``jax.lax.platform_dependent`` takes its default branch, products are precise, and jax2onnx logs nothing."""
 
     def chosen(*arguments: Any, default: Callable[..., Any], **of_platforms: Any) -> Any:
         return default(*arguments)

@@ -20,11 +20,11 @@ from proximo.spaces import Box, from_any, zeros
 OPSET = 18
 
 
-def build(policy_function: PolicyFunction, batch: int | None, properties: dict[str, str]) -> tuple[bytes, ExportedPolicy]:
-    """Translate ``policy_function`` to an ONNX model.
+def build(function: PolicyFunction, batch: int | None, properties: dict[str, str]) -> tuple[bytes, ExportedPolicy]:
+    """Translate ``function`` to an ONNX model.
 
     Args:
-        policy_function: The function.
+        function: The function.
         batch: The number of environments; None for any number.
         properties: Texts that the model carries, by name.
 
@@ -34,37 +34,38 @@ def build(policy_function: PolicyFunction, batch: int | None, properties: dict[s
     Raises:
         ConfigError: If the policy cannot be translated.
     """
-    actor_critic, inputs = mended(policy_function.actor_critic), policy_function.inputs(1)
-    shapes: list[Any] = [jax.ShapeDtypeStruct((batch or "N", *x.shape[1:]), x.dtype) for x in inputs.values()]  # pyright: ignore[reportArgumentType]
-    outputs = list(jax.eval_shape(lambda arrays: policy_function(actor_critic, arrays), inputs))
+    actor_critic, inputs = mended(function.actor_critic), function.inputs(1)
+    sizes: list[Any] = [(batch or "N", *x.shape[1:]) for x in inputs.values()]
+    shapes = [jax.ShapeDtypeStruct(size, x.dtype) for size, x in zip(sizes, inputs.values(), strict=True)]
+    outputs = list(jax.eval_shape(lambda arrays: function(actor_critic, arrays), inputs))
 
-    def function(*arrays: Array) -> list[Array]:
-        made = policy_function(actor_critic, dict(zip(inputs, arrays, strict=True)))
+    def translated(*arrays: Array) -> list[Array]:
+        made = function(actor_critic, dict(zip(inputs, arrays, strict=True)))
         return [jnp.copy(made[name]) for name in outputs]  # jax2onnx cannot name one value twice
 
     try:
         with translating():
-            model = jax2onnx.to_onnx(function, shapes, opset=OPSET, input_names=list(inputs), output_names=outputs)
-        onnx.helper.set_model_props(model, {**properties, "proximo.interface": json.dumps(_interface(policy_function))})
+            model = jax2onnx.to_onnx(translated, shapes, opset=OPSET, input_names=list(inputs), output_names=outputs)
+        onnx.helper.set_model_props(model, {**properties, "proximo.interface": json.dumps(_interface(function))})
         content = model.SerializeToString()
         exported = ExportedPolicy(content)
-        exported.run(policy_function.inputs(batch or 1))
+        exported.run(function.inputs(batch or 1))
     except Exception as error:  # JAX, jax2onnx and ONNX Runtime raise a dozen types of errors
         reason = f"{type(error).__name__}: {error}".split("\n")[0].rstrip(".")
-        hint = "" if batch else ". If it computes with the number of environments, give this number with --batch"
+        hint = "" if batch else ". If it computes with the number of environments, fix it with --batch"
         raise ConfigError(f"jax2onnx cannot export this policy ({reason}){hint}.") from error
     return content, exported
 
 
-def _interface(policy_function: PolicyFunction) -> dict[str, Any]:
+def _interface(function: PolicyFunction) -> dict[str, Any]:
     """What ``ExportedPolicy`` must know of the inputs and outputs besides their shapes and types."""
-    observation, action_space = zeros(policy_function.space, (1,)), from_any(policy_function.policy.env.action_space, "action")
+    observation, action_space = zeros(function.space, (1,)), from_any(function.policy.env.action_space, "action")
     paths = [path for path, _ in jax.tree.leaves_with_path(observation)]
     keys = [[getattr(key, "key", getattr(key, "idx", None)) for key in path] for path in paths]
     return {
-        "observation": dict(zip(policy_function.observation_names, keys, strict=True)),
-        "memory": {name: x[0].tolist() if x.any() else 0 for name, x in policy_function.init_memory(1).items()},
-        "reset_memory": policy_function.actor_critic.reset_memory,
-        "noise": None if policy_function.deterministic else policy_function.noise_family,
+        "observation": dict(zip(function.observation_names, keys, strict=True)),
+        "memory": {name: x[0].tolist() if x.any() else 0 for name, x in function.init_memory(1).items()},
+        "reset_memory": function.actor_critic.reset_memory,
+        "noise": None if function.deterministic else function.noise_family,
         "action_dtype": action_space.dtype if isinstance(action_space, Box) else "int32",
     }

@@ -16,19 +16,19 @@ from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, from_any, mask
 from proximo.storage.checkpoint_format import flatten
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 1e-5, 0.1
-"""``ENVIRONMENTS``: numbers of environments that an export for any number is checked with. ``ENDS``: probability that an episode ends."""
+"""``ENVIRONMENTS``: with how many an export for any number is checked. ``ENDS``: probability of an end."""
 Run = Callable[[Arrays], Mapping[str, Any]]
 
 
 class ParityError(TrainingError):
-    """An exported policy does not compute what JAX computes. This is a bug of the export; nothing was written."""
+    """An exported policy does not compute what JAX computes. Nothing was written."""
 
 
-def check(policy_function: PolicyFunction, run: Run, batch: int | None) -> float:
+def check(function: PolicyFunction, run: Run, batch: int | None) -> float:
     """Compare episodes of random observations that ``run`` and JAX compute, each with its own memory.
 
     Args:
-        policy_function: The function in JAX.
+        function: The function in JAX.
         run: The exported function, from inputs by name to outputs by name.
         batch: The number of environments; None for an export that takes any number.
 
@@ -41,48 +41,48 @@ def check(policy_function: PolicyFunction, run: Run, batch: int | None) -> float
     """
     worst, reference = 0.0, eqx.filter_jit(PolicyFunction.__call__)
     for n in ENVIRONMENTS if batch is None else (batch,):
-        rng, memory = np.random.default_rng(0), policy_function.init_memory(n)
+        rng, memory = np.random.default_rng(0), function.init_memory(n)
         exported_memory = memory
         for step in range(STEPS):
-            inputs = random_inputs(policy_function, rng, n, begins=step == 0)
+            inputs = random_inputs(function, rng, n, begins=step == 0)
             with jax.default_matmul_precision("highest"):
-                outputs = reference(policy_function, policy_function.actor_critic, {**inputs, **memory})
+                outputs = reference(function, function.actor_critic, {**inputs, **memory})
             expected = {name: np.asarray(x) for name, x in outputs.items()}
             found = {name: np.array(x) for name, x in run({**inputs, **exported_memory}).items()}
-            _settle_ties(policy_function, expected, found, inputs.get(NOISE, 0.0))
+            _settle_ties(function, expected, found, inputs.get(NOISE, 0.0))
             worst = max(worst, *(_error(f"step {step}", name, x, found[name]) for name, x in expected.items()))
             memory, exported_memory = ({name: x[name + NEXT] for name in memory} for x in (expected, found))
     return worst
 
 
-def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
-    """Random inputs of a step, without the memory: observations of the space, starts of episodes, rewards and noise."""
-    inputs, statistics = policy_function.inputs(n), flatten({OBSERVATION: policy_function.actor_critic.normalizer})
+def random_inputs(function: PolicyFunction, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
+    """Random inputs of a step, without the memory."""
+    inputs, statistics = function.inputs(n), flatten({OBSERVATION: function.actor_critic.normalizer})
     drawn: Arrays = {EPISODE_START: (rng.random(n) < ENDS) | begins}
-    leaves = jax.tree.leaves(tree(lambda leaf: leaf, policy_function.space))
-    for name, leaf in zip(policy_function.observation_names, leaves, strict=True):
+    leaves = jax.tree.leaves(tree(lambda leaf: leaf, function.space))
+    for name, leaf in zip(function.observation_names, leaves, strict=True):
         drawn[name] = random_actions(leaf, rng, n)
-        if f"{name}.mean" in statistics:  # uniform numbers may be far from those that the policy has learned from
+        if f"{name}.mean" in statistics:  # uniform numbers may be far from them
             mean, variance = (np.asarray(statistics[f"{name}.{part}"]) for part in ("mean", "variance"))
             drawn[name] = np.clip(mean + 2.0 * np.sqrt(variance) * rng.normal(size=inputs[name].shape), *leaf.bounds())
     if ACTION_MASK in inputs:
-        sizes = mask_sizes(from_any(policy_function.policy.env.action_space, "action"))
+        sizes = mask_sizes(from_any(function.policy.env.action_space, "action"))
         masks = [(rng.random((n, size)) < 0.6) | (np.arange(size) == rng.integers(size, size=(n, 1))) for size in sizes]
         drawn[ACTION_MASK] = np.concatenate(masks, axis=1).reshape(inputs[ACTION_MASK].shape)
-    for name, family in ((REWARD, "normal"), (NOISE, policy_function.noise_family)):
+    for name, family in ((REWARD, "normal"), (NOISE, function.noise_family)):
         if name in inputs:
             drawn[name] = getattr(rng, str(family))(size=inputs[name].shape)
     return {name: np.asarray(x, inputs[name].dtype) for name, x in drawn.items()}
 
 
-def _settle_ties(policy_function: PolicyFunction, expected: Arrays, found: Arrays, noise: Any) -> None:
-    """Where ``found`` took another one of two equally probable choices, continue with the choice of ``expected``."""
+def _settle_ties(function: PolicyFunction, expected: Arrays, found: Arrays, noise: Any) -> None:
+    """Of two equally probable choices, continue with the one of ``expected``."""
     differ = (expected[ACTION] != found[ACTION]).reshape((len(expected[ACTION]), -1)).any(axis=1)
     if not differ.any() or "logits" not in expected:
         return
     scores = expected["logits"] + noise
     best = np.sort(scores, axis=-1)[..., -2:]
-    bits = isinstance(from_any(policy_function.policy.env.action_space, "action"), MultiBinary)
+    bits = isinstance(from_any(function.policy.env.action_space, "action"), MultiBinary)
     gaps = np.abs(scores) if bits else best[..., -1] - best[..., 0]
     tied = differ & (gaps.reshape((len(differ), -1)).min(axis=1) < 2 * TOLERANCE)
     for name in expected:

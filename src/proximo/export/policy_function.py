@@ -32,8 +32,8 @@ NOISE_FAMILIES = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHea
 class PolicyFunction:
     """One step of a policy: a function from arrays by name to arrays by name.
 
-    Inputs are the observation, ``episode_start``, the last reward if the policy observes it, the memory, and noise if it samples.
-    Outputs are the action, value, log-probability, the parameters of the distribution, and the memory of the next step.
+    Inputs are the observation, ``episode_start``, the memory, and where needed the last reward and noise. Outputs are
+    the action, value, log-probability, the parameters of the distribution, and the memory of the next step.
     """
 
     policy: Policy
@@ -54,11 +54,11 @@ class PolicyFunction:
 
     @functools.cached_property
     def noise_family(self) -> str | None:
-        """The distribution of the noise, by its name in ``numpy.random.Generator``; None if noise cannot sample the action."""
+        """The noise, by its name in ``numpy.random.Generator``; None if noise cannot sample the action."""
         return next((name for head, name in NOISE_FAMILIES.items() if isinstance(self.actor_critic.actor, head)), None)
 
     def example(self, n: int) -> dict[str, Any]:
-        """Inputs of ``n`` environments as a tree, with the memory before the first step. Raises ``ConfigError`` for unknown noise."""
+        """Inputs of ``n`` environments before the first step. Raises ``ConfigError`` for unknown noise."""
         actor_critic, observed = self.actor_critic, self.actor_critic.observed_previous
         memory = {str(i): state for i, state in enumerate(actor_critic.init_memory(n))}
         inputs = {OBSERVATION: zeros(self.space, (n,)), EPISODE_START: np.zeros(n, bool), MEMORY: memory}
@@ -85,7 +85,7 @@ class PolicyFunction:
         return [name for name in self.inputs(1) if name.split(".")[0] in (OBSERVATION, ACTION_MASK)]
 
     def init_memory(self, n: int) -> Arrays:
-        """The inputs that are the memory, before the first step. An output has the same name with ``.next`` after it."""
+        """The inputs that are the memory. An output has the same name with ``.next`` after it."""
         return {name: x for name, x in self.inputs(n).items() if name.startswith(MEMORY)}
 
     def as_tree(self, arrays: Arrays) -> dict[str, Any]:
@@ -99,8 +99,8 @@ class PolicyFunction:
         return list(_named(example)), jax.tree.structure(example)
 
     def __call__(self, actor_critic: ActorCritic, arrays: Arrays) -> Arrays:
-        """All outputs, for inputs of any number of environments. ``actor_critic`` is an argument so that its arrays are arguments of a
-        compiled function, and so that an export may compute it in another way."""
+        """All outputs, for any number of environments. ``actor_critic`` is an argument so that its arrays are arguments of
+        a compiled function, and so that an export may compute it in another way."""
         inputs = jax.tree.map(jnp.asarray, self.as_tree(arrays))
         observation, episode_start, memory = inputs[OBSERVATION], inputs[EPISODE_START], inputs[MEMORY]
         n = episode_start.shape[0]
@@ -130,7 +130,7 @@ def _named(inputs: Any) -> Arrays:
 
 
 def _parameters(distribution: Any, taken: Arrays) -> Arrays:
-    """The parameters of the distribution by name; those that share a name with one of ``taken`` get a prefix."""
+    """The parameters of the distribution by name, with a prefix if the name is ``taken``."""
     if isinstance(distribution, Gaussian):
         mean = distribution.mean
         return {"mean": mean, "log_std": jnp.broadcast_to(distribution.log_std, mean.shape)}

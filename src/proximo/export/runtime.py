@@ -1,4 +1,4 @@
-"""Act with a policy that was trained by proximo. This file needs NumPy, ONNX Runtime and the ``policy.onnx`` beside it, and nothing else.
+"""Act with a policy that was trained by proximo. This file needs NumPy, ONNX Runtime and a ``policy.onnx``.
 
 The README.md beside it has an example.
 """
@@ -41,7 +41,7 @@ class ExportedPolicy:
         if "proximo.interface" not in properties:
             raise PolicyError("The model is not a policy of proximo: expected a policy.onnx that `proximo export` wrote.")
         self.interface = json.loads(properties["proximo.interface"])
-        """The keys of each part of the observation, the memory before the first step, and the kind of noise."""
+        """The keys of each part of the observation, the first memory, and the kind of noise."""
         self._inputs = {x.name: np.zeros(x.shape[1:], dtype_of(x)) for x in self.session.get_inputs()}
         self._outputs = [x.name for x in self.session.get_outputs()]
 
@@ -75,16 +75,16 @@ class ExportedPolicy:
                 that only the value function reads may be missing.
             memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory, or if it resets its memory
                 and an episode begins in every environment.
-            episode_start: Whether an episode begins with this observation: one flag, or N of them. By default no episode begins.
+            episode_start: Whether an episode begins with this observation: one flag, or N of them. Default: none.
             action_mask: One flag for each choice, or N rows of them; or a tuple with an array for each component. Required if the policy
                 was trained with masks, unless the observation has them as its entry ``action_mask``.
-            deterministic: Whether to choose the most probable action. A policy that was exported with ``--stochastic`` can also sample.
+            deterministic: Whether to choose the most probable action. Only an export with ``--stochastic`` can sample.
             key: Required to sample: an integer seed, a new one for each call, or a ``numpy.random.Generator``.
             reward: The reward of the last action, or N of them, for policies that observe it. Required from the second step on; if the
                 memory is kept across episodes, also at their start.
 
         Returns:
-            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
+            The action as the environment takes it, or N of them, and the memory for the next call.
 
         Raises:
             PolicyError: If an argument is missing, or does not match the policy.
@@ -136,12 +136,12 @@ class ExportedPolicy:
             for step in self.interface["observation"][name]:
                 observation = observation[step]
         except (KeyError, IndexError, TypeError):
-            raise PolicyError(f"The observation lacks {name}: expected all that the environment returns, and its mask.") from None
+            raise PolicyError(f"The observation lacks {name}: expected all that the environment returns.") from None
         given = np.asarray(observation)
         x = given.astype(self._inputs[name].dtype)
         wrong = ~np.isfinite(x) if x.dtype.kind == "f" else x != given
         if wrong.any():
-            raise PolicyError(f"{name} has {given[wrong].flat[0]}: expected {x.dtype} as the environment returns it, and finite.")
+            raise PolicyError(f"{name} has {given[wrong].flat[0]}: expected a finite {x.dtype}.")
         return x
 
     def _noise(self, n: int, deterministic: bool, key: Any) -> Arrays:
