@@ -162,11 +162,11 @@ def test_report_is_of_the_saved_agent(learned, tmp_path):
 
 
 def test_export_acts_as_the_agent(learned, tmp_path):
-    done = learned.export(tmp_path / "export", format="numpy", batch=3)
+    done = learned.export(tmp_path / "export", batch=3)
     assert json.loads((done.folder / "metadata.json").read_text())["step"] == learned.step
-    assert repr(done) == f"ExportResult({str(done.folder)!r}: README.md, metadata.json, policy.npz, proximo_policy.py)"
+    assert repr(done) == f"ExportResult({str(done.folder)!r}: README.md, metadata.json, policy.onnx, proximo_policy.py)"
     observation = np.asarray(jax.random.normal(jax.random.key(0), (3, 3)))
-    exported = ExportedPolicy(str(done.folder / "policy.npz"))
+    exported = ExportedPolicy(str(done.folder / "policy.onnx"))
     np.testing.assert_array_equal(exported.predict(observation)[0], learned.predict(observation)[0])
     with pytest.raises(ConfigError, match="batch = 0: expected at least 1"):
         learned.export(tmp_path / "other", batch=0)

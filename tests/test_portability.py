@@ -42,7 +42,7 @@ IMPORTS = """
 import importlib, pkgutil, sys
 import proximo
 for module in pkgutil.walk_packages(proximo.__path__, "proximo."):
-    if module.name not in ("proximo.__main__", "proximo.export.runtime") and "integrations" not in module.name:
+    if module.name != "proximo.__main__" and "integrations" not in module.name:
         importlib.import_module(module.name)
 """
 TRAINS = """

@@ -100,13 +100,13 @@ def test_files_made_from_a_policy_are_in_the_working_folder(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     before = files()
     assert main(["watch", "zoo:CartPole", "--gif", "--episodes", "1", "--max-steps", "3"]) == 0
-    assert main(["export", "zoo:CartPole", "--format", "numpy"]) == 0
+    assert main(["export", "zoo:CartPole"]) == 0
     assert main(["eval", "zoo:CartPole", "--episodes", "2", "--greedy"]) == 0
     out = capsys.readouterr().out
     assert "zoo:CartPole on CartPole-v1 at step" in out
     assert "\nzoo:CartPole at step" in out
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {"zoo-CartPole/videos/watch-99328.gif", "zoo-CartPole/export/policy.npz"} <= written
+    assert {"zoo-CartPole/videos/watch-99328.gif", "zoo-CartPole/export/policy.onnx"} <= written
     assert all(path.startswith("zoo-CartPole") for path in written)
     assert files() == before
 

@@ -11,7 +11,7 @@ import itertools
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import jax
 import numpy as np
@@ -484,7 +484,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self,
         folder: str | Path,
         *,
-        format: Literal["onnx", "numpy", "both"] | None = None,
         deterministic: bool = True,
         batch: int | None = None,
     ) -> ExportResult:
@@ -492,7 +491,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
         Args:
             folder: where to write. An earlier export in it is replaced.
-            format: which files to write; None: both, or ``numpy`` if ONNX is not installed.
             deterministic: if True, the exported policy can only take the most probable action. If False, it can also sample: it has an input
                 for noise.
             batch: number of environments that it acts on; None: any number.
@@ -501,14 +499,14 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             The folder, its metadata, and warnings.
 
         Raises:
-            ConfigError: the policy cannot be exported, or ``folder`` contains anything but an export.
-            EnvError: ONNX is requested and not installed.
-            ParityError: the files compute something else than JAX. Nothing is written then.
+            ConfigError: the policy cannot be exported, or ``folder`` has other files of the same names.
+            EnvError: a library of the extra ``onnx`` is not installed.
+            ParityError: the export computes something else than JAX. Nothing is written then.
             CheckpointError: the folder cannot be written.
         """
         from proximo.export import export
 
-        return export(self.policy, Path(folder), format=format, deterministic=deterministic, batch=batch)
+        return export(self.policy, Path(folder), deterministic=deterministic, batch=batch)
 
     @answered
     def set_env(self, env: Any, **env_settings: Any) -> PPO:

@@ -56,7 +56,7 @@ def test_name_trains_to_the_same_bits_as_the_object(by_object, tmp_path):
 
 def test_commands_accept_a_run_with_custom_networks(by_object, tmp_path, capsys):
     assert main(["eval", str(by_object), "--episodes", "4"]) == 0
-    assert main(["export", str(by_object), "--format", "numpy", "--out", str(tmp_path / "out")]) == 0
+    assert main(["export", str(by_object), "--out", str(tmp_path / "out")]) == 0
     assert main(["report", str(by_object), "--out", str(tmp_path / "report.html")]) == 0
 
 

@@ -30,7 +30,7 @@ def _small(name):
 def _export(folder, monkeypatch):
     """What `proximo export` writes, where the page's code runs."""
     run = _small("exported")
-    assert main(["export", str(run), "--format", "numpy", "--out", str(folder / "export")]) == 0
+    assert main(["export", str(run), "--out", str(folder / "export")]) == 0
     monkeypatch.syspath_prepend(str(folder / "export"))
     monkeypatch.chdir(folder / "export")
     return {"env": gym.make("CartPole-v1")}
@@ -119,5 +119,5 @@ def test_every_page_with_special_treatment_has_code():
 
 
 def test_only_modules_of_extras_may_be_missing():
-    assert {"optuna", "brax", "wandb", "onnx"} <= optional_modules()
+    assert {"optuna", "brax", "wandb", "jax2onnx"} <= optional_modules()
     assert not {"jax", "proximo", "numpy", "gymnasium", "matplotlib"} & optional_modules()

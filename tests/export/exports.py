@@ -1,10 +1,8 @@
-"""Shared by the tests of exports: policies as if loaded, and programs run by NumPy and by ONNX Runtime."""
-
-import onnxruntime
+"""Shared by the tests of exports: policies as if loaded, and their exports."""
 
 from proximo.evaluation.policy import Policy
-from proximo.export import numpy_file, onnx_model, runtime
-from proximo.export.folder import initial_memory, interface
+from proximo.export import onnx_model
+from proximo.export.policy_function import PolicyFunction
 from proximo.networks import make_policy
 from proximo.spaces import Box, from_any
 
@@ -21,28 +19,6 @@ def made(space=None, actions=None, **settings):
     return Policy(network, env, config, step=0)
 
 
-def write_numpy(policy_function, path, batch=None):
-    """The ``policy.npz`` of a policy."""
-    program = policy_function.program(batch)
-    path.write_bytes(numpy_file.render(program, interface(policy_function), initial_memory(policy_function), batch))
-    return path
-
-
-def by_numpy(program, folder, policy_function=None, batch=None):
-    """Runs the program from its file."""
-    described = {
-        "observation": [], "reward": False, "reset_memory": True, "memory": [], "noise": [], "mask_sizes": [], "action_dtype": "int32",
-    }  # fmt: skip
-    initial = {}
-    if policy_function is not None:
-        described, initial = interface(policy_function), initial_memory(policy_function)
-    path = folder / "policy.npz"
-    path.write_bytes(numpy_file.render(program, described, initial, batch))
-    return runtime.ExportedPolicy(path).run
-
-
-def by_onnx(program):
-    """Runs the program by ONNX Runtime."""
-    session = onnxruntime.InferenceSession(onnx_model.build(program, {}).SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [x.name for x in session.get_outputs()]
-    return lambda arrays: dict(zip(names, session.run(names, arrays), strict=True))
+def exported(policy, deterministic=True, batch=None):
+    """The ``ExportedPolicy`` of ``policy``."""
+    return onnx_model.build(PolicyFunction(policy, deterministic), batch, {})[1]

@@ -12,9 +12,6 @@ def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(prog="proximo export", description="Write a policy as files that run without proximo and JAX.")
     parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
-    parser.add_argument(
-        "--format", choices=("onnx", "numpy", "both"), help="files to write (default both; numpy if ONNX is not installed)"
-    )
     parser.add_argument("--out", metavar="FOLDER", help="folder to write to (default RUN/export)")
     parser.add_argument(
         "--stochastic",
@@ -43,7 +40,7 @@ def run(arguments: list[str]) -> int:
     policy = load_policy(options.run, options.runs_dir)
     run_dir = run_lookup.find_run(options.run, Path(options.runs_dir))[0]
     out = Path(options.out) if options.out else zoo.output_folder(run_dir) / "export"
-    done = export(policy, out, zoo.label(run_dir), options.format, not options.stochastic, options.batch)
+    done = export(policy, out, zoo.label(run_dir), not options.stochastic, options.batch)
     print_warnings(done.warnings)
     print(_summary(done.folder, done.metadata))
     return 0
@@ -53,10 +50,9 @@ def _summary(folder: Path, metadata: dict[str, Any]) -> str:
     from proximo.export.folder import METADATA
 
     parity = metadata["parity"]
-    errors = ", ".join(f"{name} {error:.1e}" for name, error in parity["largest_error"].items())
     lines = [
         f"{folder}: {', '.join(sorted([METADATA, *metadata['sha256']]))}",
-        f"largest error against JAX over {parity['steps']} steps with resets: {errors}",
+        f"largest error against JAX over {parity['steps']} steps with resets: {parity['largest_error']:.1e}",
     ]
     for count, speed in metadata["latency_microseconds"].items():
         figures = ", ".join(f"{name} {microseconds:,.0f}" for name, microseconds in speed.items())

@@ -1,4 +1,4 @@
-"""Export of a trained policy, for use without proximo and JAX: an ONNX model, and a runtime that needs only NumPy."""
+"""Export of a trained policy to ONNX, for use without proximo and JAX."""
 
 from proximo.export.folder import ExportResult, export
 from proximo.export.parity import ParityError

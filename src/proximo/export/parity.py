@@ -7,188 +7,100 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import TrainingError
-from proximo.evaluation.policy import Carried
-from proximo.export.policy_function import (
-    ACTION,
-    EPISODE_START,
-    LOG_PROB,
-    MEMORY,
-    NEXT,
-    PREVIOUS_ACTION_MEMORY,
-    REWARD,
-    Arrays,
-    PolicyFunction,
-)
-from proximo.spaces import (
-    ACTION_MASK,
-    OBSERVATION,
-    Box,
-    Discrete,
-    MultiBinary,
-    MultiDiscrete,
-    from_any,
-    mask_sizes,
-    tree,
-)
+from proximo.export.policy_function import ACTION, EPISODE_START, LOG_PROB, NEXT, NOISE, REWARD, Arrays, PolicyFunction
+from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, from_any, mask_sizes, tree
 from proximo.storage.checkpoint_format import flatten
-from proximo.types import Previous
 
-STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 100, 4, 1e-5, 0.1
-Runner = Callable[[Arrays], Mapping[str, Any]]
+STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 1e-5, 0.1
+"""``ENVIRONMENTS``: with how many an export for any number is checked. ``ENDS``: probability of an end."""
+Run = Callable[[Arrays], Mapping[str, Any]]
 
 
 class ParityError(TrainingError):
-    """An exported policy does not compute what JAX computes. This is a bug of the export; nothing was written."""
+    """An exported policy does not compute what JAX computes. Nothing was written."""
 
 
-def check(policy_function: PolicyFunction, runners: Mapping[str, Runner], batch: int | None) -> dict[str, float]:
-    """Run episodes of random observations with JAX and with ``runners``, each with its own memory. ``batch`` is the number of
-    environments; None for an export that takes any number.
+def check(function: PolicyFunction, run: Run, batch: int | None) -> float:
+    """Compare episodes of random observations that ``run`` and JAX compute, each with its own memory.
 
-    Returns the largest error of each runner over ``STEPS`` steps, relative for numbers greater than 1. Integers must be equal; actions
-    may differ between choices that are equally probable. Raises ``ParityError`` if an error is above ``TOLERANCE``.
+    Args:
+        function: The function in JAX.
+        run: The exported function, from inputs by name to outputs by name.
+        batch: The number of environments; None for an export that takes any number.
+
+    Returns:
+        The largest error over ``STEPS`` steps, relative for numbers greater than 1. Actions may differ between choices that are equally
+        probable; other integers must be equal.
+
+    Raises:
+        ParityError: If an error is above ``TOLERANCE``.
     """
-    rng, n = np.random.default_rng(0), batch or ENVIRONMENTS
-    reference = eqx.filter_jit(PolicyFunction.__call__)
-    initial = {name: np.asarray(x) for name, x in policy_function.init_memory(n).items()}
-    memory: dict[str, Arrays] = dict.fromkeys(("JAX", *runners), initial)
-    worst = dict.fromkeys(runners, 0.0)
-    with jax.default_matmul_precision("highest"):
+    worst, reference = 0.0, eqx.filter_jit(PolicyFunction.__call__)
+    for n in ENVIRONMENTS if batch is None else (batch,):
+        rng, memory = np.random.default_rng(0), function.init_memory(n)
+        exported_memory = memory
         for step in range(STEPS):
-            inputs = random_inputs(policy_function, rng, n, begins=step == 0)
-            outputs = reference(policy_function, policy_function.actor_critic, {**inputs, **memory["JAX"]})
+            inputs = random_inputs(function, rng, n, begins=step == 0)
+            with jax.default_matmul_precision("highest"):
+                outputs = reference(function, function.actor_critic, {**inputs, **memory})
             expected = {name: np.asarray(x) for name, x in outputs.items()}
-            memory["JAX"] = _next_memory(policy_function, expected)
-            for name, runner in runners.items():
-                found = {k: np.array(x) for k, x in runner({**inputs, **memory[name]}).items()}
-                _settle_ties(policy_function, expected, found, inputs)
-                worst[name] = max(worst[name], _error(f"step {step} of {name}", expected, found))
-                memory[name] = _next_memory(policy_function, found)
+            found = {name: np.array(x) for name, x in run({**inputs, **exported_memory}).items()}
+            _settle_ties(function, expected, found, inputs.get(NOISE, 0.0))
+            worst = max(worst, *(_error(f"step {step}", name, x, found[name]) for name, x in expected.items()))
+            memory, exported_memory = ({name: x[name + NEXT] for name in memory} for x in (expected, found))
     return worst
 
 
-def predict_runner(policy_function: PolicyFunction) -> Runner:
-    """A runner that calls ``Policy.predict``, as users do, so that the check also covers the code around the traced function. It returns only
-    the action and the memory."""
+def random_inputs(function: PolicyFunction, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
+    """Random inputs of a step, without the memory."""
+    inputs, statistics = function.inputs(n), flatten({OBSERVATION: function.actor_critic.normalizer})
+    drawn: Arrays = {EPISODE_START: (rng.random(n) < ENDS) | begins}
+    leaves = jax.tree.leaves(tree(lambda leaf: leaf, function.space))
+    for name, leaf in zip(function.observation_names, leaves, strict=True):
+        drawn[name] = random_actions(leaf, rng, n)
+        if f"{name}.mean" in statistics:  # uniform numbers may be far from them
+            mean, variance = (np.asarray(statistics[f"{name}.{part}"]) for part in ("mean", "variance"))
+            drawn[name] = np.clip(mean + 2.0 * np.sqrt(variance) * rng.normal(size=inputs[name].shape), *leaf.bounds())
+    if ACTION_MASK in inputs:
+        sizes = mask_sizes(from_any(function.policy.env.action_space, "action"))
+        masks = [(rng.random((n, size)) < 0.6) | (np.arange(size) == rng.integers(size, size=(n, 1))) for size in sizes]
+        drawn[ACTION_MASK] = np.concatenate(masks, axis=1).reshape(inputs[ACTION_MASK].shape)
+    for name, family in ((REWARD, "normal"), (NOISE, function.noise_family)):
+        if name in inputs:
+            drawn[name] = getattr(rng, str(family))(size=inputs[name].shape)
+    return {name: np.asarray(x, inputs[name].dtype) for name, x in drawn.items()}
 
-    def run(arrays: Arrays) -> Arrays:
-        arrays = {name: jnp.asarray(x) for name, x in arrays.items()}
-        observation, memory = policy_function.observation_of(arrays), policy_function.memory_of(arrays)
-        previous = policy_function.actor_critic.no_previous_step(len(arrays[EPISODE_START]))
-        if previous is not None:
-            previous = Previous(arrays.get(PREVIOUS_ACTION_MEMORY, previous.action), previous.reward)
-        action, after = policy_function.policy.predict(
-            observation, Carried(memory, previous), arrays[EPISODE_START], reward=arrays.get(REWARD)
+
+def _settle_ties(function: PolicyFunction, expected: Arrays, found: Arrays, noise: Any) -> None:
+    """Of two equally probable choices, continue with the one of ``expected``."""
+    differ = (expected[ACTION] != found[ACTION]).reshape((len(expected[ACTION]), -1)).any(axis=1)
+    if not differ.any() or "logits" not in expected:
+        return
+    scores = expected["logits"] + noise
+    best = np.sort(scores, axis=-1)[..., -2:]
+    bits = isinstance(from_any(function.policy.env.action_space, "action"), MultiBinary)
+    gaps = np.abs(scores) if bits else best[..., -1] - best[..., 0]
+    tied = differ & (gaps.reshape((len(differ), -1)).min(axis=1) < 2 * TOLERANCE)
+    for name in expected:
+        if name in (ACTION, LOG_PROB) or name.endswith(NEXT):
+            found[name][tied] = expected[name][tied]
+
+
+def _error(where: str, name: str, expected: np.ndarray, found: np.ndarray) -> float:
+    """The largest error of an output. Raises ``ParityError`` if it is too large."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        given, wanted = (f"{x.dtype}{list(x.shape)}" for x in (found, expected))
+        raise ParityError(f"Export failed: at {where} {name} is {given}, in JAX {wanted}; nothing was written.")
+    wide = expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (found == expected) | (np.isnan(found) & np.isnan(wide))
+        error = np.where(same, 0.0, np.abs(found - wide) / np.maximum(1.0, np.abs(wide))).max(initial=0.0)
+    if not error <= TOLERANCE:
+        raise ParityError(
+            f"Export failed: at {where} the error of {name} is {error:.1e}, more than {TOLERANCE:.0e}; nothing was written."
         )
-        outputs = {name + NEXT: x for name, x in flatten({MEMORY: after.memory}).items()}
-        if PREVIOUS_ACTION_MEMORY in policy_function.memory_names and after.previous is not None:
-            outputs[PREVIOUS_ACTION_MEMORY + NEXT] = after.previous.action
-        as_computed = action.astype(np.float32) if action.dtype.kind == "f" else action  # float64 if the space is
-        return {ACTION: as_computed, **outputs}
-
-    return run
-
-
-def _next_memory(policy_function: PolicyFunction, outputs: Arrays) -> Arrays:
-    return {name: outputs[name + NEXT] for name in policy_function.memory_names}
-
-
-def random_inputs(policy_function: PolicyFunction, rng: np.random.Generator, n: int, begins: bool) -> Arrays:
-    """Random inputs of a step, without the memory: observations of the space, starts of episodes, rewards and noise."""
-    leaves = jax.tree.leaves(tree(lambda leaf: leaf, policy_function.space))
-    statistics = flatten({OBSERVATION: policy_function.actor_critic.normalizer})
-    observation = policy_function.observation_inputs(policy_function.observation(n))
-    inputs: Arrays = {}
-    for (name, like), leaf in zip(observation.items(), leaves, strict=True):
-        seen = next((k for k in (name, f"{OBSERVATION}.{name}") if f"{k}.mean" in statistics), None)
-        mean, variance = (np.asarray(statistics[f"{seen}.{part}"]) for part in ("mean", "variance")) if seen else (None, None)
-        drawn = _draw(leaf, rng, n, mean, variance)
-        inputs[name] = drawn.astype(like.dtype)
-        if name == ACTION_MASK:
-            sizes = mask_sizes(from_any(policy_function.policy.env.action_space, "action"))
-            inputs[name] = _random_masks(sizes, rng, n).reshape(like.shape).astype(like.dtype)
-    inputs[EPISODE_START] = (rng.random(n) < ENDS) | begins
-    described = policy_function.inputs(n)
-    if REWARD in described:
-        inputs[REWARD] = rng.normal(size=n).astype(np.float32)
-    for name, like in described.items():
-        if name not in inputs and name not in policy_function.memory_names:
-            inputs[name] = getattr(rng, policy_function.noise_family())(size=like.shape).astype(like.dtype)
-    return inputs
-
-
-def _random_masks(sizes: tuple[int, ...], rng: np.random.Generator, n: int) -> np.ndarray:
-    """``n`` random action masks. Each allows at least one choice of every component. The components have ``sizes`` choices."""
-    masks = [rng.random((n, size)) < 0.6 for size in sizes]
-    for mask in masks:
-        mask[np.arange(n), rng.integers(mask.shape[1], size=n)] = True
-    return np.concatenate(masks, axis=1)
-
-
-def _draw(leaf: Any, rng: np.random.Generator, n: int, mean: np.ndarray | None, variance: np.ndarray | None) -> np.ndarray:
-    shape = (n, *leaf.shape)
-    if isinstance(leaf, MultiBinary):
-        return rng.random(shape) < 0.5
-    if isinstance(leaf, Discrete):
-        return leaf.start + rng.integers(leaf.n, size=shape)
-    if isinstance(leaf, MultiDiscrete):
-        return np.reshape(leaf.start, leaf.shape) + rng.integers(np.reshape(leaf.nvec, leaf.shape), size=shape)
-    assert isinstance(leaf, Box)
-    low, high = leaf.bounds()
-    if not leaf.is_float:
-        limits = (
-            np.iinfo("int32") if leaf.dtype == "bool" or leaf.dtype not in ("int8", "int16", "uint8") else np.iinfo(leaf.dtype)
-        )
-        low, high = np.maximum(low, limits.min), np.minimum(high, limits.max - 1)
-        return rng.integers(low.astype(np.int64), high.astype(np.int64) + 1, size=shape)
-    if mean is None or variance is None:
-        bounded = (high - low) < 1e3
-        narrow = rng.uniform(np.where(bounded, low, 0.0), np.where(bounded, high, 1.0), shape)
-        return np.where(bounded, narrow, np.clip(rng.normal(size=shape), low, high))
-    return np.clip(mean + 2.0 * np.sqrt(variance) * rng.normal(size=shape), low, high)
-
-
-def _settle_ties(policy_function: PolicyFunction, expected: Arrays, found: Arrays, inputs: Arrays) -> None:
-    """If ``found`` took another one of two equally probable choices, continue with the choice of ``expected``."""
-    differ = (expected[ACTION] != found[ACTION]).reshape((len(inputs[EPISODE_START]), -1)).any(axis=1)
-    if differ.any() and "logits" in expected and expected[ACTION].dtype.kind in "iu":
-        scores = expected["logits"] + inputs.get("noise", 0.0)
-        tied = differ & (_gap(scores, expected[ACTION], found[ACTION], policy_function) < 2 * TOLERANCE)
-        for name in (ACTION, LOG_PROB, *(name + NEXT for name in policy_function.memory_names)):
-            if name in found:
-                found[name][tied] = expected[name][tied]
-
-
-def _gap(scores: np.ndarray, one: np.ndarray, other: np.ndarray, policy_function: PolicyFunction) -> np.ndarray:
-    """By how much the score of the choice ``one`` exceeds that of ``other``, in the worst component, for each environment."""
-    space = from_any(policy_function.policy.env.action_space, "action")
-    rows = len(scores)
-    if isinstance(space, MultiBinary):
-        return np.where(one.reshape((rows, -1)) != other.reshape((rows, -1)), np.abs(scores), 0.0).max(axis=1)
-    start = np.reshape(getattr(space, "start", 0), (1, -1))
-    places = [x.reshape((rows, -1, 1)) - start[..., None] for x in (one, other)]
-    better, worse = (np.take_along_axis(scores.reshape((rows, -1, scores.shape[-1])), p, axis=2) for p in places)
-    return np.abs(better - worse).max(axis=(1, 2))
-
-
-def _error(where: str, expected: Arrays, found: Arrays) -> float:
-    """The largest error of all outputs. Raises ``ParityError`` if it is too large."""
-    worst = 0.0
-    for name, x in found.items():
-        y = expected[name]
-        if x.shape != y.shape or x.dtype != y.dtype:
-            raise ParityError(f"Export failed: at {where} {name} is {x.dtype}{list(x.shape)}, in JAX {y.dtype}{list(y.shape)}.")
-        wide = np.asarray(y, np.float64)
-        with np.errstate(invalid="ignore"):
-            error = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - wide) / np.maximum(1.0, np.abs(wide)))
-        largest = float(error.max(initial=0.0))
-        if not largest <= TOLERANCE:
-            raise ParityError(
-                f"Export failed: at {where} the error of {name} is {largest:.1e}, more than {TOLERANCE:.0e}; nothing was written."
-            )
-        worst = max(worst, largest)
-    return worst
+    return float(error)

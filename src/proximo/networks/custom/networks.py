@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo.config import NetworkConfig
@@ -81,8 +82,8 @@ class CustomCell(MemoryCell):
         """Whether the module has its own ``unroll``."""
         return callable(getattr(self.custom.module, "unroll", None))
 
-    def init(self, batch: int) -> PyTree[Array]:
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *jnp.shape(x))), self.custom.module.init())
+    def init(self, batch: Any) -> PyTree[Array]:  # a symbolic number in an export
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *np.shape(x))), self.custom.module.init())
 
     def step(self, state: PyTree, x: PyTree, episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
         # With another compute_dtype, the given state has that type, but arrays that the module creates may be float32.

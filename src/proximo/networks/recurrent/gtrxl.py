@@ -119,18 +119,28 @@ class GTrXL(MemoryCell):
         x = jnp.swapaxes(x, 0, 1)
         inputs = jnp.concatenate([state.inputs, x], axis=1)
         visible, distance, slot, length = _positions(state, episode_start.T, valid.T)
-        y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, visible, distance)))
-        out = self.gates[1](y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
+        out = self.outputs(x, inputs, visible, distance)
         empty = jnp.zeros_like(state.inputs, inputs.dtype)
         window = jax.vmap(lambda e, slot, x: e.at[slot].set(x, mode="drop"))(empty, slot, inputs)
         return Window(window, length), jnp.swapaxes(out, 0, 1)
+
+    def outputs(
+        self,
+        x: Float[Array, "N T D"],
+        inputs: Float[Array, "N K D"],
+        visible: Bool[Array, "N T K"],
+        distance: Int[Array, "N T K"] | None,
+    ) -> Float[Array, "N T D"]:
+        """The outputs of the steps ``x``, which attend to ``inputs``. ``distance`` is None if input ``k`` has the distance ``K - 1 - k``."""
+        y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, visible, distance)))
+        return self.gates[1](y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
 
     def _attention(
         self,
         x: Float[Array, "N T D"],
         inputs: Float[Array, "N K D"],
         visible: Bool[Array, "N T K"],
-        distance: Int[Array, "N T K"],
+        distance: Int[Array, "N T K"] | None,
     ) -> Float[Array, "N T D"]:
         """Multi-head attention of the steps ``x`` to ``inputs``, the window followed by the steps."""
         heads, depth = self.content_bias.shape
@@ -143,7 +153,8 @@ class GTrXL(MemoryCell):
         distances = split(self.distance(_sinusoids(self.window + 1, self.size).astype(x.dtype)))
         by_content = jnp.einsum("nthd,nkhd->nhtk", query + self.content_bias, keys)
         by_distance = jnp.einsum("nthd,mhd->nhtm", query + self.distance_bias, distances)
-        by_distance = jnp.take_along_axis(by_distance, distance[:, None], axis=-1)
+        indices = None if distance is None else distance[:, None]
+        by_distance = by_distance[..., ::-1] if indices is None else jnp.take_along_axis(by_distance, indices, axis=-1)
         scores = jnp.where(visible[:, None], (by_content + by_distance) * depth**-0.5, -jnp.inf)
         read = jnp.einsum("nhtk,nkhd->nthd", jax.nn.softmax(scores, axis=-1), values)
         return self.merge(read.reshape(x.shape))

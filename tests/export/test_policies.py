@@ -1,0 +1,248 @@
+"""Every kind of policy: ONNX Runtime acts like JAX over steps with resets, each with its own memory."""
+
+import dataclasses
+import logging
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from proximo.config import override
+from proximo.errors import ConfigError
+from proximo.export import parity
+from proximo.export.parity import ParityError
+from proximo.export.policy_function import PolicyFunction
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+
+import toys
+from exports import exported, made
+from helpers import MEMORIES, REMEMBERING
+
+MIXED = MultiDiscrete((3, 2, 4), (1, 0, -2))
+BITS = MultiBinary((2, 2))
+BOUNDED = Box((2,), (-2.0, 0.0), (2.0, 10.0))
+COVERING = {
+    "all encoders, masked choices, GRU": {"space": toys.masked(toys.PARTS, 9), "actions": MIXED, "memory": "gru"},
+    "two towers, tanh, stacked LRU": {
+        "actions": BOUNDED, "action_mapping": "tanh", "towers": "separate", "memory": "lru", "memory_layers": 2, "observe_action": True,
+    },
+    "state-dependent noise, GTrXL": {**MEMORIES["gtrxl"], "memory_layers": 1, "actions": BOUNDED, "sde_every": 4},
+    "custom encoder, memory and distribution": {
+        "actions": Discrete(3), "encoder": "custom_networks:Encoder", "memory": "custom_networks:Memory", "distribution": "custom_networks:Choice",
+    },
+    "Beta": {"actions": BOUNDED, "distribution": "beta"},
+    "masked bits, LSTM carried over": {
+        "space": toys.masked(Dict((("n", Discrete(5, -1)),)), 8), "actions": BITS, "memory": "lstm", "reset_memory": False,
+    },
+    "observing, minGRU": {"actions": Discrete(4, 2), "memory": "mingru", "observe_action": True, "observe_reward": True},
+    "half-bounded, ReLU, no memory": {
+        "actions": Box((2, 2), (0.0, -np.inf, -1.0, -np.inf), (np.inf, np.inf, 1.0, 3.0)), "activation": "relu", "head_sizes": (8,),
+        "clip_observation": 1.5,
+    },
+}  # fmt: skip
+"""Every encoder, memory, kind of action and action mapping, in few policies."""
+KINDS = {
+    **COVERING,
+    "vector, discrete": {"actions": Discrete(4, 2)},
+    "image, bits": {"space": toys.IMAGE, "actions": BITS},
+    "channels first, stacked": {"space": Box((2, 36, 37), 0.0, 255.0, "uint8"), "actions": MIXED},
+    "IMPALA CNN, layer norm, shared layer": {
+        "space": toys.IMAGE,
+        "actions": BITS,
+        "encoder": "impala_cnn",
+        "cnn_features": 9,
+        "layer_norm": True,
+        "memory": "gru",
+        "shared_sizes": (5,),
+    },
+    "small image, convolutions alone": {"space": Box((5, 6, 2), 0.0, 255.0, "uint8"), "actions": BITS, "cnn_features": 0},
+    "gray": {"space": Box((40, 36), 0.0, 255.0, "uint8"), "actions": Discrete(2)},
+    "masked choices": {"space": toys.masked(Dict((("n", Discrete(5, -1)),)), 2), "actions": Discrete(2)},
+    "bytes by an MLP": {"space": Box((5,), 0.0, 255.0, "uint8"), "actions": Discrete(3), "memory": "lstm"},
+    "integers": {"space": Box((3,), -9, 9, "int16"), "actions": BOUNDED},
+    **{
+        name: {"actions": Discrete(3), **settings}
+        for name, settings in REMEMBERING.items()
+        if "burn" not in name and name != "none"
+    },
+    "observing bits": {**REMEMBERING["observing"], "actions": BITS},
+    "observing numbers": {"actions": BOUNDED, "memory": "lru", "observe_action": True, "towers": "separate"},
+    "observing rewards": {"actions": MIXED, "memory": "mingru", "observe_reward": True, "space": toys.PARTS},
+}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(parity, "STEPS", 12)
+    monkeypatch.setattr(parity, "ENVIRONMENTS", (3,))
+
+
+@pytest.mark.parametrize("kind", [name if name in COVERING else pytest.param(name, marks=pytest.mark.slow) for name in KINDS])
+def test_export_acts_as_the_policy(kind):
+    """In the parity check, which compares all outputs, and by ``predict``, for other numbers of environments."""
+    policy = made(**KINDS[kind])
+    policy_function, export, rng = PolicyFunction(policy), exported(policy), np.random.default_rng(0)
+    parity.check(policy_function, export.run, None)
+    memories = [policy.init_memory(9), export.init_memory(9)]
+    for step in range(3):
+        inputs = parity.random_inputs(policy_function, rng, 9, begins=step == 0)
+        observation = policy_function.as_tree({**policy_function.inputs(9), **inputs})["observation"]
+        more = {"episode_start": inputs["episode_start"], "reward": inputs.get("reward")}
+        expected, memories[0] = policy.predict(observation, memories[0], **more)
+        found, after = export.predict(observation, memories[1], **more)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        assert found.dtype == expected.dtype
+        last = jax.tree.map(lambda x: x[-1], (observation, {name: x[-1:] for name, x in memories[1].items()}))
+        alone = {name: None if x is None else x[-1] for name, x in more.items()}
+        np.testing.assert_allclose(
+            export.predict(last[0], {k: x[None] for k, x in last[1].items()}, **alone)[0], found[-1], rtol=1e-5, atol=1e-5
+        )
+        memories[1] = after
+
+
+SAMPLED = {
+    "choices": {"actions": MIXED, "memory": "gru", "observe_action": True},
+    "bits": {"actions": BITS},
+    "numbers": {"actions": BOUNDED, "action_mapping": "tanh"},
+    "state-dependent": {"actions": BOUNDED, "sde_every": 4},
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
+def test_noise_samples_and_zeros_are_greedy(kind):
+    policy = made(**SAMPLED[kind])
+    policy_function = PolicyFunction(policy, deterministic=False)
+    export = exported(policy, deterministic=False)
+    parity.check(policy_function, export.run, None)
+    observation, start = np.random.default_rng(0).normal(size=(64, 3)), np.ones(64, bool)
+    greedy = export.predict(observation, None, start)[0]
+    np.testing.assert_allclose(greedy, policy.predict(observation, None, start)[0], atol=1e-5)
+    sampled = [export.predict(observation, None, start, deterministic=False, key=key)[0] for key in (0, 0, 1)]
+    np.testing.assert_array_equal(sampled[0], sampled[1])
+    assert all((np.abs(x - y) > 1e-3).any() for x, y in ((sampled[0], greedy), (sampled[0], sampled[2])))
+
+
+def test_sampled_choices_have_the_probabilities_of_the_logits():
+    export, n, rng = exported(made(actions=Discrete(3)), deterministic=False), 20_000, np.random.default_rng(0)
+    observation = np.zeros((n, 3))
+    logits = export.run({"observation": observation[:1].astype("f"), "episode_start": [True], "noise": np.zeros((1, 3), "f")})[
+        "logits"
+    ][0]
+    counts = np.bincount(export.predict(observation, None, True, deterministic=False, key=rng)[0], minlength=3)
+    wide = np.exp(logits - logits.max())
+    np.testing.assert_allclose(counts / n, wide / wide.sum(), atol=0.015)
+
+
+class Layers(eqx.Module):
+    """Layers of Equinox, of which custom networks are made."""
+
+    layers: tuple
+
+    def __init__(self, key, space):
+        keys = jax.random.split(key, 6)
+        self.layers = (
+            eqx.nn.Conv2d(1, 4, 3, padding=1, key=keys[0]), eqx.nn.MaxPool2d(2, 2), eqx.nn.AvgPool2d(2), eqx.nn.LayerNorm(36),
+            eqx.nn.MultiheadAttention(2, 4, key=keys[1]), eqx.nn.GRUCell(4, 6, key=keys[2]), eqx.nn.MLP(6, 5, 8, 2, key=keys[3]),
+            eqx.nn.Embedding(4, 5, key=keys[4]),
+        )  # fmt: skip
+
+    def __call__(self, x):
+        convolution, highest, mean, norm, attention, cell, mlp, embedding = self.layers
+        maps = mean(highest(jax.nn.relu(convolution(x["image"][None]))))
+        tokens = norm(maps.reshape(-1)).reshape(9, 4)
+        tokens = attention(tokens, tokens, tokens)
+        state, _ = jax.lax.scan(lambda state, token: (cell(token, state), None), jnp.zeros(6), tokens)
+        return mlp(state) + embedding(x["choice"])
+
+
+def test_layers_of_custom_networks_are_exported():
+    space = Dict((("choice", Discrete(4)), ("image", Box((8, 8)))))
+    policy = made(space, Discrete(3), encoder=Layers)
+    assert parity.check(PolicyFunction(policy), exported(policy).run, None) < parity.TOLERANCE
+
+
+class Backwards(eqx.Module):
+    def __init__(self, key, space): ...
+
+    def __call__(self, x):
+        return jax.lax.scan(lambda total, part: (total + part, total), 0.0, x, reverse=True)[1]
+
+
+def test_what_cannot_be_exported_is_one_sentence():
+    handlers, platform_dependent = [*logging.root.handlers], jax.lax.platform_dependent
+    policy = made(encoder=Backwards)
+    reason = r"jax2onnx cannot export this policy \(NotImplementedError: Reverse scan is not supported in IR pipeline\)"
+    with pytest.raises(ConfigError, match=rf"^{reason}\. If it computes with the number of environments, fix it with --batch\.$"):
+        exported(policy)
+    with pytest.raises(ConfigError, match=rf"^{reason}\.$"):
+        exported(policy, batch=2)
+    assert (logging.root.handlers, jax.lax.platform_dependent) == (handlers, platform_dependent)
+
+
+def test_a_policy_that_computes_with_the_batch_size_needs_a_fixed_one(monkeypatch):
+    policy = made()
+    call = type(policy.actor_critic).normalize
+    monkeypatch.setattr(type(policy.actor_critic), "normalize", lambda self, x: call(self, x) / float(len(x)))
+    with pytest.raises(ConfigError, match="fix it with --batch"):
+        exported(policy)
+    assert parity.check(PolicyFunction(policy), exported(policy, batch=2).run, 2) < parity.TOLERANCE
+
+
+@pytest.mark.parametrize("where", ["memory.0.next", "action", "value", "log_prob"])
+def test_a_wrong_output_fails_the_parity_check(where):
+    policy_function = PolicyFunction(made(memory="gru"))
+
+    def wrong(arrays):
+        outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
+        outputs[where] += np.float32(3e-5) * np.maximum(1.0, np.abs(outputs[where]))
+        return outputs
+
+    with pytest.raises(ParityError, match=rf"Export failed: at step 0 the error of {where} is .*nothing was written"):
+        parity.check(policy_function, wrong, None)
+
+
+def test_a_missing_reset_fails_the_parity_check():
+    policy_function = PolicyFunction(made(memory="gru"))
+
+    def forgetful(arrays):
+        return policy_function(policy_function.actor_critic, {**arrays, "episode_start": np.zeros_like(arrays["episode_start"])})
+
+    with pytest.raises(ParityError, match="Export failed: at step"):
+        parity.check(policy_function, forgetful, None)
+
+
+def test_only_ties_may_choose_another_action():
+    policy = made(actions=Discrete(3), observe_action=True)
+    policy_function = PolicyFunction(policy)
+    readout = policy.actor_critic.actor.readout.output
+    level = dataclasses.replace(readout, weight=readout.weight * 0, bias=readout.bias * 0)
+    actor = dataclasses.replace(
+        policy.actor_critic.actor, readout=dataclasses.replace(policy.actor_critic.actor.readout, output=level)
+    )
+    tied = PolicyFunction(dataclasses.replace(policy, actor_critic=dataclasses.replace(policy.actor_critic, actor=actor)))
+
+    def other(policy_function):
+        def run(arrays):
+            outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
+            outputs["action"] = (outputs["action"] + 1) % 3
+            return outputs
+
+        return run
+
+    assert parity.check(tied, other(tied), None) == pytest.approx(0, abs=1e-5)
+    with pytest.raises(ParityError, match="the error of action is"):
+        parity.check(policy_function, other(policy_function), None)
+
+
+def test_a_bfloat16_policy_is_exported_in_float32():
+    policy = made(memory="lstm", actions=Discrete(3))
+    narrow = dataclasses.replace(policy, config=override(policy.config, {"compute_dtype": "bfloat16"}))
+    torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.actor_critic.torsos)
+    narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))
+    policy_function = PolicyFunction(narrow)
+    assert parity.check(policy_function, exported(narrow, batch=2).run, 2) < parity.TOLERANCE
+
+
+assert set(MEMORIES) - {"none"} <= set(KINDS)
