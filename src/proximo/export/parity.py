@@ -15,7 +15,7 @@ from proximo.export.policy_function import ACTION, EPISODE_START, LOG_PROB, NEXT
 from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, from_any, mask_sizes, tree
 from proximo.storage.checkpoint_format import flatten
 
-STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 1e-5, 0.1
+STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 2e-5, 0.1
 """``ENVIRONMENTS``: with how many an export for any number is checked. ``ENDS``: probability of an end."""
 Run = Callable[[Arrays], Mapping[str, Any]]
 
