@@ -5,44 +5,83 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proximo.checks.finding import Finding, warning
-from proximo.checks.images import check_images
-from proximo.checks.policy import check_size
-from proximo.checks.scale import Seen, check_scale
-from proximo.config import Config
+import jax
+
+from proximo.checks.finding import Finding
+from proximo.config import Config, NetworkConfig
+from proximo.config.custom import is_custom
 from proximo.envs import other_ids
+from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.networks import ActorCritic
-from proximo.spaces import from_any
+from proximo.networks.encoders import NatureCNN, image_axes
+from proximo.spaces import Box, Space, from_any
 
 STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
+MAX_NUMBERS = 8_000
+"""Largest image that an MLP reads without a warning. The first layers of two towers then have a million parameters."""
+MAX_PARAMETERS = 10_000_000
+"""Largest number of parameters without a warning. Two towers of a Nature CNN and a GRU with 512 units have 6.5 million."""
 
 
-def hints(env: Any, config: Config, policy: ActorCritic | None = None, seen: Seen | None = None) -> list[Finding]:
-    """Warnings about the version of the task, its sticky actions and images, the size of the network, and the scale of observations and rewards.
+def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:
+    """Warnings about the version of the task, its sticky actions and images, and the size of the network.
 
     Args:
         env: The environment.
         config: The settings of the training.
         policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``. If None, its size is not checked.
-        seen: What random steps returned. If None, the scale is not checked.
     """
-    newer = other_ids.newer_version(config.env.id)
-    version = [] if newer is None else [warning("version", f"{config.env.id} is an earlier version: {newer}")]
-    version += [warning("environment", message) for message in getattr(env, "warnings", ())]
-    space = from_any(env.observation_space, "observation")
-    network = check_images(space, config) or ([] if policy is None else check_size(policy))  # large images make large networks
-    scale = [] if seen is None else check_scale(space, seen, config)
-    return [*version, *_sticky_actions(config), *network, *(finding for finding in scale if finding.level == "warning")]
-
-
-def _sticky_actions(config: Config) -> list[Finding]:
-    """A warning for an Atari game that repeats actions at random by default."""
-    if not STICKY_ID.fullmatch(config.env.id) or "repeat_action_probability" in config.env.env_settings:
-        return []
-    return [
-        warning(
-            "sticky_actions",
-            f"{config.env.id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky "
-            "actions: add --env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm.",
+    env_id, newer = config.env.id, other_ids.newer_version(config.env.id)
+    found = [] if newer is None else [Finding("version", "warning", f"{env_id} is an earlier version: {newer}")]
+    found += [Finding("environment", "warning", message) for message in getattr(env, "warnings", ())]
+    if STICKY_ID.fullmatch(env_id) and "repeat_action_probability" not in config.env.env_settings:
+        sticky = (
+            f"{env_id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky actions: add "
+            "--env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm."
         )
-    ]
+        found.append(Finding("sticky_actions", "warning", sticky))
+    images = [leaf for leaf in leaves(from_any(env.observation_space, "observation")) if read_by_mlp(leaf.space, config.network)]
+    found += [Finding("images", "warning", _image_for_mlp(leaf)) for leaf in images]
+    large = "" if policy is None else _large_network(policy)
+    return found + ([Finding("policy", "warning", large)] if large else [])
+
+
+def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
+    """Whether ``encoder = auto`` makes an MLP for an image of many numbers, because it is not declared as uint8."""
+    if not isinstance(space, Box) or not has_image_shape(space) or space.size <= MAX_NUMBERS:
+        return False
+    return space.dtype != "uint8" and network.encoder == "auto" and not is_custom(network.actor_critic)
+
+
+def has_image_shape(space: Space) -> bool:
+    """Whether the shape of ``space`` is that of an image for Nature CNN, with three or four axes. The dtype is not checked."""
+    if not isinstance(space, Box) or len(space.shape) not in (3, 4):
+        return False
+    height, width, *_, channels = (space.shape[axis] for axis in image_axes(space.shape))
+    return min(height, width) >= max(NatureCNN.min_size, channels)
+
+
+def _image_for_mlp(leaf: Leaf) -> str:
+    return (
+        f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}, so an MLP reads them. Return images as uint8 "
+        "in 0 … 255, which Nature CNN reads and scales to 0 … 1"
+        + (", or set encoder = nature_cnn if the numbers are in 0 … 1." if len(leaf.shape) == 3 else ".")
+    )
+
+
+def _large_network(policy: ActorCritic) -> str:
+    parts = {
+        "encoder": [torso.encoder for torso in policy.torsos],
+        "memory": [torso.cell for torso in policy.torsos],
+        "shared layers": [torso.shared for torso in policy.torsos],
+        "heads": [policy.actor, policy.critic],
+    }
+    counts = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
+    total = sum(counts.values())
+    if total <= MAX_PARAMETERS:
+        return ""
+    return (
+        f"The network has {total / 1e6:.1f} million parameters ({', '.join(f'{name} {n / 1e6:.1f}' for name, n in counts.items())}). More "
+        f"than {MAX_PARAMETERS / 1e6:.0f} million make training slow: make the observations smaller, images to about 84×84 (preprocessing = "
+        "atari, gymnasium.wrappers.ResizeObservation), or set smaller hidden_sizes, cnn_features, memory_size, shared_sizes or head_sizes."
+    )

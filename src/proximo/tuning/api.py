@@ -144,7 +144,7 @@ def prepare(plan: StudyPlan, reporter: Reporter) -> None:
     prepare_jax(for_seeds=True)
     require_one("tune")
     env = environment(plan.base)
-    for warning in quick_check(env, plan.base.env.id).warnings:
+    for warning in quick_check(env, plan.base.env.id)[0]:
         reporter.warned(warning)
     backend = make_backend(plan.base, env, stacked=True)
     if plan.together > 1 and not backend.stacked:
