@@ -406,7 +406,7 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
         ("bomb.yml", "", r"its aliases \(\*name\) expand to more than 10,000 values"),
         ("merge.yml", "", r"its aliases \(\*name\) expand to more than 10,000 values"),
         ("cycle.yml", "", r"expand to more than 10,000 values, or an alias contains itself"),
-        ("big.yml", "", r"has 200,001 bytes, expected at most 200,000"),
+        ("big.yml", "", r"it has 200,001 characters, expected at most 200,000"),
         ("python ppo.py CartPole-v1", "", r"Unexpected 'CartPole-v1' in the command line: expected flags"),
         ("python ppo.py --num-envs many", "", r"num_envs = 'many': expected a whole number"),
         ("ours.yaml", "", r"has settings of proximo already"),

@@ -10,7 +10,6 @@ from proximo.config.listing import lists_settings
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.errors import ConfigError
-from proximo.signatures import answered
 from proximo.training.api import settings_of
 from proximo.tuning import check_libraries
 
@@ -24,7 +23,6 @@ WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
 
 
 @lists_settings(AgentSettings, without=WITHOUT_EFFECT)
-@answered
 def tune(
     env: str = "",
     *,
