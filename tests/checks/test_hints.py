@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from proximo.checks.hints import hints
-from proximo.checks.scale import check_scale
+from proximo.checks.hints import check_scale, hints
 from proximo.collect.policy_check import check_policy
 from proximo.settings import make_config
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary

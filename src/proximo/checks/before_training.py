@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from proximo.checks.hints import hints
+from proximo.checks.hints import check_scale, hints
 from proximo.checks.jax_transforms import check_tracing
 from proximo.checks.play import Play, Player
-from proximo.checks.scale import check_scale
 from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.config.schema import OF_PRESET
@@ -86,7 +85,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
     Raises:
         EnvError: The environment cannot be trained.
     """
-    player, num_envs, warnings = Player.of(env, env_id), 1, []
+    num_envs, warnings = 1, []
     if isinstance(env, GymnasiumEnvironment):
         plays = env.make is not None
     else:
@@ -94,6 +93,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
         num_envs = 4
     if not plays:
         return [], None
+    player = Player.of(env, env_id)
     with contextlib.closing(player.open(num_envs, MAX_STEPS)) as vector_env:
         first = seen = player.play_in(vector_env, 0, seconds=0.0)
         with contextlib.suppress(EnvError):  # a later fault ends the training, which reports its step

@@ -19,37 +19,36 @@ IGNORED = re.compile(
     "is probably too (low|high)|recommend using a symmetric and normalized space|different from the unwrapped version|is out of date"
 )
 """Not problems here: ``scale.py`` warns of large observations, and proximo scales actions to their space."""
+ONLY_HERE = "Training with proximo requires only the other checks; other libraries may require this one."
 _COLORS = re.compile(r"\x1b\[\d+m")
 
 
 def check(env: Any) -> list[Finding]:
     """Run the checker on ``env`` without its wrappers. Its failures are warnings only, because other checks cover what training requires."""
-    space, raw = env.observation_space, env.unwrapped
-    if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:
-        skipped = "Skipped: Gymnasium's checker ignores action masks and would take actions that are not allowed."
-        return [Finding(NAME, "ok", skipped)]
-    if isinstance(raw, WithBaseClass):
-        skipped = "Skipped: Gymnasium's checker accepts only subclasses of gymnasium.Env, which training does not require."
-        return [Finding(NAME, "ok", skipped)]
+    raw, skipped = env.unwrapped, ""
+    if isinstance(env.observation_space, gym.spaces.Dict) and ACTION_MASK in env.observation_space.spaces:
+        skipped = "it ignores action masks and would take actions that are not allowed"
+    elif isinstance(raw, WithBaseClass):
+        skipped = "it accepts only subclasses of gymnasium.Env, which training does not require"
+    if skipped:
+        return [Finding(NAME, "ok", f"Gymnasium's checker was skipped: {skipped}.")]
     space = raw.observation_space
-    if isinstance(space, gym.spaces.Box) and space.dtype == "float32":
-        # Gymnasium rejects float64, which a network accepts.
-        raw = gym.wrappers.TransformObservation(
-            raw, lambda x: x.astype(space.dtype) if getattr(x, "dtype", "") == "float64" else x, space
-        )
+    if isinstance(space, gym.spaces.Box) and space.dtype == "float32":  # it rejects float64, which a network accepts
+        raw = gym.wrappers.TransformObservation(raw, _in_float32, space)
     found = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             check_env(raw, skip_render_check=True, skip_close_check=True)
         except Exception as raised:
-            fails = (
-                f"fails: {_sentence(str(raised) or exception_text(raised))} Training with proximo requires only the other checks"
-            )
-            found.append(f"{fails}; other libraries may require this one.")
+            found.append(f"fails: {_sentence(str(raised) or exception_text(raised))} {ONLY_HERE}")
     found[:0] = [f"warns: {_sentence(str(c.message))}" for c in caught if not IGNORED.search(str(c.message))]
     warned = [Finding(NAME, "warning", f"Gymnasium's checker {message}") for message in dict.fromkeys(found)]
     return warned or [Finding(NAME, "ok", "Gymnasium's checker found no problem.")]
+
+
+def _in_float32(observation: Any) -> Any:
+    return observation.astype("float32") if getattr(observation, "dtype", "") == "float64" else observation
 
 
 def _sentence(text: str) -> str:

@@ -1,26 +1,35 @@
-"""Warns about environments that can be trained, but are probably not what the user wants to train."""
+"""Warns about what makes learning slow, or is probably not what the user wants to train."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from proximo.checks.finding import Finding
-from proximo.config import Config, NetworkConfig
+from proximo.config import Config, NetworkConfig, PPOConfig
 from proximo.config.custom import is_custom
 from proximo.envs import other_ids
 from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import NatureCNN, image_axes
-from proximo.spaces import Box, Space, from_any
+from proximo.networks.normalizer import is_normalized
+from proximo.spaces import ACTION_MASK, Box, Space, from_any
 
 STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
 MAX_NUMBERS = 8_000
 """Largest image that an MLP reads without a warning. The first layers of two towers then have a million parameters."""
 MAX_PARAMETERS = 10_000_000
 """Largest number of parameters without a warning. Two towers of a Nature CNN and a GRU with 512 units have 6.5 million."""
+MAX_OBSERVATION = 100.0
+"""Largest absolute value of an observation without a warning."""
+MAX_REWARD = 100.0
+"""Largest absolute value of a reward without a warning. A reward of -100 for a crash is usual."""
+MIN_REWARD = 1e-3
+"""Largest absolute value of the rewards below which a warning is given."""
 
 
 def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:
@@ -44,6 +53,27 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[F
     found += [Finding("images", "warning", _image_for_mlp(leaf)) for leaf in images]
     large = "" if policy is None else _large_network(policy)
     return found + ([Finding("policy", "warning", large)] if large else [])
+
+
+def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.ndarray, config: Config) -> list[Finding]:
+    """Check that the learner reads no large observations, and no large or small rewards.
+
+    Args:
+        space: The space of the observations.
+        observations: What random steps returned, one array for each leaf of the observation.
+        rewards: What random steps returned, unscaled and of any shape.
+        config: The settings of the training.
+
+    Returns:
+        A finding for observations and one for rewards.
+    """
+    found = []
+    for name, fault in (
+        ("observation scale", _observation_fault(space, observations, config)),
+        ("reward scale", _reward_fault(config.ppo.reward_scale * rewards, config.ppo)),
+    ):
+        found.append(Finding(name, "warning", fault) if fault else Finding(name, "ok", "The scale suits the learner."))
+    return found
 
 
 def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
@@ -84,4 +114,41 @@ def _large_network(policy: ActorCritic) -> str:
         f"The network has {total / 1e6:.1f} million parameters ({', '.join(f'{name} {n / 1e6:.1f}' for name, n in counts.items())}). More "
         f"than {MAX_PARAMETERS / 1e6:.0f} million make training slow: make the observations smaller, images to about 84×84 (preprocessing = "
         "atari, gymnasium.wrappers.ResizeObservation), or set smaller hidden_sizes, cnn_features, memory_size, shared_sizes or head_sizes."
+    )
+
+
+def _observation_fault(space: Space, observations: Sequence[np.ndarray], config: Config) -> str:
+    network, found = config.network, dict[str, list[str]]()
+    if is_custom(network.encoder) or is_custom(network.actor_critic):
+        return ""  # they may scale observations themselves
+    for leaf, values in zip(leaves(space), observations, strict=True):
+        if not isinstance(leaf.space, Box) or leaf.space.dtype == "uint8" or leaf.path == (ACTION_MASK,):
+            continue  # the policy scales these by their space
+        if is_normalized(leaf.space, config.ppo.normalize_observation) or read_by_mlp(leaf.space, network):
+            continue  # the second has another warning with the same fix
+        low, high = values.min(), values.max()
+        if max(float(high), -float(low)) > MAX_OBSERVATION:
+            found.setdefault(_fix(leaf.space), []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
+    if not found:
+        return ""
+    sentences = [f"Observations of random steps are in the range {', '.join(ranges)}: {fix}" for fix, ranges in found.items()]
+    return f"{' '.join(sentences)} Networks learn slowly from numbers above about {MAX_OBSERVATION:g}."
+
+
+def _fix(space: Box) -> str:
+    if has_image_shape(space):
+        return "return images as uint8 in 0 … 255, which the policy scales to 0 … 1."
+    if space.is_float:
+        return "set normalize_observation = true (--normalize-observation)."
+    return f"declare {space} as float32, which normalize_observation normalizes."
+
+
+def _reward_fault(rewards: np.ndarray, ppo: PPOConfig) -> str:
+    largest = np.abs(rewards).max()
+    if ppo.normalizes_reward or ppo.clip_reward != "none" or largest == 0 or MIN_REWARD <= largest <= MAX_REWARD:
+        return ""
+    wrong = f"larger than about {MAX_REWARD:g}" if largest > MAX_REWARD else f"that are all smaller than {MIN_REWARD:g}"
+    return (
+        f"Rewards of random steps are in the range {rewards.min():.4g} … {rewards.max():.4g}: set normalize_reward = true "
+        f"(--normalize-reward). The value function learns slowly from rewards {wrong}."
     )

@@ -45,16 +45,10 @@ class Play:
         """The first step in which two plays differ; None if they are equal as far as both go. If one has fewer environments, only these
         are compared."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
-        for a, b in zip(self._arrays, other._arrays, strict=True):
+        for a, b in zip(self.arrays, other.arrays, strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
             differ[:rows] |= (a[:rows, :columns] != b[:rows, :columns]).reshape(rows, -1).any(axis=1)
         return int(np.argmax(differ)) if differ.any() else None
-
-    def equal_pair(self) -> tuple[int, int] | None:
-        """Two environments that are equal in every step; None if all differ."""
-        number = self.reward.shape[1]
-        pairs = [(i, j) for i in range(number) for j in range(i + 1, number)]
-        return next(((i, j) for i, j in pairs if all(np.array_equal(a[:, i], a[:, j]) for a in self._arrays)), None)
 
     def episode_lengths(self) -> list[int]:
         """The numbers of steps of the episodes that ended."""
@@ -62,7 +56,8 @@ class Play:
         return [int(n) for i in range(ended.shape[1]) for n in np.diff(steps[ended[:, i], i], prepend=0)]
 
     @property
-    def _arrays(self) -> tuple[np.ndarray, ...]:
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays that are compared."""
         return (*self.observation, self.reward, self.terminated, self.truncated)
 
 
