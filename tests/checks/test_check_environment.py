@@ -59,7 +59,7 @@ ERRORS = {
     "Early": r"vectorized steps: .*declares NextStep, but its info has a final observation, as in same-step",
     "EarlyInSilence": r"vectorized steps: .*declares NextStep, but the step after an episode's end has the reward 1.0: expected 0",
     "EarlyWithoutReward": r"vectorized autoreset: .*declares NextStep, but the step after an episode's end, .*, uses its action",
-    "LateButSameStep": r'declares SameStep, but an episode ended without info\["final_obs"\]',
+    "LateButSameStep": r'declares SameStep, but an episode ended without its last observation in info\["final_obs"\]',
     "FinalIsObservation": r"vectorized steps: .*expected the first one of the next episode. Fix this, or declare the mode that it uses in metadata",
     "ResetsAll": r'vectorized steps: .*reset\(options=\{"reset_mask": ...\}\) changed environments that the mask does not select',
     "JaxBranch": r"tracing: .*step raised TracerBoolConversionError.*Python cannot branch on an array: use jnp.where",

@@ -44,7 +44,7 @@ def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], player: Pl
 
 
 def _is_mask(name: str, value: Any, size: int) -> bool:
-    """Whether a vague name, such as one of a mask of pixels, is one of an action mask: its value has the size of one."""
+    """Whether the value of a vague name, such as a mask of pixels, has the size of an action mask."""
     with contextlib.suppress(ValueError):  # rows of different lengths
         return value is not None and "mask" in name.lower() and np.size(value) == size
     return False

@@ -1,4 +1,4 @@
-"""Checks whether a vector environment resets as it declares: in the next step, in the same step, or not at all."""
+"""Checks whether a vector environment resets as it declares: in the next step, the same step, or not at all."""
 
 from __future__ import annotations
 
@@ -60,21 +60,19 @@ class WatchedVectorEnv:
         elif self.mode == "same_step":
             finals = {i: final_observation(info, i) for i in np.flatnonzero(done)}
             if any(final is None for final in finals.values()):
-                raise self.fault('an episode ended without info["final_obs"]: expected its last observation there')
+                raise self.fault('an episode ended without its last observation in info["final_obs"]')
             same = [np.array_equal(leaf.of(x), leaf.of(self._last)[i]) for i, x in finals.items() for leaf in self._leaves]
             if len(finals) > 1 and all(same):
                 raise self.fault(
-                    "the observation of a step that ends an episode is its last one: expected the first one of the next episode"
+                    "a step that ends an episode returns its last observation: expected the first one of the next episode"
                 )
         return result
 
 
 def check_autoreset(watched: WatchedVectorEnv, player: Player) -> str:
-    """Check that autoreset steps ignore their actions. The other rules were checked in every step. Raises ``EnvError``."""
+    """Check that autoreset steps ignore their actions. Every step has checked the rest. Raises ``EnvError``."""
     if watched.mode == "next_step":
         first, again, others = (player.play(0, autoreset_seed=other) for other in (0, 0, 1))
         if first.difference(again) is None and first.difference(others) is not None:
-            raise watched.fault(
-                "the step after an episode's end, which must only reset, uses its action: episodes begin one step early"
-            )
+            raise watched.fault("the step after an episode's end, which must only reset, uses its action")
     return f"It resets as it declares ({MODE_NAMES[watched.mode]})."

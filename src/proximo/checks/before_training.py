@@ -1,4 +1,4 @@
-"""The checks before a training: a few random steps in each environment, and what they and the settings suggest."""
+"""The checks before a training: a few random steps, and what they and the settings suggest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from proximo.spaces import from_any
 MAX_STEPS = 100
 SECONDS = 0.1
 CHANGE_ENVIRONMENT = (
-    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "reward_scale", "clip_reward",
+    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward",
+    "reward_scale", "clip_reward",
 )  # fmt: skip
 """Settings that change a JAX environment, or the scale of what the learner reads."""
 
@@ -54,14 +55,14 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
 
 
 def trains_as_in_preset(config: Config) -> bool:
-    """Whether the environment has a preset, and no other setting changes the environment or the scale of what the learner reads. Its random
-    steps are then known."""
+    """Whether the environment has a preset, and no other setting changes it or the scale of what the learner reads.
+    Its random steps are then known."""
     preset = OF_PRESET.format(config.env.id)
     return preset in config.origins.values() and all(config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT)
 
 
 def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | None]:
-    """``quick_check``, which runs once for each JAX environment. Gymnasium environments are other objects each time."""
+    """``quick_check``, once for each JAX environment. Gymnasium environments are other objects each time."""
     if isinstance(env, GymnasiumEnvironment):
         return quick_check(env, config.env.id)
     # The entry keeps a reference, so that no other object gets the same id().
@@ -71,8 +72,8 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
     """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
 
-    Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and training checks
-    their first thousand steps.
+    Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and
+    training checks their first thousand steps.
 
     Args:
         env: The environment.

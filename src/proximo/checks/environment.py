@@ -76,7 +76,7 @@ def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config
 def _check_gymnasium(
     env: GymnasiumEnvironment, make: Callable[[], Any], player: Player, config: Config, last_check: Callable[[Any], list[Finding]]
 ) -> Iterator[Finding]:
-    """The checks of single environments, or of a vector environment. ``make`` makes one, for ``last_check``."""
+    """Check single environments, or a vector environment. ``make`` makes one, for ``last_check``."""
     try:
         with custom_code_errors(env.id), contextlib.closing(make()) as one:
             limit = env.spec.max_episode_steps or getattr(getattr(one, "spec", None), "max_episode_steps", None)

@@ -1,4 +1,4 @@
-"""The result of a check: its name, its level, and a message with what was seen, what was expected, and the fix."""
+"""The result of a check: its name, its level, and a message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finding:
 
 
 def run_check(check: str, env_id: str, function: Callable[[], Finding | str]) -> Finding:
-    """Run one check. ``function`` returns a finding, or a message of level ``ok``, and raises if the environment fails."""
+    """Run one check. ``function`` returns a finding or a message of level ``ok``, or raises."""
     try:
         with custom_code_errors(env_id):
             result = function()

@@ -24,22 +24,21 @@ _COLORS = re.compile(r"\x1b\[\d+m")
 
 
 def check(env: Any) -> list[Finding]:
-    """Run the checker on ``env`` without its wrappers. Its failures are warnings only, because other checks cover what training requires."""
-    raw, skipped = env.unwrapped, ""
-    if isinstance(env.observation_space, gym.spaces.Dict) and ACTION_MASK in env.observation_space.spaces:
+    """Run the checker on ``env``. Its failures are warnings: other checks cover what training requires."""
+    space, skipped = env.observation_space, ""
+    if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:
         skipped = "it ignores action masks and would take actions that are not allowed"
-    elif isinstance(raw, WithBaseClass):
+    elif isinstance(env.unwrapped, WithBaseClass):
         skipped = "it accepts only subclasses of gymnasium.Env, which training does not require"
     if skipped:
         return [Finding(NAME, "ok", f"Gymnasium's checker was skipped: {skipped}.")]
-    space = raw.observation_space
     if isinstance(space, gym.spaces.Box) and space.dtype == "float32":  # it rejects float64, which a network accepts
-        raw = gym.wrappers.TransformObservation(raw, _in_float32, space)
+        env = gym.wrappers.TransformObservation(env, _in_float32, space)
     found = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            check_env(raw, skip_render_check=True, skip_close_check=True)
+            check_env(env, skip_render_check=True, skip_close_check=True)
         except Exception as raised:
             found.append(f"fails: {_sentence(str(raised) or exception_text(raised))} {ONLY_HERE}")
     found[:0] = [f"warns: {_sentence(str(c.message))}" for c in caught if not IGNORED.search(str(c.message))]

@@ -21,9 +21,9 @@ from proximo.spaces import ACTION_MASK, Box, Space, from_any
 
 STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
 MAX_NUMBERS = 8_000
-"""Largest image that an MLP reads without a warning. The first layers of two towers then have a million parameters."""
+"""Largest image that an MLP reads without a warning: two first layers then have a million parameters."""
 MAX_PARAMETERS = 10_000_000
-"""Largest number of parameters without a warning. Two towers of a Nature CNN and a GRU with 512 units have 6.5 million."""
+"""Largest number of parameters without a warning. A Nature CNN and a GRU with 512 units have 6.5 million."""
 MAX_OBSERVATION = 100.0
 """Largest absolute value of an observation without a warning."""
 MAX_REWARD = 100.0
@@ -38,7 +38,7 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[F
     Args:
         env: The environment.
         config: The settings of the training.
-        policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``. If None, its size is not checked.
+        policy: A policy of the training, also of ``jax.ShapeDtypeStruct``. If None, its size is not checked.
     """
     env_id, newer = config.env.id, other_ids.newer_version(config.env.id)
     found = [] if newer is None else [Finding("version", "warning", f"{env_id} is an earlier version: {newer}")]
@@ -77,14 +77,14 @@ def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.nd
 
 
 def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
-    """Whether ``encoder = auto`` makes an MLP for an image of many numbers, because it is not declared as uint8."""
+    """Whether ``encoder = auto`` makes an MLP for a large image, because it is not declared as uint8."""
     if not isinstance(space, Box) or not has_image_shape(space) or space.size <= MAX_NUMBERS:
         return False
     return space.dtype != "uint8" and network.encoder == "auto" and not is_custom(network.actor_critic)
 
 
 def has_image_shape(space: Space) -> bool:
-    """Whether the shape of ``space`` is that of an image for Nature CNN, with three or four axes. The dtype is not checked."""
+    """Whether ``space`` has the shape of an image for Nature CNN, with three or four axes, and any dtype."""
     if not isinstance(space, Box) or len(space.shape) not in (3, 4):
         return False
     height, width, *_, channels = (space.shape[axis] for axis in image_axes(space.shape))

@@ -1,4 +1,4 @@
-"""Checks whether a JAX environment gives the same results under ``jit`` and ``vmap``, and without side effects."""
+"""Checks whether a JAX environment has no side effects, and gives the same results under ``jit`` and ``vmap``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def check_tracing(env: JaxEnvironment, env_id: str) -> str:
-    """Check that reset and step can be traced, and that step returns the shapes and types of reset. Raises ``EnvError``."""
+    """Check that reset and step can be traced and fit to each other. Raises ``EnvError``."""
     try:
         jax_vector.check_env(env, env_id)
     except EnvError as fault:
@@ -36,7 +36,7 @@ def check_tracing(env: JaxEnvironment, env_id: str) -> str:
 
 
 def check_side_effects(env: JaxEnvironment, env_id: str) -> str:
-    """Check that reset and step depend only on their arguments: they do not change ``self``, and a key repeats its result. Raises ``EnvError``."""
+    """Check that reset and step depend only on their arguments and do not change ``self``. Raises ``EnvError``."""
     key, before = jax.random.key(0), dict(getattr(env, "__dict__", {}))
     once = _episode(env, key)
     if changed := [name for name, value in getattr(env, "__dict__", {}).items() if before.get(name) is not value]:
@@ -70,7 +70,7 @@ CHECKS = {"tracing": check_tracing, "side effects": check_side_effects, "jit and
 
 
 def _episode(env: JaxEnvironment, keys: Key[Array, "*N"], transform: Transform = lambda function: function) -> PyTree:
-    """What a reset and ``STEPS`` steps with random actions return. ``transform`` is applied to reset and step."""
+    """What a reset and ``STEPS`` random steps return. ``transform`` is applied to both functions."""
     space, params = from_any(env.action_space, "action"), env.default_params
     reset = transform(lambda key: env.reset(key, params))
     step = transform(lambda key, t, state, action: env.step(jax.random.fold_in(key, t), state, action, params)[:-1])

@@ -17,7 +17,7 @@ from proximo.spaces import Box, from_any
 
 
 class JaxVectorEnv:
-    """``num_envs`` JAX environments with the interface of ``gymnasium.vector.VectorEnv``, with same-step autoreset.
+    """JAX environments with the interface of ``gymnasium.vector.VectorEnv``, with same-step autoreset.
 
     Every episode starts from the same states, because compiling another reset takes long.
     """

@@ -42,8 +42,8 @@ class Play:
     """False for autoreset steps."""
 
     def difference(self, other: Play) -> int | None:
-        """The first step in which two plays differ; None if they are equal as far as both go. If one has fewer environments, only these
-        are compared."""
+        """The first step in which two plays differ; None if they are equal as far as both go. If one has fewer
+        environments, only these are compared."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
         for a, b in zip(self.arrays, other.arrays, strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
@@ -63,7 +63,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Player:
-    """Plays random actions in any number of environments of one kind. All environments take the same actions."""
+    """Plays random actions in environments of one kind. All of them take the same actions."""
 
     spec: EnvironmentSpec
     action_space: Space
@@ -82,7 +82,7 @@ class Player:
         return cls(spec, action_space, None, functools.cache(functools.partial(JaxVectorEnv, env)))
 
     def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
-        """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError`` if one cannot be made."""
+        """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
         layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.action_space, 1)
         with custom_code_errors(f"Making {self.spec.env_id}"):
             if self.make is not None:

@@ -17,13 +17,13 @@ MAX_STEPS = 10_000
 END_SECONDS = 5.0
 """Seconds in which an episode should end, if the environment has no time limit."""
 MIN_LIMIT = 20
-"""Episodes that all terminate after the same number of steps look like a time limit if they have at least this many steps."""
+"""Episodes of at least this length that all terminate after the same number of steps look like a time limit."""
 MIN_EPISODES = 3
-SEED_FIX = "Draw random numbers only from self.np_random, after super().reset(seed=seed) (in JAX: from the key), and keep all state in self."
+SEED_FIX = "Draw only from self.np_random, after super().reset(seed=seed) (in JAX: from the key), and keep all state in self."
 
 
 def check_random_steps(player: Player, limit: int | None, config: Config) -> Iterator[Finding]:
-    """The checks of random steps, which are the same for all kinds of environments. If a step fails, there is only this error."""
+    """Check random steps of any kind of environment. If a step fails, there is only this error."""
     try:
         first = player.play(0)
     except EnvError as error:
@@ -41,7 +41,7 @@ def check_random_steps(player: Player, limit: int | None, config: Config) -> Ite
 
 
 def _seeding(first: Play, player: Player) -> Finding | str:
-    """Compare ``first``, a play with seed 0, with others, which all have the same actions. Returns a finding, or a message of level ``ok``."""
+    """Compare ``first``, a play with seed 0, with other plays. All have the same actions."""
     level, steps = "warning", len(first.reward)
     if (step := first.difference(player.play(0))) is not None:
         fault = (
@@ -63,13 +63,12 @@ def _seeding(first: Play, player: Player) -> Finding | str:
             "a global, a class attribute or NumPy's global generator."
         )
     else:
-        return "The same seed gives the same steps; different seeds and different environments give different steps."
+        return "The same seed gives the same steps; other seeds and other environments give other steps."
     return Finding("seeding", level, f"{fault} {SEED_FIX}")
 
 
 def _ends(first: Play, limit: int | None, player: Player) -> Finding | str:
-    """Check that an episode ended in the play ``first``, or that the environment has a ``limit`` of steps. Otherwise, play longer. Returns a
-    finding, or a message of level ``ok``."""
+    """Check that an episode ended in the play ``first``, or that there is a ``limit`` of steps. Otherwise, play longer."""
     played = first if first.episode_lengths() or limit else player.play(0, 1, MAX_STEPS, END_SECONDS)
     within = f"within {played.reward.size:,} random steps"
     if lengths := played.episode_lengths():

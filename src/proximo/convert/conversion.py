@@ -24,8 +24,8 @@ class Converted:
     config: Config
     """The settings, valid and without a preset."""
     yaml: str
-    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset. Without a preset,
-    also the ones that the defaults for a kind of environment have."""
+    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset.
+    Without a preset, also the ones that the defaults for a kind of environment have."""
     report: str
     """Each conversion that was made, and what has no equal."""
 
@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
+    """The settings that differ from the defaults, or from the environment's preset."""
     tuned, content = presets.load(config.env.id), to_mapping(config)
     # Not validated: the numbers of a preset may fit another memory only.
     usual = Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset")

@@ -1,4 +1,4 @@
-"""What a user gives to ``proximo convert``: which library it is from, and its settings by their names there."""
+"""Reads what a user gives to ``proximo convert``: the library, and its settings by their names there."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from proximo.serialization import read_yaml
 COMMANDS = ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines")
 """The libraries whose command lines are read."""
 EXPECTED = (
-    "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, pytorch-ppo, PPO-JAX or "
-    "Baselines"
+    "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, "
+    "pytorch-ppo, PPO-JAX or Baselines"
 )
 
 
@@ -125,8 +125,8 @@ def _fits(where: Mapping[str, str], values: Mapping[str, Any]) -> bool:
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
-    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false. As in argparse, the start of a
-    name is enough."""
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false.
+    As in argparse, the start of a name is enough."""
     given: dict[str, Any] = {}
     rest = list(words)
     while rest:
@@ -155,8 +155,8 @@ def scalar(text: str) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a name stands for itself.
-    What is no text is returned unchanged.
+    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a
+    name stands for itself. What is no text is returned unchanged.
 
     Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
     """

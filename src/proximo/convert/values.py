@@ -1,6 +1,6 @@
-"""Values of other libraries that one number or word cannot convert. ``convert`` of an entry in ``other_libraries`` names the function.
+"""Values of other libraries that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
 
-Each function takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds to the value.
+Each function takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from proximo.other_libraries import Entry, load
 
 Ours = dict[str, Any]
 ATARI_WRAPPER = {
-    "noop_max": 30, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": True, "clip_reward": True, "action_repeat_probability": 0.0,
+    "noop_max": 30, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": True,
+    "clip_reward": True, "action_repeat_probability": 0.0,
 }  # fmt: skip
 """Default arguments of Stable-Baselines3's AtariWrapper."""
 VEC_NORMALIZE = {
-    "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "norm_obs_keys": None,
+    "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0,
+    "epsilon": 1e-8, "norm_obs_keys": None,
 }  # fmt: skip
 """Default arguments of Stable-Baselines3's VecNormalize; RL Zoo gives it PPO's ``gamma``."""
 
@@ -36,7 +38,7 @@ class Theirs(dict[str, Any]):
         """Whether the policy has a memory, reads images with a CNN, or reads several entries."""
 
     def unread(self, where: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], read: Collection[str]) -> None:
-        """Add to the report the ``arguments`` that the settings do not follow: they are not ``read``, and not their default."""
+        """Add to the report the ``arguments`` that are neither ``read`` nor their default."""
         for name, value in arguments.items():
             if name not in read and (name not in defaults or value != defaults[name]):
                 entry = load("stable_baselines3").setting(name)
@@ -64,7 +66,7 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     """The networks of Stable-Baselines3's policies."""
     settings: Ours = {"towers": "shared"} if theirs.images or (theirs.several and not theirs.recurrent) else {}
     if theirs.recurrent or theirs.several:
-        # Layers are after the LSTM, or after the entries of the observation. A network for images has only the convolutions.
+        # Layers are after the LSTM, or after the entries of the observation, and a network for images has none.
         settings |= {"hidden_sizes": [], "head_sizes": [] if theirs.images else [64, 64]}
     if theirs.several:
         shares = "; policy and value share it, and with towers=separate each has one" if theirs.recurrent else ""
@@ -75,7 +77,7 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
         theirs.unconverted.append(
             "enable_critic_lstm = true: policy and value share the convolutions and have an LSTM each; with towers=shared they share both"
         )
-    # The longest sequences of which a rollout has a multiple of the number of minibatches; 0 is the whole rollout.
+    # The longest sequences of which the minibatches have equally many; 0 is the whole rollout.
     steps, count = int(theirs["n_steps"]), max(1, theirs.batch // int(theirs["batch_size"]))
     fitting = (length for length in range(steps, 0, -1) if steps % length == 0 and theirs.batch // length % count == 0)
     length = next(fitting, steps)
@@ -107,11 +109,11 @@ def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation by the norm of the
-    features, and proximo by their root mean square."""
+    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation
+    by the norm of the features, and proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
-    # The number of features that the outputs of the policy read. Without layers, it depends on the observation.
+    # The number of features that the policy's outputs read. Without layers, it depends on the observation.
     layers = _layers(theirs["net_arch"])[0] if "net_arch" in theirs else [] if theirs.images else [64, 64]
     size = (
         layers[-1] if layers else int(theirs.get("lstm_hidden_size", 256)) if theirs.recurrent else 512 if theirs.images else None
@@ -131,7 +133,7 @@ def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def _layers(value: Any) -> tuple[list[Any], list[Any]]:
-    """The layers of policy and value in a ``net_arch``. Earlier versions have the form ``[dict(pi=…, vf=…)]``."""
+    """The layers of policy and value. Earlier versions have the form ``[dict(pi=…, vf=…)]``."""
     value = value[0] if isinstance(value, list) and value and isinstance(value[0], Mapping) else value
     return (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
 
@@ -153,7 +155,7 @@ def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
 
 
 def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
-    """PyTorch's Adam or AdamW, with its arguments or their defaults. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
+    """PyTorch's Adam or AdamW. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
     given, name = theirs.get("optimizer_kwargs"), (entry.values or {}).get(value)
     arguments = dict(expression(given) or {})
     read = {None: (), "adam": ("eps", "betas"), "adamw": ("eps", "betas", "weight_decay")}[name]

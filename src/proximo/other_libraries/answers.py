@@ -9,7 +9,7 @@ from proximo.other_libraries.library import GENERAL, Entry, libraries, load
 
 
 def answer(name: str) -> str | None:
-    """What replaces a setting ``name`` of another library, with each meaning that the name has; None if no library has it."""
+    """What replaces a setting ``name`` of other libraries, with each of its meanings; None if none has it."""
     meanings: dict[str, list[str]] = {}
     for entry in _found(name):
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
@@ -25,7 +25,7 @@ def is_environment(name: str) -> bool:
 
 
 def answer_name(name: str) -> str | None:
-    """What to use instead of a public name of another library, or an earlier one of ours; None if no library has it."""
+    """What to use instead of a public name of another library, or an earlier one of ours; None if none has it."""
     return next((_text(load(library).names[name]) for library in libraries() if name in load(library).names), None)
 
 
@@ -35,7 +35,7 @@ def answer_verb(name: str) -> str | None:
 
 
 def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
-    """Sentences to append to an error about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
+    """Sentences for an error about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
     general = load(GENERAL)
     answers = {**general.flags, **(general.run_flags if takes_run else {})}
     found = {flag: _text(answers[_plain(flag)]) for flag in unknown if _plain(flag) in answers}

@@ -110,7 +110,7 @@ def _each(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(library: str, name: str, value: Any, text: str, known: Mapping[str, Any]) -> Entry:
-    """The entry for ``value``. ``text`` is what a value without names is, and ``known`` has the entries for ``see``."""
+    """The entry for ``value``. ``text`` is what a plain value is, and ``known`` has the entries for ``see``."""
     while isinstance(value, Mapping) and "see" in value:
         other = value["see"]
         if known.get(other, value) is value:
