@@ -46,12 +46,8 @@ def changed(**parts):
 
 WrongShape = changed(observation=lambda o: o[None])
 Wide = changed(observation=lambda o: o.astype(np.float64))
-NanObservation = changed(observation=lambda o: o * np.nan)
-RewardWithAxis = changed(reward=lambda r: np.array([r]))
-SeveralRewards = changed(reward=lambda r: np.array([r, 1.0]))
 NanReward = changed(reward=lambda r: float("nan"))
 TerminatedAsInt = changed(terminated=int)
-NoInfo = changed(info=lambda i: None)
 OutOfRange = changed(observation=lambda o: o + np.float32(20))
 Large = changed(observation=lambda o: o + np.float32(1e6), reward=lambda r: 1e5)
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)

@@ -15,7 +15,10 @@ from helpers import small_config
             lambda: proximo.make_config("gymnax:CartPole-v1", total_step=5),
             r"^Unknown setting 'total_step' \(did you mean 'total_steps'\?\)",
         ),
-        (lambda: proximo.PPO("gymnax:CartPole-v1", n_steps=8), r"^Unknown setting 'n_steps': n_steps is called num_steps here\.$"),
+        (
+            lambda: proximo.PPO("gymnax:CartPole-v1", n_steps=8),
+            r"^Unknown setting 'n_steps': n_steps is called num_steps here\.$",
+        ),
         (
             lambda: proximo.train(config="settings.yaml"),
             r"^config = 'settings\.yaml': expected a Config, which proximo\.make_config makes, also from a file\.$",
