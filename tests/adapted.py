@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.checks.random_action import action_of
 from proximo.collect import JaxTrainer, jax_vector
+from proximo.envs.gymnasium.actions import allowed_action
+from proximo.spaces import ACTION_MASK, Box, from_any
 
 from helpers import small_collector
 
@@ -15,12 +16,14 @@ LEGACY = jax.random.key_data
 def played(env, steps, seed=0):
     """A reset and random steps of an adapter: rows (state, observation, reward, terminated, truncated), actions and keys."""
     reset, step = jax.jit(env.reset), jax.jit(env.step)
-    params = jax.tree.map(jnp.asarray, env.default_params)
+    params, space = jax.tree.map(jnp.asarray, env.default_params), from_any(env.action_space, "action")
     keys = jax.random.split(jax.random.key(seed), 2 * steps + 1)
     state, observation = reset(keys[0], params)
     rows, actions = [(state, observation, 0.0, False, False)], []
     for t in range(steps):
-        actions.append(action_of(env, keys[2 * t + 1], observation))
+        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+        drawn = allowed_action(space, np.random.default_rng([seed, t]), mask)
+        actions.append(jnp.asarray(drawn, jnp.float32 if isinstance(space, Box) else jnp.int32))
         state, observation, reward, terminated, truncated, _ = step(keys[2 * t + 2], state, actions[-1], params)
         rows.append((state, observation, float(reward), bool(terminated), bool(truncated)))
     return rows, actions, [keys[0], *keys[2::2]]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.checks.quick import quick_check
+from proximo.checks import quick_check
 from proximo.cli import main
 from proximo.distributions.gaussian import Gaussian
 from proximo.envs import make_env
@@ -165,7 +165,7 @@ def test_the_adapter_of_the_page_passes_checks_and_trains(tmp_path, monkeypatch)
     (tmp_path / "hills.py").write_text("\n\n".join(blocks))
     monkeypatch.syspath_prepend(str(tmp_path))
     env = make_env("hills:BallOnHill", {"limit": 30})
-    assert quick_check(env, "hills:BallOnHill").warnings == []
+    assert quick_check(env, "hills:BallOnHill")[0] == []
     rows, *_ = played(env, 30)
     ends = [row[3:] for row in rows]
     fallen = ends.index((True, False))

@@ -41,7 +41,7 @@ from proximo.processes.peers import require_one
 from proximo.rendering import watching, window
 from proximo.rendering.clip import Clip, make_clip
 from proximo.rendering.video import recording
-from proximo.signatures import AnsweredAttributes, AnsweredClassAttributes, answered, is_integer
+from proximo.signatures import is_integer
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
 from proximo.storage.run_lookup import Which
@@ -83,7 +83,7 @@ def _object(env: Any) -> Any:
 
 
 @lists_settings(AgentSettings)
-class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
+class PPO:
     """An agent that learns with Proximal Policy Optimization.
 
         import gymnasium
@@ -131,7 +131,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     verbose: int
     """0: ``learn`` shows no progress by itself."""
 
-    @answered
     def __init__(
         self, env: Any, *, eval_env: Any = None, preset: bool = True, verbose: int = 1, **settings: Unpack[AgentSettings]
     ):
@@ -176,7 +175,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
     def __repr__(self) -> str:
         return f"PPO({self.config.env.id!r} at step {self.step})"
 
-    @answered
     def learn(
         self,
         total_steps: int,
@@ -288,7 +286,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
                 self._state = backend.start([self.config.run.seed])
         return self._state
 
-    @answered
     def predict(
         self,
         observation: Any,
@@ -312,7 +309,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
         )
 
-    @answered
     def forward(
         self,
         observation: Any,
@@ -325,7 +321,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         """Compute the distribution of the action and the value, with the current policy. ``Policy.forward`` explains arguments and results."""
         return self.policy.forward(observation, memory, episode_start, action_mask=action_mask, reward=reward)
 
-    @answered
     def evaluate(
         self,
         episodes: int = 100,
@@ -368,7 +363,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             env=env,
         )
 
-    @answered
     def render(
         self,
         episodes: int = 1,
@@ -398,7 +392,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         watching.check(episodes, seed, max_steps, fps)
         return make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
 
-    @answered
     def watch(
         self,
         path: str | Path | None = None,
@@ -440,7 +433,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             watching.record(subject, recorder, episodes, seed, max_steps)
         return file
 
-    @answered
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the learning curve: the mean return of training episodes and of evaluations over the steps of ``history``.
 
@@ -461,7 +453,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             save_figure(figure, path)
         return figure
 
-    @answered
     def report(self, folder: str | Path) -> Report:
         """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.
 
@@ -479,7 +470,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
         return write_report([str(self.save(folder))])
 
-    @answered
     def export(
         self,
         folder: str | Path,
@@ -508,7 +498,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
 
         return export(self.policy, Path(folder), deterministic=deterministic, batch=batch)
 
-    @answered
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.
 
@@ -538,7 +527,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
             self.warnings = check_before_training(self._env, self.config, self._shapes, self._evaluated_on)
         return self
 
-    @answered
     def save(self, folder: str | Path) -> Path:
         """Write a run directory, which ``proximo.load`` and all commands accept.
 
@@ -570,7 +558,6 @@ class PPO(AnsweredAttributes, metaclass=AnsweredClassAttributes):
         self.history = [row for row in read_rows(folder / METRICS) if row["step"] <= self.step]
 
 
-@answered
 def load(
     run: str | Path, *, env: Any = None, eval_env: Any = None, runs_dir: str = "runs", verbose: int = 1, **custom: Any
 ) -> PPO:

@@ -18,7 +18,7 @@ from proximo.evaluation.observations import convert_observation, count_stacked
 from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
-from proximo.signatures import answered, is_integer, is_number
+from proximo.signatures import is_integer, is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
 from proximo.training.exclusive_use import ExclusiveUse
 from proximo.types import Observation
@@ -29,7 +29,6 @@ MAX_NUMBER = 10**6
 """Of epochs and of steps in a minibatch. The program stores a key and a loss for each epoch."""
 
 
-@answered
 def pretrain(
     agent: PPO,
     observations: Any,

@@ -13,7 +13,6 @@ from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
 from proximo.errors import ConfigError
-from proximo.signatures import answered
 
 if TYPE_CHECKING:
     from proximo.envs import Environment
@@ -23,7 +22,6 @@ NEED_TWO_TOWERS = {"critic_hidden_sizes", "privileged"}
 
 
 @lists_settings(Settings)
-@answered
 def make_config(
     env: str = "",
     settings: Mapping[str, Any] | None = None,

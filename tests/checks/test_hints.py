@@ -1,4 +1,4 @@
-"""Hints: environments that train, but not as the user probably wants."""
+"""Hints: environments that train, but not as the user probably wants; and numbers of a scale that makes learning slow."""
 
 import dataclasses
 import re
@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from proximo import checks
-from proximo.checks.hints import hints
-from proximo.checks.scale import Seen
+from proximo.checks.hints import check_scale, hints
 from proximo.collect.policy_check import check_policy
 from proximo.settings import make_config
-from proximo.spaces import Box, Dict, Discrete
+from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary
+
+LEVELS = Box((2,), 0.0, 1000.0)
 
 
 @dataclasses.dataclass
@@ -26,112 +26,109 @@ def image(*shape):
     return Box(shape, 0.0, 255.0, "uint8")
 
 
-@pytest.mark.parametrize(
-    ("space", "size"),
-    [
-        (image(210, 160, 3), "210×160"),
-        (image(3, 64, 200), "64×200"),
-        (Dict((("camera", image(129, 129)), ("speed", Box((3,))))), "129×129"),
-        (image(128, 128, 3), None),
-        (image(4, 84, 84), None),
-        (image(500, 5), None),  # a table
-        (Box((300, 5)), None),  # numbers
-    ],
-)
-def test_large_images_are_a_warning(space, size):
-    found = [finding.message for finding in hints(Spaces(space), make_config("toys:RandomEnds"))]
-    assert len(found) == (size is not None)
-    assert all(message.startswith(f"The encoder reads images of {size} pixels. ") for message in found)
+MLP = "Observations.* have the shape of an image, but are declared as .*, so an MLP reads them. Return images as uint8 in 0 … 255"
+HINTS = [
+    (Box((84, 84, 3)), {}, f"{MLP}.*, or set encoder = nature_cnn"),
+    (Box((3, 96, 96), 0, 255, "int32"), {}, MLP),
+    (Dict((("camera", Box((4, 84, 84, 1))), ("speed", Box((3,))))), {}, MLP),
+    (Box((84, 84, 3)), {"encoder": "nature_cnn"}, None),
+    (Box((84, 84, 3)), {"encoder": "custom_networks:Encoder"}, None),
+    (image(84, 84, 3), {}, None),
+    (Box((84, 84)), {}, None),  # may be a table
+    (Box((9, 9, 40)), {}, None),
+    (Box((20_000,)), {}, None),
+    (Box((100_000,)), {}, r"12.8 million parameters \(encoder 12.8, memory 0.0, .*hidden_sizes"),
+    (Box((3,)), {"memory": "lstm", "memory_size": 2048}, r"memory 34.6, .* smaller .*memory_size"),
+    (Box((3,)), {"hidden_sizes": (2048,), "head_sizes": (3000,)}, r"heads 12.3\)"),
+    (image(210, 160, 3), {}, r"images to about 84×84 \(preprocessing = atari"),
+    (image(84, 84, 4), {"memory": "gru", "memory_size": 512}, None),
+    (image(128, 128, 3), {"encoder": "impala_cnn", "towers": "shared"}, None),
+]
 
 
-def test_a_custom_encoder_may_read_large_images():
-    config = make_config("toys:RandomEnds", {"encoder": "custom_networks:Encoder"})
-    assert hints(Spaces(image(210, 160, 3)), config) == []
-
-
-@pytest.mark.parametrize(
-    ("space", "settings", "count"),
-    [
-        (Box((84, 84, 3), 0.0, 255.0), {}, 2.7),
-        (Box((84, 84, 3)), {"towers": "shared"}, 1.4),
-        (Box((3, 96, 96), 0, 255, "int32"), {}, 3.5),
-        (Dict((("camera", Box((4, 84, 84, 1))), ("speed", Box((3,))))), {}, 3.6),
-        (Box((84, 84, 3)), {"encoder": "nature_cnn"}, None),
-        (Box((84, 84, 3)), {"encoder": "mlp"}, None),
-        (Box((84, 84, 3)), {"encoder": "custom_networks:Encoder"}, None),
-        (image(84, 84, 3), {}, None),
-        (Box((84, 84)), {}, None),  # may be a table
-        (Box((9, 9, 40)), {}, None),
-        (Box((20_000,)), {}, None),
-    ],
-)
-def test_image_that_an_mlp_reads_is_a_warning(space, settings, count):
-    found = [finding.message for finding in hints(Spaces(space), make_config("toys:RandomEnds", settings))]
-    assert len(found) == (count is not None)
-    for message in found:
-        assert f"an MLP reads them. Its first layer has {count} million parameters. Return images as uint8 in 0 … 255" in message
-        assert ("encoder = nature_cnn" in message) == (not isinstance(space, Dict))
-
-
-@pytest.mark.parametrize(
-    ("space", "settings", "message"),
-    [
-        (
-            Box((100_000,)),
-            {},
-            "12.8 million parameters, 12.8 million of them in the encoder \\(largest array: 100000×64\\). .* hidden_sizes",
-        ),
-        (
-            Box((3,)),
-            {"memory": "lstm", "memory_size": 2048},
-            "34.6 million of them in the memory .* smaller memory_size",
-        ),
-        (Box((3,)), {"hidden_sizes": (2048,), "head_sizes": (3000,)}, "12.3 million of them in the heads .* smaller head_sizes"),
-        (image(84, 84, 4), {"memory": "gru", "memory_size": 512}, None),
-        (image(84, 84, 4), {"encoder": "impala_cnn"}, None),
-        (image(128, 128, 3), {"encoder": "impala_cnn", "towers": "shared"}, None),
-    ],
-)
-def test_very_large_network_is_a_warning(space, settings, message):
+@pytest.mark.parametrize(("space", "settings", "message"), HINTS)
+def test_image_for_an_mlp_and_large_network_are_warnings(space, settings, message):
     env, config = Spaces(space), make_config("toys:RandomEnds", settings)
     found = [finding.message for finding in hints(env, config, check_policy(env, config))]
     assert len(found) == (message is not None)
     assert all(re.search(message, sentence) for sentence in found)
-    reported = checks.check_policy(env, config)
-    assert (reported.level == "warning") == (message is not None)
-
-
-def test_large_images_explain_a_large_network():
-    env, config = Spaces(image(210, 160, 3)), make_config("toys:RandomEnds")
-    (finding,) = hints(env, config, check_policy(env, config))
-    assert finding.check == "images"
-
-
-def test_scale_is_reported_where_steps_were_seen():
-    seen = Seen([np.full((3, 2), 1e6)], np.full(3, 1e5))
-    config = make_config("toys:RandomEnds", {"normalize_observation": False, "normalize_reward": False})
-    found = hints(Spaces(Box((2,))), config, seen=seen)
-    assert [finding.check for finding in found] == ["observation scale", "reward scale"]
-
-
-def test_warning_about_an_earlier_version_names_the_newer_one():
-    (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4", preset=False))
-    assert (finding.check, finding.level) == ("version", "warning")
-    assert finding.message.startswith(
-        "Walker2d-v4 is an earlier version: use 'Walker2d-v5', which has a preset. Compared with version 4, both feet"
-    )
 
 
 @pytest.mark.parametrize(
-    ("env_id", "settings", "warned"),
+    ("env_id", "settings", "check", "sentence"),
     [
-        ("ALE/Pong-v5", {}, True),
-        ("ale_py:ALE/Pong-v5", {}, True),
-        ("ALE/Pong-v5", {"env_settings": "repeat_action_probability=0.25"}, False),
-        ("PongNoFrameskip-v4", {}, False),
-        ("ale:pong", {}, False),
+        ("Walker2d-v4", {}, "version", "Walker2d-v4 is an earlier version: use 'Walker2d-v5', which has a preset. Compared with version 4, both feet"),
+        ("ALE/Pong-v5", {}, "sticky_actions", "--env-settings repeat_action_probability=0"),
+        ("ale_py:ALE/Pong-v5", {}, "sticky_actions", "--env-settings repeat_action_probability=0"),
+        ("ALE/Pong-v5", {"env_settings": "repeat_action_probability=0.25"}, None, ""),
+        ("PongNoFrameskip-v4", {}, None, ""),
+        ("ale:pong", {}, None, ""),
+    ],
+)  # fmt: skip
+def test_version_and_sticky_actions_that_are_not_chosen_are_reported(env_id, settings, check, sentence):
+    found = hints(Spaces(image(4, 84, 84)), make_config(env_id, settings, preset=check != "version"))
+    assert [finding.check for finding in found] == ([check] if check else [])
+    assert all(sentence in finding.message for finding in found)
+
+
+def ranging(*shape, low=0.0, high=1.0, dtype="float32"):
+    """Observations of ``shape`` between ``low`` and ``high``."""
+    values = np.full((3, *shape), low, dtype)
+    values[1:] = high
+    return values
+
+
+def scale_warnings(space, observations, rewards, settings):
+    config = make_config("toys:RandomEnds", {"normalize_observation": False, "normalize_reward": False, **settings})
+    return [
+        finding.message for finding in check_scale(space, observations, np.asarray(rewards), config) if finding.level == "warning"
+    ]
+
+
+NORMALIZE = "set normalize_observation = true (--normalize-observation)."
+INTEGERS = (Box((3,), 0, 1000, "int64"), [ranging(3, high=900, dtype="int64")])
+
+
+@pytest.mark.parametrize(
+    ("space", "observations", "settings", "message"),
+    [
+        (Box((2,)), [ranging(2, low=-3e6, high=2.0)], {}, f"in the range -3e+06 … 2: {NORMALIZE} Networks learn slowly"),
+        (
+            Dict((("a", LEVELS), ("b", LEVELS), ("c", LEVELS))),
+            [ranging(2), ranging(2, high=777.0), ranging(2, low=-999.0)],
+            {},
+            f"in the range ['b'] 0 … 777, ['c'] -999 … 1: {NORMALIZE}",
+        ),
+        (*INTEGERS, {"normalize_observation": True}, "declare Box(3,) int64 as float32, which normalize_observation normalizes."),
+        (Box((40, 40, 1)), [ranging(40, 40, 1, high=255.0)], {}, "return images as uint8 in 0 … 255, which the policy scales"),
+        (Box((2,)), [ranging(2, low=-100.0, high=100.0)], {}, None),
+        (LEVELS, [ranging(2, high=990.0)], {"normalize_observation": True}, None),
+        (LEVELS, [ranging(2, high=990.0)], {"encoder": "custom_networks:Encoder"}, None),
+        (Box((128,), 0, 255, "uint8"), [ranging(128, high=255, dtype="uint8")], {}, None),
+        (Dict(((ACTION_MASK, Box((2,))), ("place", Box((2,))))), [ranging(2, high=255.0), ranging(2)], {}, None),
+        (MultiBinary((3,)), [ranging(3, dtype="bool")], {}, None),
+        (Box((84, 84, 3)), [ranging(84, 84, 3, high=255.0)], {}, None),  # ``hints`` warns of it
     ],
 )
-def test_sticky_actions_that_are_not_chosen_are_reported(env_id, settings, warned):
-    found = [f for f in hints(Spaces(image(4, 84, 84)), make_config(env_id, settings)) if f.check == "sticky_actions"]
-    assert [("--env-settings repeat_action_probability=0" in f.message) for f in found] == [True] * warned
+def test_large_observations_are_a_warning_unless_they_are_scaled(space, observations, settings, message):
+    found = scale_warnings(space, observations, [0.0, -16.3], settings)
+    assert len(found) == (message is not None)
+    assert all(message in sentence for sentence in found)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "settings", "message"),
+    [
+        ([[0.0, 1e5], [2.0, 3.0]], {}, r"in the range 0 … 1e\+05: set normalize_reward = true \(--normalize-reward\). .* larger than about 100"),
+        ([0.0, 1e-5, -2e-4], {}, "in the range -0.0002 … 1e-05: .* that are all smaller than 0.001"),
+        ([0.0, 0.0], {}, None),
+        ([-100.0, 100.0, 1e-9], {}, None),  # a crash and a goal
+        ([1e5], {"normalize_reward": True}, None),
+        ([1e5], {"clip_reward": "sign"}, None),
+        ([1e5], {"reward_scale": 1e-4}, None),
+    ],
+)  # fmt: skip
+def test_large_or_small_rewards_are_a_warning_unless_they_are_scaled(rewards, settings, message):
+    found = scale_warnings(Box((2,)), [ranging(2)], rewards, settings)
+    assert len(found) == (message is not None)
+    assert all(re.search(message, sentence) for sentence in found)

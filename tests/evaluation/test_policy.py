@@ -323,10 +323,6 @@ def test_arguments_that_do_not_match_raise():
         observing.predict(np.zeros((3, 2)), memory, reward=np.zeros(3))
     with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
         observing.predict([[0, 0]], observing.actor_critic.init_memory(1))
-    with pytest.raises(
-        ConfigError, match=r"^Policy\.predict: .*stochastic.*; it takes observation, memory, episode_start, action_mask"
-    ):
-        policy.predict(np.zeros(2), stochastic=True)
     for count in (0, -1, "3", 1.0, True):
         with pytest.raises(ConfigError, match=r"num_envs = .*: expected a whole number of environments, 1 or more"):
             policy.init_memory(count)

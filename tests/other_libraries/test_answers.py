@@ -6,8 +6,8 @@ import pytest
 
 import proximo
 from proximo.config import LEAVES, unknown
-from proximo.convert.values import FUNCTIONS
-from proximo.other_libraries import answer, answer_call, answer_flags, answer_name, answer_verb, is_environment, libraries, load
+from proximo.convert import values
+from proximo.other_libraries import answer, answer_flags, answer_name, answer_verb, is_environment, libraries, load
 
 ENTRIES = [entry for library in libraries() for entry in load(library).settings()]
 MISLED = {
@@ -35,7 +35,7 @@ def test_every_entry_has_existing_settings_or_a_note(library):
     for entry in entries:
         assert set(entry.ours) <= set(LEAVES), entry
         assert entry.ours or entry.note, entry
-        assert not entry.convert or entry.convert in (*FUNCTIONS, "nested"), entry
+        assert not entry.convert or entry.convert in ("each", "nested", "none", "part") or hasattr(values, entry.convert), entry
     for fixed in (content.always, *(variant.get("always", {}) for variant in content.variants.values())):
         assert set(fixed) <= set(LEAVES)
     for variant in content.variants.values():
@@ -67,8 +67,8 @@ def test_the_environment_is_answered_by_its_place(name):
 
 def test_each_meaning_of_a_name_is_given_with_its_libraries():
     assert answer("value_loss_coef") == (
-        "value_loss_coef is called vf_coef here. In pytorch-ppo, the same value, because both value losses have the factor ½. "
-        "In rsl_rl, give twice the value, because its value loss has no factor ½."
+        "In pytorch-ppo, value_loss_coef is called vf_coef here: the same value, because both value losses have the factor ½. "
+        "In rsl_rl, value_loss_coef is called vf_coef here: give twice the value, because its value loss has no factor ½."
     )
     assert answer("checkpoint") == (
         "In PPO-JAX, checkpoint is called checkpoint_every here: in environment steps. "
@@ -86,7 +86,7 @@ def test_notes_of_settings_with_our_names_are_on_pages():
 
 def test_unknown_names_have_no_answer():
     assert answer("qqqq") is answer_name("qqqq") is answer_verb("qqqq") is None
-    assert answer_call([], ["qqqq"]) == answer_flags(["qqqq"], [], True) == ""
+    assert answer_flags(["qqqq"], [], True) == ""
     assert "did you mean" not in str(unknown("max_stepz"))
 
 
@@ -104,24 +104,6 @@ def test_importing_the_class_of_another_library_says_what_to_use():
     with pytest.raises(AttributeError, match=r"^module 'proximo' has no attribute 'Nonsense'$"):
         _ = proximo.Nonsense
     assert importlib.import_module("proximo.storage").__name__ == "proximo.storage"
-
-
-def test_attributes_of_other_agents_say_what_to_use():
-    for name in load("stable_baselines3").attributes:
-        for owner in (proximo.PPO, object.__new__(proximo.PPO)):
-            with pytest.raises(AttributeError, match=f"^PPO has no attribute '{name}': .+\\.$"):
-                getattr(owner, name)
-    with pytest.raises(AttributeError, match=r"^type object 'PPO' has no attribute 'nonsense'"):
-        _ = proximo.PPO.nonsense
-    with pytest.raises(AttributeError, match=r"^'PPO' object has no attribute '_state'"):
-        _ = object.__new__(proximo.PPO).policy
-
-
-def test_arguments_of_other_libraries_are_answered():
-    assert answer_call([], ["total_timesteps"]) == " total_timesteps is called total_steps here."
-    assert answer_call([], ["num_eval_episodes"]) == " num_eval_episodes is called episodes here."
-    assert answer_call([], ["verbose"]).startswith(" verbose: learn and train show a bar")
-    assert "The environment is the first argument, without 'MlpPolicy'" in answer_call(["MlpPolicy", "CartPole-v1"], [])
 
 
 def test_a_flag_is_answered_only_where_the_answer_holds():

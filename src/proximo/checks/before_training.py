@@ -1,20 +1,41 @@
-"""The checks before every training: a few random steps in each environment, and what they and the settings suggest."""
+"""The checks before a training: a few random steps, and what they and the settings suggest."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from proximo.checks.hints import hints
-from proximo.checks.quick import QuickCheck, quick_check, trains_as_in_preset
+from proximo.checks.hints import check_scale, hints
+from proximo.checks.jax_transforms import check_tracing
+from proximo.checks.play import Play, Player
 from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
+from proximo.config.schema import OF_PRESET
 from proximo.envs import GymnasiumEnvironment
+from proximo.envs.gymnasium.instances import innermost
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
+from proximo.envs.protocol import JaxEnvironment
+from proximo.errors import EnvError, command
 from proximo.networks import ActorCritic
+from proximo.spaces import from_any
+
+MAX_STEPS = 100
+SECONDS = 0.1
+CHANGE_ENVIRONMENT = (
+    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward",
+    "reward_scale", "clip_reward",
+)  # fmt: skip
+"""Settings that change a JAX environment, or the scale of what the learner reads."""
 
 
 def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluation: tuple[Any, Config]) -> list[str]:
-    """Check the environment of a training and that of its evaluations, which ``evaluation`` has with its settings. ``policy`` is one of the
-    training; its leaves may be ``jax.ShapeDtypeStruct``.
+    """Check the environment of a training and the one of its evaluations.
+
+    Args:
+        env: The environment.
+        config: The settings of the training.
+        policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``.
+        evaluation: The environment of evaluations, with its settings.
 
     Returns:
         Warnings, one sentence each.
@@ -22,17 +43,70 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
     Raises:
         EnvError: an environment breaks its protocol.
     """
-    quick = _checked(env, config, plays=not trains_as_in_preset(config))
-    found = [*quick.warnings, *(hint.message for hint in hints(env, config, policy, quick.seen))]
+    warnings, seen = _checked(env, config, plays=not trains_as_in_preset(config))
+    found = hints(env, config, policy)
+    if seen is not None:
+        found += check_scale(from_any(env.observation_space, "observation"), seen.observation, seen.reward, config)
     other, its_config = evaluation
     if other is not env:
-        found += [*_checked(other, its_config, plays=True).warnings, *(hint.message for hint in hints(other, its_config))]
-    return [*dict.fromkeys(found)]
+        warnings = [*warnings, *_checked(other, its_config, plays=True)[0]]
+        found += hints(other, its_config)
+    return [*dict.fromkeys([*warnings, *(finding.message for finding in found if finding.level == "warning")])]
 
 
-def _checked(env: Any, config: Config, plays: bool) -> QuickCheck:
-    """The result of the quick check, which runs once for each JAX environment. Gymnasium environments are other objects each time."""
+def trains_as_in_preset(config: Config) -> bool:
+    """Whether the environment has a preset, and no other setting changes it or the scale of what the learner reads.
+    Its random steps are then known."""
+    preset = OF_PRESET.format(config.env.id)
+    return preset in config.origins.values() and all(config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT)
+
+
+def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | None]:
+    """``quick_check``, once for each JAX environment. Gymnasium environments are other objects each time."""
     if isinstance(env, GymnasiumEnvironment):
-        return quick_check(env, config.env.id, plays)
+        return quick_check(env, config.env.id)
     # The entry keeps a reference, so that no other object gets the same id().
     return reuse(("checked", environment_key(env), plays), lambda: (env, quick_check(env, config.env.id, plays)))[1]
+
+
+def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
+    """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
+
+    Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and
+    training checks their first thousand steps.
+
+    Args:
+        env: The environment.
+        env_id: Its id, for messages.
+        plays: Whether JAX environments play random steps. Otherwise reset and step are only traced.
+
+    Returns:
+        Warnings, one sentence each, and the steps; None if there were none.
+
+    Raises:
+        EnvError: The environment cannot be trained.
+    """
+    num_envs, warnings = 1, []
+    if isinstance(env, GymnasiumEnvironment):
+        plays = env.make is not None
+    else:
+        check_tracing(env, env_id)
+        num_envs = 4
+    if not plays:
+        return [], None
+    player = Player.of(env, env_id)
+    with contextlib.closing(player.open(num_envs, MAX_STEPS)) as vector_env:
+        first = seen = player.play_in(vector_env, 0, seconds=0.0)
+        with contextlib.suppress(EnvError):  # a later fault ends the training, which reports its step
+            seen = player.play_in(vector_env, 0, SECONDS)
+        if first.difference(seen) is not None:
+            details = f"`{command('proximo', 'check', env_id)}` reports the details."
+            warnings.append(
+                f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {details}"
+            )
+        if isinstance(env, GymnasiumEnvironment) and isinstance(vector_env, SerialVectorEnvironment):
+            one = vector_env.steppers[0].envs[0]
+            # An environment whose constructor sets no render_mode may draw without it.
+            if "render_mode" in getattr(innermost(one), "__dict__", {}) and (unseen := env.without_render_mode(one)):
+                warnings.append(unseen)
+    return warnings, seen

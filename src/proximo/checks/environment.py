@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from proximo.checks import gymnasium_environment, jax_environment, vector_environment
-from proximo.checks.finding import Finding, error
+from proximo.checks import gymnasium_checker, jax_transforms, random_steps
+from proximo.checks.action_mask import check_unused_mask
+from proximo.checks.autoreset import WatchedVectorEnv, check_autoreset
+from proximo.checks.finding import Finding, run_check
+from proximo.checks.hints import hints
+from proximo.checks.play import Player
+from proximo.checks.random_steps import check_random_steps
+from proximo.collect import jax_vector
+from proximo.collect.policy_check import check_policy
 from proximo.config import Config
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import EnvironmentFault, ProximoError
+from proximo.errors import EnvError, ProximoError
+from proximo.spaces import from_any
+
+MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
 
 
 def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
     """The checks that ``check_environment`` runs if none fails."""
     if not isinstance(env, GymnasiumEnvironment):
-        return list(jax_environment.NAMES)
-    return [*(gymnasium_environment.NAMES if env.make else ()), *(vector_environment.NAMES if env.make_vector else ())]
+        return ["policy", *jax_transforms.CHECKS, *random_steps.NAMES]
+    single = [*random_steps.NAMES, "Gymnasium"] if env.make else []
+    return ["policy", *single, *(f"vectorized {name}" for name in (*random_steps.NAMES, "autoreset") if env.make_vector)]
 
 
 def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
@@ -28,11 +44,47 @@ def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config
         env: The environment.
         config: The settings of the training.
     """
-    if not isinstance(env, GymnasiumEnvironment):
-        yield from jax_environment.check(env, config)
+    policy = None
+    try:
+        policy = check_policy(env, config)
+        spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        yield Finding("policy", "ok", f"A policy can be made for observations of {spaces[0]} and actions of {spaces[1]}.")
+    except ProximoError as error:
+        yield Finding("policy", "error", str(error))
+    yield from hints(env, config, policy)
+    if isinstance(env, GymnasiumEnvironment):
+        if env.make is not None:
+            yield from _check_gymnasium(env, env.make, Player.of(env, env.id), config, gymnasium_checker.check)
+        if (make_vector := env.make_vector) is not None:
+            player = Player(env.spec, env.action_space, None, lambda number: WatchedVectorEnv(make_vector(number), env))
+
+            def check_resets(one: Any) -> list[Finding]:
+                return [run_check("autoreset", env.id, lambda: check_autoreset(WatchedVectorEnv(one, env), player))]
+
+            for finding in _check_gymnasium(env, lambda: make_vector(1), player, config, check_resets):
+                yield Finding(f"vectorized {finding.check}", finding.level, finding.message)
         return
-    for make, check in ((env.make, gymnasium_environment.check), (env.make_vector, vector_environment.check)):
-        try:
-            yield from check(env, config) if make is not None else ()
-        except (ProximoError, EnvironmentFault) as fault:  # raised outside of a single check
-            yield error("steps", str(fault).splitlines()[0])
+    for name, check in jax_transforms.CHECKS.items():
+        yield (finding := run_check(name, config.env.id, functools.partial(check, env, config.env.id)))
+        if finding.level == "error":
+            return
+    player = Player.of(env, config.env.id)
+    yield from check_random_steps(player, config.env.max_episode_steps, config)
+    yield from check_unused_mask([env], jax_vector.info_shapes(env), player, MASK_FIX)
+
+
+def _check_gymnasium(
+    env: GymnasiumEnvironment, make: Callable[[], Any], player: Player, config: Config, last_check: Callable[[Any], list[Finding]]
+) -> Iterator[Finding]:
+    """Check single environments, or a vector environment. ``make`` makes one, for ``last_check``."""
+    try:
+        with custom_code_errors(env.id), contextlib.closing(make()) as one:
+            limit = env.spec.max_episode_steps or getattr(getattr(one, "spec", None), "max_episode_steps", None)
+            for finding in check_random_steps(player, limit, config):
+                yield finding
+                if finding.check == "steps" and finding.level == "error":
+                    return
+            yield from check_unused_mask(layers(one), one.reset(seed=0)[1], player, FIX)
+            yield from last_check(one)
+    except EnvError as error:
+        yield Finding("steps", "error", str(error))

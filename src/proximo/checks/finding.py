@@ -1,4 +1,4 @@
-"""The result of a check: its name, its level, and a message with what was seen, what was expected, and the fix."""
+"""The result of a check: its name, its level, and a message."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from proximo.errors import EnvironmentFault, ProximoError
-
-Level = Literal["ok", "warning", "error"]
+from proximo.custom_code import custom_code_errors
+from proximo.errors import ProximoError
 
 
 @dataclass(frozen=True)
@@ -23,51 +22,24 @@ class Finding:
     """
 
     check: str
-    level: Level
+    level: Literal["ok", "warning", "error"]
     message: str
 
 
-def ok(check: str, message: str) -> Finding:
-    """A finding of level ``ok``."""
-    return Finding(check, "ok", message)
-
-
-def warning(check: str, message: str) -> Finding:
-    """A finding of level ``warning``."""
-    return Finding(check, "warning", message)
-
-
-def error(check: str, message: str) -> Finding:
-    """A finding of level ``error``."""
-    return Finding(check, "error", message)
-
-
-def run_check(check: str, function: Callable[[], Finding | str], fix: str = "") -> Finding:
-    """Run one check and convert its result to a finding.
-
-    Args:
-        check: Name of the check.
-        function: Returns a finding, or a message of level ``ok``; raises an error of proximo if the check fails.
-        fix: A sentence to append to the message of an error.
-    """
+def run_check(check: str, env_id: str, function: Callable[[], Finding | str]) -> Finding:
+    """Run one check. ``function`` returns a finding or a message of level ``ok``, or raises."""
     try:
-        result = function()
-    except (ProximoError, EnvironmentFault) as fault:
-        return error(check, f"{str(fault).splitlines()[0]} {fix}".rstrip())
-    return ok(check, result) if isinstance(result, str) else result
-
-
-def worst(findings: Sequence[Finding]) -> Level:
-    """The worst level of all findings."""
-    levels = {finding.level for finding in findings}
-    return "error" if "error" in levels else "warning" if "warning" in levels else "ok"
+        with custom_code_errors(env_id):
+            result = function()
+    except ProximoError as fault:
+        return Finding(check, "error", str(fault).splitlines()[0])
+    return Finding(check, "ok", result) if isinstance(result, str) else result
 
 
 def verdict(env_id: str, findings: Sequence[Finding]) -> str:
     """Summarize all findings in one sentence."""
     errors, warnings = (sum(f.level == level for f in findings) for level in ("error", "warning"))
-    warned = f"{warnings} warning{'s' if warnings > 1 else ''}"
+    counted = [f"{n} {name}{'s' if n > 1 else ''}" for n, name in ((errors, "error"), (warnings, "warning")) if n]
     if errors:
-        beside = f" and {warned}" if warnings else ""
-        return f"{env_id} cannot be trained as it is: {errors} error{'s' if errors > 1 else ''}{beside}."
-    return f"{env_id} can be trained{f', with {warned}' if warnings else ': no problem was found'}."
+        return f"{env_id} cannot be trained as it is: {' and '.join(counted)}."
+    return f"{env_id} can be trained{f', with {counted[0]}' if warnings else ': no problem was found'}."

@@ -4,91 +4,50 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from proximo.checks.finding import Finding, ok, warning
+from proximo.checks.finding import Finding
 from proximo.custom_code import exception_text
-from proximo.envs.gymnasium.action_masks import MaskInObservation
-from proximo.envs.gymnasium.wrappers import ActionRepeat, WithBaseClass
+from proximo.envs.gymnasium.wrappers import WithBaseClass
 from proximo.spaces import ACTION_MASK
 
 NAME = "Gymnasium"
-IGNORED_WRAPPERS = (
-    MaskInObservation,
-    ActionRepeat,
-    gym.wrappers.FrameStackObservation,
-    gym.wrappers.AtariPreprocessing,
-    gym.wrappers.TimeLimit,
-    gym.wrappers.OrderEnforcing,
-    gym.wrappers.PassiveEnvChecker,
+IGNORED = re.compile(
+    "is probably too (low|high)|recommend using a symmetric and normalized space|different from the unwrapped version|is out of date"
 )
-# Not problems here: Gymnasium warns about infinite bounds, but ``scale.py`` warns about large observations in random steps; proximo scales
-# actions to their space, and adds wrappers on purpose.
-IGNORED_WARNINGS = (
-    "is probably too low",
-    "is probably too high",
-    "recommend using a symmetric and normalized space",
-    "different from the unwrapped version",
-    "is out of date",
-)
+"""Not problems here: ``scale.py`` warns of large observations, and proximo scales actions to their space."""
+ONLY_HERE = "Training with proximo requires only the other checks; other libraries may require this one."
 _COLORS = re.compile(r"\x1b\[\d+m")
 
 
-def without_wrappers(env: Any) -> Any:
-    """``env`` without the wrappers that proximo and ``gymnasium.make`` add."""
-    while isinstance(env, IGNORED_WRAPPERS):
-        env = env.env
-    return env
-
-
-def check(env: Any, observations: list[Any]) -> list[Finding]:
-    """Run the checker on ``env``, which returned ``observations``.
-
-    Its failures are warnings only, because other checks cover what training requires.
-    """
-    if isinstance(env.observation_space, gym.spaces.Dict) and ACTION_MASK in env.observation_space.spaces:
-        return [ok(NAME, "Skipped: Gymnasium's checker ignores action masks and would take actions that are not allowed.")]
-    env = without_wrappers(env)
-    if isinstance(env, WithBaseClass) or not isinstance(env, gym.Env):
-        return [
-            ok(NAME, "Skipped: Gymnasium's checker accepts only subclasses of gymnasium.Env, which training does not require.")
-        ]
-    if any(differs_in_width(env.observation_space, observation) for observation in observations):
-        # Gymnasium rejects float64 for float32; a network accepts both.
-        env = gym.wrappers.TransformObservation(
-            env, partial(np.asarray, dtype=env.observation_space.dtype), env.observation_space
-        )
-    stopped = ""
+def check(env: Any) -> list[Finding]:
+    """Run the checker on ``env``. Its failures are warnings: other checks cover what training requires."""
+    space, skipped = env.observation_space, ""
+    if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:
+        skipped = "it ignores action masks and would take actions that are not allowed"
+    elif isinstance(env.unwrapped, WithBaseClass):
+        skipped = "it accepts only subclasses of gymnasium.Env, which training does not require"
+    if skipped:
+        return [Finding(NAME, "ok", f"Gymnasium's checker was skipped: {skipped}.")]
+    if isinstance(space, gym.spaces.Box) and space.dtype == "float32":  # it rejects float64, which a network accepts
+        env = gym.wrappers.TransformObservation(env, _in_float32, space)
+    found = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
         except Exception as raised:
-            stopped = _sentence(str(raised) or exception_text(raised))
-    messages = dict.fromkeys(
-        _sentence(str(c.message)) for c in caught if not any(text in str(c.message) for text in IGNORED_WARNINGS)
-    )
-    findings = [warning(NAME, f"Gymnasium's checker warns: {text}") for text in messages]
-    if stopped:
-        findings.append(
-            warning(
-                NAME,
-                f"Gymnasium's checker fails: {stopped} Training with proximo requires only the other checks; other libraries may require this one.",
-            )
-        )
-    return findings or [ok(NAME, "Gymnasium's checker found no problem.")]
+            found.append(f"fails: {_sentence(str(raised) or exception_text(raised))} {ONLY_HERE}")
+    found[:0] = [f"warns: {_sentence(str(c.message))}" for c in caught if not IGNORED.search(str(c.message))]
+    warned = [Finding(NAME, "warning", f"Gymnasium's checker {message}") for message in dict.fromkeys(found)]
+    return warned or [Finding(NAME, "ok", "Gymnasium's checker found no problem.")]
 
 
-def differs_in_width(space: Any, observation: Any) -> bool:
-    """Whether ``observation`` is a float array of the declared shape, but of another width."""
-    if not isinstance(space, gym.spaces.Box) or not isinstance(observation, np.ndarray) or observation.shape != space.shape:
-        return False
-    return observation.dtype != space.dtype and observation.dtype.kind == space.dtype.kind == "f"
+def _in_float32(observation: Any) -> Any:
+    return observation.astype("float32") if getattr(observation, "dtype", "") == "float64" else observation
 
 
 def _sentence(text: str) -> str:

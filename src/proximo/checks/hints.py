@@ -1,48 +1,154 @@
-"""Warns about environments that can be trained, but are probably not what the user wants to train."""
+"""Warns about what makes learning slow, or is probably not what the user wants to train."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from proximo.checks.finding import Finding, warning
-from proximo.checks.images import check_images
-from proximo.checks.policy import check_size
-from proximo.checks.scale import Seen, check_scale
-from proximo.config import Config
+import jax
+import numpy as np
+
+from proximo.checks.finding import Finding
+from proximo.config import Config, NetworkConfig, PPOConfig
+from proximo.config.custom import is_custom
 from proximo.envs import other_ids
+from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.networks import ActorCritic
-from proximo.spaces import from_any
+from proximo.networks.encoders import NatureCNN, image_axes
+from proximo.networks.normalizer import is_normalized
+from proximo.spaces import ACTION_MASK, Box, Space, from_any
 
 STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
+MAX_NUMBERS = 8_000
+"""Largest image that an MLP reads without a warning: two first layers then have a million parameters."""
+MAX_PARAMETERS = 10_000_000
+"""Largest number of parameters without a warning. A Nature CNN and a GRU with 512 units have 6.5 million."""
+MAX_OBSERVATION = 100.0
+"""Largest absolute value of an observation without a warning."""
+MAX_REWARD = 100.0
+"""Largest absolute value of a reward without a warning. A reward of -100 for a crash is usual."""
+MIN_REWARD = 1e-3
+"""Largest absolute value of the rewards below which a warning is given."""
 
 
-def hints(env: Any, config: Config, policy: ActorCritic | None = None, seen: Seen | None = None) -> list[Finding]:
-    """Warnings about the version of the task, its sticky actions and images, the size of the network, and the scale of observations and rewards.
+def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:
+    """Warnings about the version of the task, its sticky actions and images, and the size of the network.
 
     Args:
         env: The environment.
         config: The settings of the training.
-        policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``. If None, its size is not checked.
-        seen: What random steps returned. If None, the scale is not checked.
+        policy: A policy of the training, also of ``jax.ShapeDtypeStruct``. If None, its size is not checked.
     """
-    newer = other_ids.newer_version(config.env.id)
-    version = [] if newer is None else [warning("version", f"{config.env.id} is an earlier version: {newer}")]
-    version += [warning("environment", message) for message in getattr(env, "warnings", ())]
-    space = from_any(env.observation_space, "observation")
-    network = check_images(space, config) or ([] if policy is None else check_size(policy))  # large images make large networks
-    scale = [] if seen is None else check_scale(space, seen, config)
-    return [*version, *_sticky_actions(config), *network, *(finding for finding in scale if finding.level == "warning")]
-
-
-def _sticky_actions(config: Config) -> list[Finding]:
-    """A warning for an Atari game that repeats actions at random by default."""
-    if not STICKY_ID.fullmatch(config.env.id) or "repeat_action_probability" in config.env.env_settings:
-        return []
-    return [
-        warning(
-            "sticky_actions",
-            f"{config.env.id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky "
-            "actions: add --env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm.",
+    env_id, newer = config.env.id, other_ids.newer_version(config.env.id)
+    found = [] if newer is None else [Finding("version", "warning", f"{env_id} is an earlier version: {newer}")]
+    found += [Finding("environment", "warning", message) for message in getattr(env, "warnings", ())]
+    if STICKY_ID.fullmatch(env_id) and "repeat_action_probability" not in config.env.env_settings:
+        sticky = (
+            f"{env_id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky actions: add "
+            "--env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm."
         )
-    ]
+        found.append(Finding("sticky_actions", "warning", sticky))
+    images = [leaf for leaf in leaves(from_any(env.observation_space, "observation")) if read_by_mlp(leaf.space, config.network)]
+    found += [Finding("images", "warning", _image_for_mlp(leaf)) for leaf in images]
+    large = "" if policy is None else _large_network(policy)
+    return found + ([Finding("policy", "warning", large)] if large else [])
+
+
+def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.ndarray, config: Config) -> list[Finding]:
+    """Check that the learner reads no large observations, and no large or small rewards.
+
+    Args:
+        space: The space of the observations.
+        observations: What random steps returned, one array for each leaf of the observation.
+        rewards: What random steps returned, unscaled and of any shape.
+        config: The settings of the training.
+
+    Returns:
+        A finding for observations and one for rewards.
+    """
+    found = []
+    for name, fault in (
+        ("observation scale", _observation_fault(space, observations, config)),
+        ("reward scale", _reward_fault(config.ppo.reward_scale * rewards, config.ppo)),
+    ):
+        found.append(Finding(name, "warning", fault) if fault else Finding(name, "ok", "The scale suits the learner."))
+    return found
+
+
+def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
+    """Whether ``encoder = auto`` makes an MLP for a large image, because it is not declared as uint8."""
+    if not isinstance(space, Box) or not has_image_shape(space) or space.size <= MAX_NUMBERS:
+        return False
+    return space.dtype != "uint8" and network.encoder == "auto" and not is_custom(network.actor_critic)
+
+
+def has_image_shape(space: Space) -> bool:
+    """Whether ``space`` has the shape of an image for Nature CNN, with three or four axes, and any dtype."""
+    if not isinstance(space, Box) or len(space.shape) not in (3, 4):
+        return False
+    height, width, *_, channels = (space.shape[axis] for axis in image_axes(space.shape))
+    return min(height, width) >= max(NatureCNN.min_size, channels)
+
+
+def _image_for_mlp(leaf: Leaf) -> str:
+    return (
+        f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}, so an MLP reads them. Return images as uint8 "
+        "in 0 … 255, which Nature CNN reads and scales to 0 … 1"
+        + (", or set encoder = nature_cnn if the numbers are in 0 … 1." if len(leaf.shape) == 3 else ".")
+    )
+
+
+def _large_network(policy: ActorCritic) -> str:
+    parts = {
+        "encoder": [torso.encoder for torso in policy.torsos],
+        "memory": [torso.cell for torso in policy.torsos],
+        "shared layers": [torso.shared for torso in policy.torsos],
+        "heads": [policy.actor, policy.critic],
+    }
+    counts = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
+    total = sum(counts.values())
+    if total <= MAX_PARAMETERS:
+        return ""
+    return (
+        f"The network has {total / 1e6:.1f} million parameters ({', '.join(f'{name} {n / 1e6:.1f}' for name, n in counts.items())}). More "
+        f"than {MAX_PARAMETERS / 1e6:.0f} million make training slow: make the observations smaller, images to about 84×84 (preprocessing = "
+        "atari, gymnasium.wrappers.ResizeObservation), or set smaller hidden_sizes, cnn_features, memory_size, shared_sizes or head_sizes."
+    )
+
+
+def _observation_fault(space: Space, observations: Sequence[np.ndarray], config: Config) -> str:
+    network, found = config.network, dict[str, list[str]]()
+    if is_custom(network.encoder) or is_custom(network.actor_critic):
+        return ""  # they may scale observations themselves
+    for leaf, values in zip(leaves(space), observations, strict=True):
+        if not isinstance(leaf.space, Box) or leaf.space.dtype == "uint8" or leaf.path == (ACTION_MASK,):
+            continue  # the policy scales these by their space
+        if is_normalized(leaf.space, config.ppo.normalize_observation) or read_by_mlp(leaf.space, network):
+            continue  # the second has another warning with the same fix
+        low, high = values.min(), values.max()
+        if max(float(high), -float(low)) > MAX_OBSERVATION:
+            found.setdefault(_fix(leaf.space), []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
+    if not found:
+        return ""
+    sentences = [f"Observations of random steps are in the range {', '.join(ranges)}: {fix}" for fix, ranges in found.items()]
+    return f"{' '.join(sentences)} Networks learn slowly from numbers above about {MAX_OBSERVATION:g}."
+
+
+def _fix(space: Box) -> str:
+    if has_image_shape(space):
+        return "return images as uint8 in 0 … 255, which the policy scales to 0 … 1."
+    if space.is_float:
+        return "set normalize_observation = true (--normalize-observation)."
+    return f"declare {space} as float32, which normalize_observation normalizes."
+
+
+def _reward_fault(rewards: np.ndarray, ppo: PPOConfig) -> str:
+    largest = np.abs(rewards).max()
+    if ppo.normalizes_reward or ppo.clip_reward != "none" or largest == 0 or MIN_REWARD <= largest <= MAX_REWARD:
+        return ""
+    wrong = f"larger than about {MAX_REWARD:g}" if largest > MAX_REWARD else f"that are all smaller than {MIN_REWARD:g}"
+    return (
+        f"Rewards of random steps are in the range {rewards.min():.4g} … {rewards.max():.4g}: set normalize_reward = true "
+        f"(--normalize-reward). The value function learns slowly from rewards {wrong}."
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import math
 import sys
 import threading
@@ -27,32 +26,32 @@ SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
     "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
 )  # fmt: skip
-PATIENCE_SECONDS = 15.0
 
 
 def run(arguments: list[str]) -> int:
     """Check an environment and print each finding. Returns 2 if it cannot be trained."""
-    from proximo.checks import verdict, worst
+    from proximo.checks import verdict
 
     options = make_parser().parse_args(arguments)
     if not 0 < options.seconds < math.inf:
         raise UsageError(f"--seconds {options.seconds:g}: expected a number of seconds, more than 0.")
-    report: dict[str, Any] = {"env": options.env, "ok": False, "not_checked": [], "compile_seconds": 0.0}
+    report: dict[str, Any] = {"env": options.env, "compiles": False, "compile_seconds": 0.0, "out_of_time": False}
     findings = []
     for f in _findings(options, report):
         findings.append(f)
         if not options.json:
-            print(f"{paint(*SIGNS[f.level])} {f.check:<17}  {f.message}", flush=True)
-    report["ok"] = worst(findings) != "error"
+            print(f"{paint(*SIGNS[f.level])} {f.check:<28}  {f.message}", flush=True)
+    is_ok = all(finding.level != "error" for finding in findings)
     if options.json:
-        print_json({**report, "findings": [vars(finding) for finding in findings]})
+        kept = {name: report[name] for name in ("env", "not_checked", "compile_seconds")}
+        print_json({"ok": is_ok, **kept, "findings": [vars(finding) for finding in findings]})
     else:
         if report["not_checked"]:
             print(f"Not checked: {', '.join(report['not_checked'])}.")
         if report["compile_seconds"]:
             print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
         print(verdict(report["env"], findings))
-    return 0 if report["ok"] else 2
+    return 0 if is_ok else 2
 
 
 def make_parser() -> Parser:
@@ -86,37 +85,34 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         process.why_killed = "reached the limit"
         process.kill()
 
-    limit, started, announced = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end), 0.0, 0.0
-    first, timed_out = "making", False
+    limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end)
+    out_of_time, is_made = False, False
+    report["not_checked"] = ["making"]
     try:
         process.begin(checks)
-        while not isinstance(message := worker_messages.read_object(process.replies), tuple):
+        while (message := worker_messages.read_object(process.replies)) is not None:
             if isinstance(message, Exception):
                 raise message
-            if message is None:
-                limit.cancel()
-            elif isinstance(message, list):
-                report["not_checked"], first = message, message[0]
-                if not limit.ident:
-                    limit.start()
-                    started = announced = time.monotonic()
-            else:
+            if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-                now = time.monotonic()
-                if report["not_checked"] and now - announced > PATIENCE_SECONDS:
-                    print(f"{now - started:.0f} s: {report['not_checked'][0]} …", file=sys.stderr, flush=True)
-                    announced = now
-        report["env"], report["compile_seconds"], timed_out = message
+            else:
+                report.update(message)
+                is_made |= "not_checked" in message
+                if report["compiles"]:
+                    limit.cancel()  # compiling may take long
+                elif not is_made:
+                    limit.start()
+        out_of_time = report["out_of_time"]
     except EOFError:
-        if not process.why_killed:
-            during = (report["not_checked"] or ["making"])[0]
-            yield Finding(during, "error", f"The process that plays the environment {process.why_lost()}.")
+        out_of_time = bool(process.why_killed)
+        if not out_of_time:
+            yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
-    if report["not_checked"] and (timed_out or process.why_killed):
-        level = "error" if first in report["not_checked"] else "warning"
+    if report["not_checked"] and out_of_time:
+        level = "warning" if is_made else "error"
         yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
 
@@ -128,20 +124,20 @@ class Checks:
     path: tuple[str, ...]
 
     def serve(self, commands: int, replies: int) -> None:
-        """Send lists of the names of the checks that follow, None if the process must not be killed, and each finding. The last message is an error
-        of the user, or the environment's id, the seconds in which JAX compiled, and whether the time was over before the last check."""
+        """Send each finding, and entries of the report; at the end None, or an error of the user."""
         sys.path[:] = self.path
         send = functools.partial(worker_messages.write_object, replies)
         with short_warnings():
             try:
-                send(self._run(send))
+                self._run(send)
+                send(None)
             except ProximoError as error:
                 send(error)
 
-    def _run(self, send: Callable[[Any], None]) -> tuple[str, float, bool]:
+    def _run(self, send: Callable[[Any], None]) -> None:
         import jax
 
-        from proximo.checks import Finding, check_environment, check_names, check_policy, hints
+        from proximo.checks import Finding, check_environment, check_names
         from proximo.collect.environment import environment
         from proximo.jax_setup import prepare_jax
         from proximo.settings import make_config
@@ -153,20 +149,21 @@ class Checks:
             compiling[0] += duration_secs * event.startswith("/jax/core/compile")
 
         jax.monitoring.register_event_duration_secs_listener(on_event)
-        send(["making"])
+        send({})  # the time begins
         try:
             config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
             env = environment(config)
         except EnvError as error:
+            send({"not_checked": []})
             send(Finding("making", "error", str(error)))
-            return options.env, 0.0, False
-        send(check_names(env))
-        is_jax = "jit" in check_names(env)
-        if is_jax:
-            send(None)  # it may compile for long
-        over = False
-        for finding in itertools.chain(hints(env, config), [check_policy(env, config)], check_environment(env, config)):
+            return
+        names = check_names(env)
+        is_jax = "tracing" in names
+        send({"env": config.env.id, "not_checked": names, "compiles": is_jax})
+        for finding in check_environment(env, config):
             send(finding)
-            if over := time.monotonic() - started - compiling[0] > options.seconds:
-                break
-        return config.env.id, compiling[0] if is_jax else 0.0, over
+            if is_jax:
+                is_over = time.monotonic() - started - compiling[0] > options.seconds
+                send({"compile_seconds": compiling[0], "out_of_time": is_over})
+                if is_over:
+                    return

@@ -23,7 +23,6 @@ from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.signatures import answered
 from proximo.types import Metrics, Rollout, TrainState
 
 
@@ -38,7 +37,6 @@ class Functions(NamedTuple):
     """``update(state, rollout) -> (state, metrics)``"""
 
 
-@answered
 def make_functions(config: Config, env: Environment, seeds_axis: bool = False, mesh: Mesh | None = None) -> Functions:
     """The parts of a training on a JAX environment, as pure functions.
 
@@ -100,7 +98,6 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
     return Functions(init, collect, update)
 
 
-@answered
 def make_train(
     config: Config, env: Environment, seeds_axis: bool = False, mesh: Mesh | None = None
 ) -> Callable[..., tuple[TrainState, Metrics]]:

@@ -1,4 +1,4 @@
-"""``convert``: a file of settings from those of another library."""
+"""``convert``: a file of settings from the ones of another library."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, tex
 from proximo.config.loading import Given
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
+from proximo.convert import values
 from proximo.convert.sources import Source, expression, read_source, scalar
-from proximo.convert.values import FUNCTIONS, Ours, Theirs
 from proximo.errors import ConfigError, shown
 from proximo.other_libraries import Entry, Library, load
 from proximo.serialization import dump_yaml
@@ -24,8 +24,8 @@ class Converted:
     config: Config
     """The settings, valid and without a preset."""
     yaml: str
-    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset. Without a preset,
-    also those that the defaults for a kind of environment have."""
+    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset.
+    Without a preset, also the ones that the defaults for a kind of environment have."""
     report: str
     """Each conversion that was made, and what has no equal."""
 
@@ -62,63 +62,51 @@ class _Conversion:
     def __init__(self, source: Source, library: Library):
         self.source, self.library = source, library
         variant = library.variants.get(source.variant, {})
-        defaults = {entry.name: entry.default for entry in _settings(library) if entry.default is not None}
         flat = dict(_flattened(source.given, library))
+        self.given = flat.keys()
+        entries = [*(load(library.includes).settings() if library.includes else ()), *library.settings()]
+        defaults = {entry.name: entry.default for entry in entries if entry.default is not None}
         policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: other settings change what it means
         theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
-        self.theirs = Theirs({name: scalar(value) if isinstance(value, str) else value for name, value in theirs.items()})
-        self.given = set(flat)
+        self.theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
         self.prefix = variant.get("prefix", "")
-        self.always: Ours = {**library.always, **variant.get("always", {})}
-        self.ours: Ours = {**self.always, **({"id": self.prefix + source.env} if source.env else {})}
-        self.unchanged: list[str] = []
-        self.changed: list[str] = []
-        self.missing: list[str] = []
+        self.always = {**library.always, **variant.get("always", {})}
+        self.ours = {**self.always, **({"id": self.prefix + source.env} if source.env else {})}
+        self.unchanged, self.changed, self.missing = list[str](), list[str](), list[str]()
 
     def add(self, name: str, value: Any) -> None:
-        """Convert one setting."""
+        """Convert one setting, and note what became of it, unless it is a default of both libraries."""
         entry = self.library.setting(name)
+        converted = {} if entry is None else _converted(entry, value, self.theirs)
         if entry is None:
             self.missing.append(f"{name} = {_shown(value)}: proximo does not know it")
-            return
-        converted = _converted(entry, value, self.theirs)
-        if converted is None:
+        elif converted is None:
             if name in self.given and value != entry.default:
                 self.missing.append(f"{name} = {_shown(value)}: {entry.note or 'proximo has no setting for this value'}")
-            return
-        if "id" in converted:
-            converted["id"] = self.prefix + str(converted["id"])
-        for ours, new in converted.items():
-            if isinstance(new, Mapping):
-                converted[ours] = {**self.ours.get(ours, {}), **new}
-        self.ours |= converted
-        self._note(entry, value, converted)
+        else:
+            for ours, new in converted.items():
+                new = self.prefix + str(new) if ours == "id" else new
+                converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
+            self.ours |= converted
+            self._note(entry, value, {ours: _shown(new) for ours, new in converted.items()})
 
-    def _note(self, entry: Entry, value: Any, converted: Ours) -> None:
-        """Add what became of a setting to the report, unless it is a default of both libraries."""
-        given = entry.name in self.given
-        lines = [
-            f"{ours} = {_shown(new)}" for ours, new in converted.items() if given or _shown(new) != _shown(LEAVES[ours].default)
-        ]
-        if lines == [f"{entry.name} = {_shown(value)}"]:
+    def _note(self, entry: Entry, value: Any, converted: dict[str, str]) -> None:
+        given, was = entry.name in self.given, _shown(value)
+        lines = [f"{ours} = {new}" for ours, new in converted.items() if given or new != _shown(LEAVES[ours].default)]
+        if lines == [f"{entry.name} = {was}"]:
             self.unchanged.append(entry.name)
         elif lines:
-            note = f" ({entry.note})" if entry.note and any(_shown(new) != _shown(value) for new in converted.values()) else ""
-            origin = "" if given else ", the default"
-            self.changed.append(f"{entry.name} = {_shown(value)}{origin}  →  {', '.join(lines)}{note}")
+            note = f" ({entry.note})" if entry.note and any(new != was for new in converted.values()) else ""
+            self.changed.append(f"{entry.name} = {was}{'' if given else ', the default'}  →  {', '.join(lines)}{note}")
 
     def report(self, env_id: str) -> str:
         """What was converted, what their code always does, and what has no equal."""
-        always = [f"{name} = {_shown(value)}" for name, value in self.always.items() if name != "id"]
-        fixed = [f"{self.library.name} always has {', '.join(always)}"] if always else []
-        same = [f"unchanged: {', '.join(self.unchanged)}"] if self.unchanged else []
-        lines = [
-            f"{env_id}, from {self.library.name} ({self.source.variant}):",
-            *(f"  {line}" for line in (*fixed, *self.changed, *same)),
-        ]
-        if missing := [*self.theirs.unconverted, *self.missing]:
-            lines += ["Not converted:", *(f"  {line}" for line in missing)]
-        return "\n".join(lines)
+        always = ", ".join(f"{name} = {_shown(value)}" for name, value in self.always.items() if name != "id")
+        lines = [f"{self.library.name} always has {always}"] if always else []
+        lines += [*self.changed, *([f"unchanged: {', '.join(self.unchanged)}"] if self.unchanged else [])]
+        missing = [*self.theirs.unconverted, *self.missing]
+        parts = [f"{env_id}, from {self.library.name} ({self.source.variant}):", *(f"  {line}" for line in lines)]
+        return "\n".join(parts + (["Not converted:", *(f"  {line}" for line in missing)] if missing else []))
 
     def config(self) -> Config:
         """Our settings, with a number of minibatches that divides the rollout."""
@@ -126,22 +114,14 @@ class _Conversion:
             self.ours["memory_horizon"] = 2
             self.changed.append("memory_horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
         config = override(Config(), self.ours)
-        count = config.batch_size // config.sequence_length
-        if count % config.ppo.num_minibatches:
-            fitting = max(n for n in range(1, config.ppo.num_minibatches + 1) if count % n == 0)
-            was = config.ppo.num_minibatches
+        count, was = config.batch_size // config.sequence_length, config.ppo.num_minibatches
+        if count % was:
+            fitting = max(n for n in range(1, was + 1) if count % n == 0)
             self.changed.append(
                 f"num_minibatches = {was}  →  {fitting} (the number must divide the {count} sequences or steps of a rollout)"
             )
             config = override(config, {"num_minibatches": fitting})
         return validate(config)
-
-
-def _settings(library: Library) -> Iterator[Entry]:
-    """The settings of a library, after those of the one that it includes."""
-    if library.includes:
-        yield from load(library.includes).settings()
-    yield from library.settings()
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
@@ -152,16 +132,19 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
             yield str(name), value
             continue
         try:
-            content = expression(value) if isinstance(value, str) else value or {}
-            yield from _flattened(dict(content), library)
+            yield from _flattened(dict(expression(value) or {}), library)
         except (ValueError, TypeError, SyntaxError):
             raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
 
 
-def _converted(entry: Entry, value: Any, theirs: Theirs) -> Ours | None:
+def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any] | None:
     """Our settings for one of theirs; None if nothing corresponds to it."""
+    if entry.convert in ("part", "none"):  # it is converted together with another one, or not at all
+        return {} if entry.convert == "part" else None
+    if entry.convert == "each":
+        return dict.fromkeys(entry.ours, value)
     if entry.convert:
-        return FUNCTIONS[entry.convert](value, theirs, entry)
+        return getattr(values, entry.convert)(value, theirs, entry)
     if len(entry.ours) != 1:  # nothing, or the note says what to do
         return None
     if entry.values is not None and value in entry.values:
@@ -181,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """The settings that differ from the defaults, or from what the environment's preset would give in their place."""
+    """The settings that differ from the defaults, or from the environment's preset."""
     tuned, content = presets.load(config.env.id), to_mapping(config)
     # Not validated: the numbers of a preset may fit another memory only.
     usual = Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset")

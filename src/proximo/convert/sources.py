@@ -1,4 +1,4 @@
-"""What a user gives to ``proximo convert``: which library it is from, and its settings by their names there."""
+"""Reads what a user gives to ``proximo convert``: the library, and its settings by their names there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import shlex
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -15,15 +14,14 @@ from typing import Any
 from proximo.config import GROUPS
 from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import Library, load
-from proximo.serialization import MAX_YAML, read_yaml
+from proximo.serialization import read_yaml
 
 COMMANDS = ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines")
 """The libraries whose command lines are read."""
 EXPECTED = (
-    "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, pytorch-ppo, PPO-JAX or "
-    "Baselines"
+    "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, "
+    "pytorch-ppo, PPO-JAX or Baselines"
 )
-ATARI = re.compile(r"NoFrameskip-v\d$")
 
 
 @dataclass(frozen=True)
@@ -44,76 +42,60 @@ def read_source(source: str, env: str) -> Source:
 
     Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
     """
-    text, problem = _text_of(source), ""
+    path, problem = Path(source), ""
+    is_text = len(source.split()) > 1 and not os.path.isfile(source)  # Path.is_file raises for long lines
+    if not is_text and path.exists() and not path.is_file():  # a device has no end, and a pipe waits
+        raise ConfigError(f"{path} is no regular file: expected {EXPECTED}.")
     try:
+        text = source if is_text else path.read_bytes().decode("utf-8")
         content = read_yaml(text, aliases=True)
-    except ValueError as error:
-        content, problem = None, f"; it is not valid YAML: {error}"
-    if isinstance(content, Mapping):
-        return _from_mapping(dict(content), source, env)
-    if re.search(r"\.py\b|-m\s+baselines\.run\b", text):
-        return _from_command(text)
-    raise ConfigError(f"{shown(source, 'text')}: expected {EXPECTED}{problem}.")
-
-
-def _text_of(source: str) -> str:
-    path = Path(source)
-    if len(source.split()) > 1 and not os.path.isfile(source):  # Path.is_file raises for long lines
-        return source
-    try:
-        status = path.stat()  # before reading: a device has no end, and a pipe waits
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path} is no regular file: expected {EXPECTED}.")
-        if status.st_size > MAX_YAML:
-            raise ConfigError(f"{path} has {status.st_size:,} bytes, expected at most {MAX_YAML:,}.")
-        return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ConfigError(f"Cannot read {path} ({error.strerror}).") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected {EXPECTED}, found no text.") from None
+    except ValueError as error:
+        content, problem = None, f"; it is not valid YAML: {error}"
+    if isinstance(content, Mapping):
+        return _from_mapping({str(name): value for name, value in content.items()}, source, env)
+    if re.search(r"\.py\b|-m\s+baselines\.run\b", text):
+        return _from_command(text)
+    raise ConfigError(f"{shown(source, 'text')}: expected {EXPECTED}{problem}.")
 
 
 def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
     if content.keys() <= GROUPS.keys():
         raise ConfigError(f"{source} has settings of proximo already: `{command('proximo', 'train', '--config', source)}`.")
     if {"recurrence", "worker_steps"} <= content.keys():
-        return _from_truncated_bptt(content, source)
-    zoo = load("rl_zoo")
-    if not any(isinstance(value, Mapping) for value in content.values()):
-        if not any(zoo.setting(str(name)) for name in content):
-            raise ConfigError(f"{source}: expected {EXPECTED}.")
-        if not env:
-            raise ConfigError(
-                f"{source} names no environment: add it, as in `{command('proximo', 'convert', source, '--env', 'CartPole-v1')}`."
-            )
-        return _from_zoo(content, env)
-    entries = {str(name): value for name, value in content.items() if isinstance(value, Mapping) and any(map(zoo.setting, value))}
-    if not entries:
+        environment = content["environment"] if isinstance(content.get("environment"), Mapping) else {}
+        kind, name = str(environment.get("type")), str(environment.get("name", ""))
+        if kind not in (known := load("recurrent_ppo_truncated_bptt").variants):
+            raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(known)}.")
+        name = name.removeprefix("MiniGrid-") if kind == "Minigrid" else name
+        return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
+    if any(isinstance(value, Mapping) and _is_entry(value) for value in content.values()):
+        entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and _is_entry(value)}
+        ids = [name for name in entries if name not in ("default", "atari")]
+        if not env and len(ids) != 1:
+            some = ", ".join(ids[:3])
+            raise ConfigError(f"{source} has settings for {len(ids)} environments ({some} …): choose one with --env.")
+        env = env or ids[0]
+        is_atari = "atari" in entries and re.search(r"NoFrameskip-v\d$", env)
+        entry = entries.get(env, entries.get("atari" if is_atari else "default"))  # as RL Zoo chooses
+        if entry is None:
+            raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
+    elif not _is_entry(content):
         raise ConfigError(f"{source}: expected {EXPECTED}.")
-    ids = [name for name in entries if name not in ("default", "atari")]
-    if not env and len(ids) != 1:
-        some = ", ".join(ids[:3])
-        raise ConfigError(f"{source} has settings for {len(ids)} environments ({some} …): choose one with --env.")
-    env = env or ids[0]
-    other = "atari" if ATARI.search(env) and "atari" in entries else "default"  # as RL Zoo chooses
-    if env not in entries and other not in entries:
-        raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
-    return _from_zoo(dict(entries.get(env, entries.get(other, {}))), env)
+    elif not env:
+        example = command("proximo", "convert", source, "--env", "CartPole-v1")
+        raise ConfigError(f"{source} names no environment: add it, as in `{example}`.")
+    else:
+        entry = content
+    return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(entry.get("policy")) else "PPO", dict(entry), env)
 
 
-def _from_zoo(given: dict[str, Any], env: str) -> Source:
-    return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(given.get("policy")) else "PPO", given, env)
-
-
-def _from_truncated_bptt(content: dict[str, Any], source: str) -> Source:
-    environment = content["environment"] if isinstance(content.get("environment"), Mapping) else {}
-    kind, name = str(environment.get("type")), str(environment.get("name", ""))
-    variants = load("recurrent_ppo_truncated_bptt").variants
-    if kind not in variants:
-        raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(variants)}.")
-    if kind == "Minigrid":
-        name = name.removeprefix("MiniGrid-")
-    return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
+def _is_entry(content: Mapping[Any, Any]) -> bool:
+    """Whether ``content`` has settings of RL Zoo."""
+    return any(load("rl_zoo").setting(str(name)) for name in content)
 
 
 def _from_command(text: str) -> Source:
@@ -133,21 +115,18 @@ def _from_command(text: str) -> Source:
     unknown = [name for name in given if not library.setting(name)]
     if unknown and program in ("main.py", "train.py"):  # other projects have programs of these names
         raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
-    return Source(libraries[program], program if program in library.variants else _variant(library, given), given)
-
-
-def _variant(library: Library, given: Mapping[str, Any]) -> str:
-    """The first variant whose patterns fit the flags, or their defaults."""
     values = {**{entry.name: entry.default for entry in library.settings()}, **given}
-    for name, content in library.variants.items():
-        if all(re.search(pattern, str(values[key])) for key, pattern in content.get("where", {}).items()):
-            return name
-    raise AssertionError("the last variant has no pattern")
+    fitting = (name for name, content in library.variants.items() if _fits(content.get("where", {}), values))
+    return Source(libraries[program], program if program in library.variants else next(fitting), given)
+
+
+def _fits(where: Mapping[str, str], values: Mapping[str, Any]) -> bool:
+    return all(re.search(pattern, str(values[name])) for name, pattern in where.items())
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
-    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false. As in argparse, the start of a
-    name is enough."""
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false.
+    As in argparse, the start of a name is enough."""
     given: dict[str, Any] = {}
     rest = list(words)
     while rest:
@@ -175,12 +154,13 @@ def scalar(text: str) -> Any:
     return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
-def expression(text: str) -> Any:
-    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``. A name stands for itself.
+def expression(value: Any) -> Any:
+    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a
+    name stands for itself. What is no text is returned unchanged.
 
     Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
     """
-    return _value(ast.parse(text.strip(), mode="eval").body)
+    return _value(ast.parse(value.strip(), mode="eval").body) if isinstance(value, str) else value
 
 
 def _value(node: ast.expr) -> Any:

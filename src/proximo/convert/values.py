@@ -1,12 +1,12 @@
-"""Values of other libraries that one number or word cannot convert. ``convert`` of an entry in ``other_libraries`` names the function.
+"""Values of other libraries that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
 
-Each function takes the value and a ``Theirs``, and returns our settings; None if nothing corresponds to the value.
+Each function takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from proximo.config import LEAVES, text_of
@@ -15,11 +15,13 @@ from proximo.other_libraries import Entry, load
 
 Ours = dict[str, Any]
 ATARI_WRAPPER = {
-    "noop_max": 30, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": True, "clip_reward": True, "action_repeat_probability": 0.0,
+    "noop_max": 30, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": True,
+    "clip_reward": True, "action_repeat_probability": 0.0,
 }  # fmt: skip
 """Default arguments of Stable-Baselines3's AtariWrapper."""
 VEC_NORMALIZE = {
-    "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "norm_obs_keys": None,
+    "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0,
+    "epsilon": 1e-8, "norm_obs_keys": None,
 }  # fmt: skip
 """Default arguments of Stable-Baselines3's VecNormalize; RL Zoo gives it PPO's ``gamma``."""
 
@@ -31,30 +33,17 @@ class Theirs(dict[str, Any]):
         super().__init__(settings)
         self.unconverted: list[str] = []
         """Parts of values to which nothing corresponds, for the report."""
+        policy = str(self.get("policy"))
+        self.recurrent, self.images, self.several = (word in policy for word in ("Lstm", "Cnn", "MultiInput"))
+        """Whether the policy has a memory, reads images with a CNN, or reads several entries."""
 
     def unread(self, where: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], read: Collection[str]) -> None:
-        """Add to the report the ``arguments`` that the settings do not follow: those that are not ``read``, and not their default."""
+        """Add to the report the ``arguments`` that are neither ``read`` nor their default."""
         for name, value in arguments.items():
-            if name in read or (name in defaults and value == defaults[name]):
-                continue
-            entry = load("stable_baselines3").setting(name)
-            note = entry.note if entry and entry.note else "nothing in proximo corresponds to it"
-            self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether the policy has a memory."""
-        return "Lstm" in str(self.get("policy"))
-
-    @property
-    def images(self) -> bool:
-        """Whether the policy reads images with a CNN."""
-        return "Cnn" in str(self.get("policy"))
-
-    @property
-    def layers_after_features(self) -> bool:
-        """Whether ``net_arch`` follows a memory, or an extractor that policy and value share."""
-        return self.recurrent or self.images or "MultiInput" in str(self.get("policy"))
+            if name not in read and (name not in defaults or value != defaults[name]):
+                entry = load("stable_baselines3").setting(name)
+                note = entry.note if entry and entry.note else "nothing in proximo corresponds to it"
+                self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
 
     @property
     def batch(self) -> int:
@@ -62,20 +51,6 @@ class Theirs(dict[str, Any]):
         envs = next(name for name in ("n_workers", "num_workers", "num_env", "n_envs") if name in self)
         steps = next(name for name in ("worker_steps", "num_steps", "nsteps", "n_steps") if name in self)
         return int(self[envs]) * int(self[steps])
-
-
-def part(value: Any, theirs: Theirs, entry: Entry) -> Ours:
-    """Nothing: another setting is converted together with this one."""
-    return {}
-
-
-def nothing(value: Any, theirs: Theirs, entry: Entry) -> None:
-    """Nothing corresponds to it."""
-
-
-def each(value: Any, theirs: Theirs, entry: Entry) -> Ours:
-    """The same value for several of our settings."""
-    return dict.fromkeys(entry.ours, value)
 
 
 def network(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
@@ -89,22 +64,24 @@ def network(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
 
 def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     """The networks of Stable-Baselines3's policies."""
-    several = "MultiInput" in value
-    settings: Ours = {"towers": "shared"} if theirs.images or (several and not theirs.recurrent) else {}
-    if theirs.recurrent or several:
-        # Layers are after the LSTM, or after the entries of the observation. Those of a network for images are only the convolutions.
+    settings: Ours = {"towers": "shared"} if theirs.images or (theirs.several and not theirs.recurrent) else {}
+    if theirs.recurrent or theirs.several:
+        # Layers are after the LSTM, or after the entries of the observation, and a network for images has none.
         settings |= {"hidden_sizes": [], "head_sizes": [] if theirs.images else [64, 64]}
-    if theirs.recurrent:
-        settings |= {"memory": "lstm", "memory_size": 256, "sequence_length": _sequence_length(theirs)}
-    if several:
+    if theirs.several:
         shares = "; policy and value share it, and with towers=separate each has one" if theirs.recurrent else ""
         theirs.unconverted.append(f"the CNN of {value}: it has 256 features, so set cnn_features=256 if it reads images{shares}")
-    two_lstms = theirs.recurrent and theirs.get("enable_critic_lstm", True)
-    if two_lstms and theirs.images and theirs.get("share_features_extractor", True):
+    if not theirs.recurrent:
+        return settings
+    if theirs.images and theirs.get("enable_critic_lstm", True) and theirs.get("share_features_extractor", True):
         theirs.unconverted.append(
             "enable_critic_lstm = true: policy and value share the convolutions and have an LSTM each; with towers=shared they share both"
         )
-    return settings
+    # The longest sequences of which the minibatches have equally many; 0 is the whole rollout.
+    steps, count = int(theirs["n_steps"]), max(1, theirs.batch // int(theirs["batch_size"]))
+    fitting = (length for length in range(steps, 0, -1) if steps % length == 0 and theirs.batch // length % count == 0)
+    length = next(fitting, steps)
+    return settings | {"memory": "lstm", "memory_size": 256, "sequence_length": 0 if length == steps else length}
 
 
 def unless_default(value: Any, theirs: Theirs, entry: Entry) -> Ours:
@@ -118,14 +95,6 @@ def minibatches(value: int, theirs: Theirs, entry: Entry) -> Ours:
     return {"num_minibatches": max(1, theirs.batch // int(value))}
 
 
-def _sequence_length(theirs: Theirs) -> int:
-    """The longest sequences of which a rollout has a multiple of the number of minibatches; 0 for the whole rollout."""
-    steps, count = int(theirs["n_steps"]), max(1, theirs.batch // int(theirs["batch_size"]))
-    fitting = (length for length in range(steps, 0, -1) if steps % length == 0 and theirs.batch // length % count == 0)
-    length = next(fitting, steps)
-    return 0 if length == steps else length
-
-
 def schedule(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """``lin_0.001`` of RL Zoo, a number, or None or a negative number for off."""
     if isinstance(value, str) and value.startswith("lin_"):
@@ -134,55 +103,48 @@ def schedule(value: Any, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
-    """Steps between two samples of the noise; with -1, those of a rollout."""
+    """Steps between two samples of the noise; -1 is once per rollout."""
     every = int(theirs.get("sde_sample_freq", -1))
     return {"sde_every": every if every > 0 else int(theirs["n_steps"])} if value else {}
 
 
 def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation by the norm of the
-    features, and proximo by their root mean square."""
+    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation
+    by the norm of the features, and proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
-    size = _last_size(theirs)
-    if size is None:
+    # The number of features that the policy's outputs read. Without layers, it depends on the observation.
+    layers = _layers(theirs["net_arch"])[0] if "net_arch" in theirs else [] if theirs.images else [64, 64]
+    size = (
+        layers[-1] if layers else int(theirs.get("lstm_hidden_size", 256)) if theirs.recurrent else 512 if theirs.images else None
+    )
+    if not isinstance(size, int):
         theirs.unconverted.append(
             f"log_std_init = {value:g} with use_sde: no layer gives the number of features n; set log_std_init to {value:g} + ½ ln n"
         )
         return {"log_std_init": value}
     exact, highest = round(value + 0.5 * math.log(size), 4), LEAVES["log_std_init"].high
-    if highest is not None and exact > highest:
-        theirs.unconverted.append(
-            f"log_std_init = {value:g} with use_sde: the equivalent is {exact:g}, but proximo allows at most {highest:g}"
-        )
-        return {"log_std_init": highest}
-    return {"log_std_init": exact}
+    if highest is None or exact <= highest:
+        return {"log_std_init": exact}
+    theirs.unconverted.append(
+        f"log_std_init = {value:g} with use_sde: the equivalent is {exact:g}, but proximo allows at most {highest:g}"
+    )
+    return {"log_std_init": highest}
 
 
 def _layers(value: Any) -> tuple[list[Any], list[Any]]:
-    """The layers of policy and value in a ``net_arch``. The form ``[dict(pi=…, vf=…)]`` is that of earlier versions."""
+    """The layers of policy and value. Earlier versions have the form ``[dict(pi=…, vf=…)]``."""
     value = value[0] if isinstance(value, list) and value and isinstance(value[0], Mapping) else value
     return (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
 
 
-def _last_size(theirs: Theirs) -> int | None:
-    """The number of features that the outputs of the policy read; None if it depends on the observation."""
-    layers = _layers(theirs["net_arch"])[0] if "net_arch" in theirs else [] if theirs.images else [64, 64]
-    if layers:
-        return layers[-1] if isinstance(layers[-1], int) else None
-    if theirs.recurrent:
-        return int(theirs.get("lstm_hidden_size", 256))
-    return 512 if theirs.images else None  # those of its NatureCNN
-
-
 def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Layers of policy and value, after the memory or the shared extractor if there is one."""
+    """Layers of policy and value, after the memory or the extractor that they share, if there is one."""
     pi, vf = _layers(value)
     if not all(isinstance(size, int) for size in (*pi, *vf)):
         return None
-    if not theirs.layers_after_features:
-        return {"hidden_sizes": list(pi)} | ({"critic_hidden_sizes": list(vf)} if pi != vf else {})
-    return {"head_sizes": list(pi)} | ({"critic_head_sizes": list(vf)} if pi != vf else {})
+    kind = "head_sizes" if theirs.recurrent or theirs.images or theirs.several else "hidden_sizes"
+    return {kind: list(pi)} | ({f"critic_{kind}": list(vf)} if pi != vf else {})
 
 
 def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
@@ -193,9 +155,9 @@ def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
 
 
 def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
-    """PyTorch's Adam or AdamW, with its arguments or their defaults. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
+    """PyTorch's Adam or AdamW. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
     given, name = theirs.get("optimizer_kwargs"), (entry.values or {}).get(value)
-    arguments = dict(expression(given) if isinstance(given, str) else given or {})
+    arguments = dict(expression(given) or {})
     read = {None: (), "adam": ("eps", "betas"), "adamw": ("eps", "betas", "weight_decay")}[name]
     theirs.unread("optimizer_kwargs", arguments, {"weight_decay": 0, "amsgrad": False, "maximize": False}, read)
     if name is None:
@@ -213,7 +175,7 @@ def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
 
 def normalize(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """RL Zoo's VecNormalize: true, or its arguments."""
-    arguments = expression(value) if isinstance(value, str) else value
+    arguments = expression(value)
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {"norm_obs": bool(value), "norm_reward": bool(value)}
     theirs.unread(entry.name, arguments, {**VEC_NORMALIZE, "gamma": theirs.get("gamma")}, ("norm_obs", "norm_reward", "clip_obs"))
     settings = {"normalize_observation": arguments.get("norm_obs", True), "normalize_reward": arguments.get("norm_reward", True)}
@@ -243,7 +205,7 @@ def wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
 
 def env_settings(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """Parameters of the environment, also as a Python expression."""
-    return {"env_settings": expression(value) if isinstance(value, str) else dict(value)}
+    return {"env_settings": dict(expression(value))}
 
 
 def anneal(value: float, theirs: Theirs, entry: Entry) -> Ours:
@@ -272,10 +234,9 @@ def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     fraction = float(value["max_decay_steps"]) / float(theirs["updates"])
     if initial == final:
         return dict.fromkeys(entry.ours, initial)
-    numbers = [
-        f"{number:g}" for number in (initial, final, *([power] if power != 1 else []), *([fraction] if fraction != 1 else []))
-    ]
-    return dict.fromkeys(entry.ours, f"{'linear' if power == 1 else 'polynomial'}({', '.join(numbers)})")
+    numbers = [initial, final, *([power] if power != 1 else []), *([fraction] if fraction != 1 else [])]
+    name = "linear" if power == 1 else "polynomial"
+    return dict.fromkeys(entry.ours, f"{name}({', '.join(f'{number:g}' for number in numbers)})")
 
 
 def head_sizes(value: int, theirs: Theirs, entry: Entry) -> Ours:
@@ -293,11 +254,3 @@ def reset_params(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours
     others = {name: item for name, item in value.items() if name not in ("start-seed", "num-seeds")}
     first, count = int(value.get("start-seed", 0)), int(value.get("num-seeds", 100))
     return {"env_settings": others, "levels": f"{first}:{first + count}"}
-
-
-FUNCTIONS: dict[str, Callable[[Any, Theirs, Entry], Ours | None]] = {
-    "part": part, "none": nothing, "unless_default": unless_default, "policy": policy, "minibatches": minibatches, "schedule": schedule, "sde": sde, "log_std": log_std, "net_arch": net_arch,
-    "critic_lstm": critic_lstm, "optimizer": optimizer, "normalize": normalize, "wrapper": wrapper, "env_settings": env_settings, "anneal": anneal,
-    "clip_vloss": clip_vloss, "updates": updates, "decay": decay, "each": each, "network": network, "max_grad_norm": max_grad_norm, "head_sizes": head_sizes,
-    "sequence_length": sequence_length, "reset_params": reset_params,
-}  # fmt: skip

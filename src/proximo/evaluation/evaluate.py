@@ -18,7 +18,7 @@ from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episode
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.signatures import answered, is_integer
+from proximo.signatures import is_integer
 
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""
@@ -56,7 +56,6 @@ class EvaluationResult:
         ]
 
 
-@answered
 def evaluate(
     run: str | Path | Policy | HasPolicy,
     episodes: int = 100,
@@ -109,7 +108,6 @@ def evaluate(
     ).episodes[mode]
 
 
-@answered
 def evaluate_policy(
     policy: str | Path | Policy | HasPolicy,
     episodes: int = 100,

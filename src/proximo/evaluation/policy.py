@@ -25,7 +25,7 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.observations import convert_observation, count_stacked, flat_masks
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
-from proximo.signatures import answered, is_integer
+from proximo.signatures import is_integer
 from proximo.spaces import (
     ACTION_MASK,
     OBSERVATION,
@@ -115,7 +115,6 @@ class Policy:
             raise ConfigError(f"num_envs = {num_envs!r}: expected a whole number of environments, 1 or more.")
         return Carried(self.actor_critic.init_memory(num_envs), self.actor_critic.no_previous_step(num_envs))
 
-    @answered
     def predict(
         self,
         observation: Any,
@@ -156,7 +155,6 @@ class Policy:
         action = np.asarray(action, space.dtype if isinstance(space, Box) else None)
         return (action[0] if is_one else action), after
 
-    @answered
     def forward(
         self,
         observation: Any,
@@ -401,7 +399,6 @@ def non_finite_leaf(policy: Any, config: Config) -> str | None:
     return next((name for name, leaf in floats.items() if wrong(np.asarray(leaf)).any()), None)
 
 
-@answered
 def load_policy(run: str | Path, runs_dir: str = "runs", *, env: str | None = None, **custom: Any) -> Policy:
     """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
 

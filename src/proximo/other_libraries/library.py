@@ -3,9 +3,8 @@
 - ``library``: the name in messages; ``source``: what the names were taken from.
 - ``settings``: sections with entries; see ``Entry``.
 - ``includes``: another file, whose settings this library has too.
-- ``arguments``, ``names``, ``attributes``, ``flags``, ``run_flags``: entries for arguments of functions, for what people import from the
-  package, for attributes of the agent, for flags of commands, and for flags of commands that take a run.
-- ``verbs``: commands of other programs, with ours.
+- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and for flags of commands that
+  take a run. ``verbs``: commands of other programs, with ours.
 - ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their own ``always`` and
   ``defaults``. ``programs``: what its command lines start, if these are not its variants; the variant is then the first one whose ``where``
   fits: a pattern for the value of each setting in it. ``proximo convert`` reads them.
@@ -43,10 +42,9 @@ class Entry:
     values: Mapping[Any, Any] | None = None
     """Our value for each of theirs."""
     convert: str = ""
-    """The function of ``proximo.convert`` that finds our value. Without it, ``values`` and ``times`` apply."""
-
-
-Entries = dict[str, Entry]
+    """The function of ``proximo.convert.values`` that finds our value; ``each``: the same value for several settings; ``part``: another entry
+    is converted together with this one; ``none``: nothing corresponds; ``nested``: its content are settings. Without it, ``values`` and
+    ``times`` apply."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,11 @@ class Library:
     """The content of one file."""
 
     name: str
-    source: str
-    sections: dict[str, Entries]
-    arguments: Entries
-    names: Entries
-    attributes: Entries
-    flags: Entries
-    run_flags: Entries
+    source: str = ""
+    sections: dict[str, dict[str, Entry]] = field(default_factory=dict)
+    names: dict[str, Entry] = field(default_factory=dict)
+    flags: dict[str, Entry] = field(default_factory=dict)
+    run_flags: dict[str, Entry] = field(default_factory=dict)
     verbs: dict[str, str] = field(default_factory=dict)
     always: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -91,15 +87,19 @@ def load(name: str) -> Library:
     from proximo.serialization import read_yaml  # only now: most commands need no other library
 
     content = read_yaml((DATA / f"{name}.yaml").read_bytes())
-    library, sections = content.pop("library"), {title: _each(entries) for title, entries in content.pop("settings").items()}
+    sections = {title: _each(entries) for title, entries in content.pop("settings").items()}
     known = {theirs: value for entries in reversed(sections.values()) for theirs, value in entries.items()}
-    tables = {kind: _each(content.pop(kind, {})) for kind in ("arguments", "names", "attributes", "flags", "run_flags")}
+    library = content.pop("library")
+
+    def entries(table: Mapping[str, Any], text: str, known: Mapping[str, Any]) -> dict[str, Entry]:
+        return {theirs: _entry(library, theirs, value, text, known) for theirs, value in table.items()}
+
+    tables = {kind: _each(content.pop(kind, {})) for kind in ("names", "flags", "run_flags")}
     return Library(
         name=library,
-        source=content.pop("source", ""),
+        sections={title: entries(table, "ours", known) for title, table in sections.items()},
         verbs=_each(content.pop("verbs", {})),
-        sections={title: _entries(library, entries, known, "ours") for title, entries in sections.items()},
-        **{kind: _entries(library, t, {**t, **known}, "ours" if kind == "arguments" else "note") for kind, t in tables.items()},
+        **{kind: entries(table, "note", {**table, **known}) for kind, table in tables.items()},
         **content,
     )
 
@@ -109,23 +109,14 @@ def _each(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for names, value in table.items() for name in names.split(", ")}
 
 
-def _entries(library: str, content: Mapping[str, Any], known: Mapping[str, Any], text: str) -> Entries:
-    """The entries of one table. ``text`` is what a value without names is, and ``known`` are the entries for ``see``."""
-    return {name: _entry(library, name, _followed(value, known), text) for name, value in content.items()}
-
-
-def _followed(value: Any, known: Mapping[str, Any]) -> Any:
-    """``value``, or what its ``see`` names in ``known`` or in ``general.yaml``."""
+def _entry(library: str, name: str, value: Any, text: str, known: Mapping[str, Any]) -> Entry:
+    """The entry for ``value``. ``text`` is what a plain value is, and ``known`` has the entries for ``see``."""
     while isinstance(value, Mapping) and "see" in value:
         other = value["see"]
         if known.get(other, value) is value:
-            entry = next(entry for entry in load(GENERAL).settings() if entry.name == other)
-            return {"ours": list(entry.ours), "note": entry.note}
+            general = next(entry for entry in load(GENERAL).settings() if entry.name == other)
+            return Entry(library, name, general.ours, general.note)
         value = known[other]
-    return value
-
-
-def _entry(library: str, name: str, value: Any, text: str) -> Entry:
     content = value if isinstance(value, Mapping) else {text: value}
     ours = content.get("ours", [])
     return Entry(library, name, **{**content, "ours": tuple([ours] if isinstance(ours, str) else ours)})

@@ -28,7 +28,6 @@ from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
 from proximo.settings import make_config
-from proximo.signatures import answered
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lookup import Which
@@ -50,7 +49,6 @@ SLOW_SECONDS = 15.0
 
 
 @lists_settings(Settings)
-@answered
 def train(
     env: str = "",
     *,
@@ -172,7 +170,6 @@ def _warns_if_slow(reporter: Reporter, env_id: str) -> Iterator[None]:
         timer.cancel()
 
 
-@answered
 def resume(
     run: str | Path,
     *,

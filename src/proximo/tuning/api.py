@@ -17,7 +17,6 @@ from proximo.config.validation import check_name
 from proximo.errors import ConfigError, lacking
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import require_one
-from proximo.signatures import answered
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
@@ -39,7 +38,6 @@ def check_optuna(what: str) -> None:
 
 
 @lists_settings(AgentSettings, without=WITHOUT_EFFECT)
-@answered
 def tune(
     env: str = "",
     *,

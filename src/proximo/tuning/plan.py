@@ -110,7 +110,7 @@ def make_plan(
     run = dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name="")
     base = validate(dataclasses.replace(config, run=run))
     env = environment(base)
-    for warning in quick_check(env, base.env.id).warnings:
+    for warning in quick_check(env, base.env.id)[0]:
         reporter.warned(warning)
     backend = make_backend(base, env, stacked=True)
     backend.template()  # the network may not fit the spaces

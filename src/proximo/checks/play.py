@@ -1,0 +1,131 @@
+"""Plays random actions in environments of any kind, and records what they return."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proximo.checks.jax_vector_env import JaxVectorEnv
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
+from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorEnvironment, VectorOptions
+from proximo.envs.protocol import JaxEnvironment
+from proximo.errors import EnvError, EnvironmentFault
+from proximo.spaces import ACTION_MASK, Space, from_any, mask_sizes
+
+MIN_STEPS = 8
+"""Steps of a play, however long they take."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """What ``N`` environments returned in ``T`` steps."""
+
+    observation: tuple[np.ndarray, ...]
+    """T+1 N ..., one array for each leaf."""
+    reward: np.ndarray
+    """T N, as are the arrays that follow."""
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    """False for autoreset steps."""
+
+    def difference(self, other: Play) -> int | None:
+        """The first step in which two plays differ; None if they are equal as far as both go. If one has fewer
+        environments, only these are compared."""
+        differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
+        for a, b in zip(self.arrays, other.arrays, strict=True):
+            rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
+            differ[:rows] |= (a[:rows, :columns] != b[:rows, :columns]).reshape(rows, -1).any(axis=1)
+        return int(np.argmax(differ)) if differ.any() else None
+
+    def episode_lengths(self) -> list[int]:
+        """The numbers of steps of the episodes that ended."""
+        steps, ended = np.cumsum(self.valid, axis=0), self.terminated | self.truncated
+        return [int(n) for i in range(ended.shape[1]) for n in np.diff(steps[ended[:, i], i], prepend=0)]
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays that are compared."""
+        return (*self.observation, self.reward, self.terminated, self.truncated)
+
+
+@dataclass(frozen=True)
+class Player:
+    """Plays random actions in environments of one kind. All of them take the same actions."""
+
+    spec: EnvironmentSpec
+    action_space: Space
+    make: Callable[..., Any] | None
+    """Makes a single Gymnasium environment. None: a vector environment is played."""
+    make_vector: Callable[[int], Any] | None = None
+
+    @classmethod
+    def of(cls, env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Player:
+        """A player of JAX environments, or of single Gymnasium environments."""
+        space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        if isinstance(env, GymnasiumEnvironment):
+            return cls(env.spec, action_space, env.make)
+        spec = EnvironmentSpec(env_id, space, mask_sizes=mask_sizes(action_space))
+        # The same object for several plays: its functions compile once.
+        return cls(spec, action_space, None, functools.cache(functools.partial(JaxVectorEnv, env)))
+
+    def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
+        """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
+        layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.action_space, 1)
+        with custom_code_errors(f"Making {self.spec.env_id}"):
+            if self.make is not None:
+                return SerialVectorEnvironment(self.make, layout, self.spec, VectorOptions())
+            assert self.make_vector is not None
+            return VectorEnvAdapter(self.make_vector, layout, self.spec)
+
+    def play(self, seed: int, num_envs: int = 3, num_steps: int = 300, seconds: float = 2.0, autoreset_seed: int = 0) -> Play:
+        """``play_in`` new environments."""
+        with contextlib.closing(self.open(num_envs, num_steps)) as vector_env:
+            return self.play_in(vector_env, seed, seconds, autoreset_seed)
+
+    def play_in(self, vector_env: VectorEnvironment, seed: int, seconds: float, autoreset_seed: int = 0) -> Play:
+        """Reset environments and take random steps.
+
+        Args:
+            vector_env: what ``open`` returned.
+            seed: the seed of the reset.
+            seconds: the play ends after this time, if it has ``MIN_STEPS``.
+            autoreset_seed: changes the actions of autoreset steps, which the environment must ignore.
+
+        Returns:
+            What the environments returned.
+
+        Raises:
+            EnvError: an environment raised, or returned something invalid. The message is one line.
+        """
+        buffer, t, started = vector_env.buffers[0], 0, time.perf_counter()
+        masks = [i for i, leaf in enumerate(leaves(self.spec.observation_space)) if leaf.path == (ACTION_MASK,)]
+        buffer.clear()
+        try:
+            vector_env.reset(0, seed)
+            while t < len(buffer.action) and (t < MIN_STEPS or time.perf_counter() - started < seconds):
+                for i, is_valid in enumerate(buffer.valid[t]):
+                    rng = np.random.default_rng([0 if is_valid else autoreset_seed, t])
+                    mask = buffer.observation[masks[0]][t, i] if masks else None
+                    buffer.action[t, i] = allowed_action(self.action_space, rng, mask)
+                vector_env.send(0, t, 0)
+                vector_env.receive(0, t, 0)
+                t += 1
+        except EnvironmentFault as fault:
+            line = str(fault).splitlines()[0]  # without its traceback
+            old = ": expected (observation, reward, terminated, truncated, info)." if "values to unpack" in line else ""
+            raise EnvError(f"{line}{old}") from fault
+        results = (buffer.reward, buffer.terminated, buffer.truncated, buffer.valid)
+        return Play(tuple(array[: t + 1].copy() for array in buffer.observation), *(array[:t].copy() for array in results))

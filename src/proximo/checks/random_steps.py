@@ -1,0 +1,102 @@
+"""Checks what random steps return: their scale, the effect of seeds, and the ends of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from proximo.checks.finding import Finding, run_check
+from proximo.checks.hints import check_scale
+from proximo.checks.play import Play, Player
+from proximo.config import Config
+from proximo.errors import EnvError
+
+NAMES = ("steps", "seeding", "observation scale", "reward scale", "episodes", "time limit")
+MAX_STEPS = 10_000
+END_SECONDS = 5.0
+"""Seconds in which an episode should end, if the environment has no time limit."""
+MIN_LIMIT = 20
+"""Episodes of at least this length that all terminate after the same number of steps look like a time limit."""
+MIN_EPISODES = 3
+SEED_FIX = "Draw only from self.np_random, after super().reset(seed=seed) (in JAX: from the key), and keep all state in self."
+
+
+def check_random_steps(player: Player, limit: int | None, config: Config) -> Iterator[Finding]:
+    """Check random steps of any kind of environment. If a step fails, there is only this error."""
+    try:
+        first = player.play(0)
+    except EnvError as error:
+        yield Finding("steps", "error", str(error))
+        return
+    (steps, number), low, high = first.reward.shape, first.reward.min(), first.reward.max()
+    valid = (
+        f"{number} environments returned valid observations, finite rewards ({low:.4g} … {high:.4g}) and flags in {steps} steps."
+    )
+    yield Finding("steps", "ok", valid)
+    yield run_check("seeding", config.env.id, lambda: _seeding(first, player))
+    yield from check_scale(player.spec.observation_space, first.observation, first.reward[first.valid], config)
+    yield run_check("episodes", config.env.id, lambda: _ends(first, limit, player))
+    yield _time_limit(first)
+
+
+def _seeding(first: Play, player: Player) -> Finding | str:
+    """Compare ``first``, a play with seed 0, with other plays. All have the same actions."""
+    level, steps = "warning", len(first.reward)
+    if (step := first.difference(player.play(0))) is not None:
+        fault = (
+            f"The same seed and the same actions give different results from step {step} on, so no run can be repeated: the environment "
+            "ignores the seed, or draws some random numbers from elsewhere."
+        )
+    elif first.difference(player.play(1)) is None:
+        fault = (
+            f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it is intended (all environments "
+            "then start alike), or reset ignores its seed."
+        )
+    elif all(np.array_equal(array[:, 0], array[:, 1]) for array in first.arrays):
+        level = "error"
+        fault = f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each must draw from a generator of its own."
+    elif player.make is not None and first.difference(player.play(0, num_envs=1)) is not None:
+        level = "error"
+        fault = (
+            "With the same seed and actions, an environment gives different steps if other environments run in the same process: they share "
+            "a global, a class attribute or NumPy's global generator."
+        )
+    else:
+        return "The same seed gives the same steps; other seeds and other environments give other steps."
+    return Finding("seeding", level, f"{fault} {SEED_FIX}")
+
+
+def _ends(first: Play, limit: int | None, player: Player) -> Finding | str:
+    """Check that an episode ended in the play ``first``, or that there is a ``limit`` of steps. Otherwise, play longer."""
+    played = first if first.episode_lengths() or limit else player.play(0, 1, MAX_STEPS, END_SECONDS)
+    within = f"within {played.reward.size:,} random steps"
+    if lengths := played.episode_lengths():
+        how = f"{played.terminated.sum()} terminated, {played.truncated.sum()} truncated"
+        return f"{len(lengths)} episodes ended {within}, after {min(lengths)} … {max(lengths)} steps ({how})."
+    if limit:
+        return f"No episode ended {within}; the time limit is {limit:,}."
+    return Finding(
+        "episodes",
+        "warning",
+        f"No episode ended {within}{' (this check ran out of time)' if len(played.reward) < MAX_STEPS else ''}, and the environment has no "
+        "known time limit: training cannot report a return before an episode ends. Set --max-episode-steps 1000, or another limit that suits "
+        "the task; a vector environment may have a parameter, for --env-settings.",
+    )
+
+
+def _time_limit(play: Play) -> Finding:
+    """Check that a time limit is reported as a truncation, not as a termination."""
+    lengths = play.episode_lengths()
+    alike = len(lengths) >= MIN_EPISODES and len(set(lengths)) == 1 and lengths[0] >= MIN_LIMIT and not play.truncated.any()
+    last, other = play.reward[play.terminated], play.reward[play.valid & ~play.terminated]
+    # After a crash or at a goal, every last step has a reward that no other step has.
+    if alike and not ((last > other.max()).all() or (last < other.min()).all()):
+        return Finding(
+            "time limit",
+            "warning",
+            f"All {len(lengths)} episodes terminated after exactly {lengths[0]} steps, and no reward of their last steps is outside the "
+            "range of the other steps. If this is a time limit, return terminated = False, truncated = True there. A time limit is not a "
+            "termination, so the value of the next state still counts.",
+        )
+    return Finding("time limit", "ok", "No time limit seems to be reported as a termination.")

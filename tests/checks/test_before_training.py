@@ -1,0 +1,117 @@
+"""The checks before a training report in a moment, in one sentence, what would make it fail."""
+
+import dataclasses
+import time
+
+import pytest
+
+import proximo
+from proximo.checks import before_training, quick_check
+from proximo.checks.play import Player
+from proximo.envs import make_env
+from proximo.errors import EnvError
+from proximo.tracking.reporter import Reporter
+
+LARGE = {"normalize_observation": False, "normalize_reward": False}
+
+
+class StoppedError(Exception):
+    """Ends the training."""
+
+
+class Stops(Reporter):
+    """Collects warnings, and stops before the first update."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def warned(self, message):
+        self.warnings.append(message)
+
+    def started(self, config, run_dirs, summary):
+        raise StoppedError
+
+
+def test_cartpole_takes_less_than_half_a_second_without_warnings():
+    env = make_env("CartPole-v1")
+    started = time.perf_counter()
+    assert quick_check(env, "CartPole-v1")[0] == []
+    assert time.perf_counter() - started < 0.5
+
+
+FAULTS = {
+    "broken_envs:WrongShape": r"returned observation of shape \(1, 2\).*expected \(2,\)",
+    "broken_envs:TerminatedAsInt": r"returned terminated = 0: expected True or False",
+    "broken_envs:Raises": r"raised IndexError: list index out of range \(broken_envs.py, line \d+\)$",
+    "broken_envs:JaxBranch": r"raised TracerBoolConversionError.*use jnp.where",
+    "broken_envs:JaxNan": r"returned the reward .*nan.*: expected a finite number",
+    "odd_envs:FiveValues": r"step returns 5 values: expected",
+}
+
+
+@pytest.mark.parametrize("env_id", FAULTS)
+def test_fault_raises_one_sentence(env_id):
+    with pytest.raises(EnvError, match=FAULTS[env_id]) as raised:
+        quick_check(make_env(env_id), env_id)
+    assert "\n" not in str(raised.value)
+
+
+def test_fault_after_the_first_steps_is_left_to_the_training():
+    assert len(quick_check(make_env("odd_envs:NanReward"), "odd_envs:NanReward")[1].reward) == 8
+
+
+def test_jax_episodes_that_end_begin_again():
+    _, seen = quick_check(make_env("broken_envs:JaxLarge"), "broken_envs:JaxLarge")
+    assert seen.reward[:6].T.tolist() == [[1e5, 2e5, 3e5] * 2] * 4
+    assert seen.observation[0].max() == 2e6  # the third observation is final
+
+
+@pytest.mark.parametrize("env_id", ["broken_envs:Large", "broken_envs:JaxLarge"])
+def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, monkeypatch):
+    monkeypatch.setattr(before_training, "SECONDS", 60.0)  # the same number of steps for both, also on a slow machine
+    reporter = Stops()
+    with pytest.raises(StoppedError):
+        proximo.train(env_id, reporter=reporter, runs_dir=str(tmp_path), **LARGE)
+    assert reporter.warnings == proximo.PPO(env_id, **LARGE).warnings
+    assert [message.split(" of random")[0] for message in reporter.warnings] == ["Observations", "Rewards"]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "plays"),
+    [
+        ("gymnax:CartPole-v1", {"num_envs": 4}, False),
+        ("gymnax:CartPole-v1", {"env_settings": "gravity=9"}, True),
+        ("gymnax:Pendulum-v1", {"normalize_reward": False}, True),
+        ("gymnax:CartPole-v1", {"preset": False}, True),
+        ("gymnax:CartPole-v1", {"eval_env_settings": "gravity=9"}, True),
+    ],
+)
+def test_environment_plays_unless_it_trains_as_in_its_preset(env_id, settings, plays, tmp_path, monkeypatch):
+    opened, open_ = [], Player.open
+    monkeypatch.setattr(Player, "open", lambda self, *arguments: opened.append(self) or open_(self, *arguments))
+    monkeypatch.setattr(before_training, "reuse", lambda key, make: make())  # no result of another test
+    with pytest.raises(StoppedError):
+        proximo.train(env_id, reporter=Stops(), runs_dir=str(tmp_path), **settings)
+    assert len(opened) == plays
+
+
+def test_scale_of_an_evaluation_environment_is_no_warning():
+    assert proximo.PPO("toys:RandomEnds", eval_env="broken_envs:JaxLarge", **LARGE).warnings == []
+
+
+def test_ignored_seed_is_a_warning():
+    [sentence] = quick_check(make_env("broken_envs:SeedIgnored"), "broken_envs:SeedIgnored")[0]
+    assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
+
+
+def test_one_instance_is_made_and_no_vector_environment():
+    made = []
+    for name in ("Walk", "Vector"):
+        env = make_env(f"broken_envs:{name}")
+        counted = {
+            key: lambda *a, make=make: made.append(1) or make(*a)
+            for key in ("make", "make_vector")
+            if (make := getattr(env, key))
+        }
+        assert quick_check(dataclasses.replace(env, **counted), name)[0] == []
+    assert len(made) == 1
