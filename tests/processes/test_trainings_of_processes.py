@@ -16,30 +16,11 @@ import safetensors.numpy
 from addresses import free_address
 
 HALF, STEPS = 512, 1024
-COMMON = [
-    "--num-steps",
-    "32",
-    "--num-epochs",
-    "2",
-    "--num-minibatches",
-    "2",
-    "--normalize-observation",
-    "--normalize-reward",
-    "--quiet",
-]
-KINDS = {
-    "JAX": [
-        "gymnax:CartPole-v1",
-        "--num-envs",
-        "8",
-        "--checkpoint-every",
-        str(HALF),
-        "--histograms",
-        "--total-steps",
-        str(STEPS),
-    ],
-    "Gymnasium": ["CartPole-v1", "--num-envs", "8", "--memory", "gru", "--num-workers", "0", "--total-steps", str(HALF)],
-}
+COMMON = (
+    "--num-envs 8 --num-steps 32 --num-epochs 2 --num-minibatches 2 --normalize-observation --normalize-reward --quiet".split()
+)
+JAX = ["gymnax:CartPole-v1", *COMMON, "--checkpoint-every", str(HALF), "--histograms"]
+GYMNASIUM = ["CartPole-v1", *COMMON, "--memory", "gru", "--num-workers", "0"]
 
 
 def proximo(folder, *words, devices=1, wait=True):
@@ -81,45 +62,38 @@ def assert_close_states(found, expected):
         np.testing.assert_allclose(found[name].astype(float), expected[name].astype(float), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_train_as_one_with_two_devices(kind, tmp_path):
+@pytest.mark.parametrize(("kind", "steps"), [(JAX, STEPS), (GYMNASIUM, HALF)])
+def test_two_processes_train_as_one_with_two_devices(kind, steps, tmp_path):
     settings, runs = (
-        [*KINDS[kind], *COMMON, "--eval-episodes", "5", "--name"],
-        tmp_path / "runs" / KINDS[kind][0].replace(":", "-"),
+        [*kind, "--total-steps", steps, "--eval-episodes", "5", "--name"],
+        tmp_path / "runs" / kind[0].replace(":", "-"),
     )
     proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings, "two")
     proximo(tmp_path, "train", *settings, "one", "--devices", 2, devices=2)
-    last = int(KINDS[kind][-1])
-    if kind == "Gymnasium":
+    if kind is GYMNASIUM:
         # A process acts for 4 environments instead of 8. On some CPUs, a product of other sizes is rounded differently.
-        assert_close_states(saved(runs / "two", last), saved(runs / "one", last))
+        assert_close_states(saved(runs / "two", steps), saved(runs / "one", steps))
         for found, expected in zip(rows(runs / "two"), rows(runs / "one"), strict=True):
             assert found == pytest.approx(expected, rel=1e-3, abs=1e-5, nan_ok=True)
-    else:
-        assert_equal_states(saved(runs / "two", last), saved(runs / "one", last))
-        assert rows(runs / "two") == rows(runs / "one")
-        # A resume equals the uninterrupted run bit for bit.
-        whole = saved(runs / "two", STEPS)
-        assert_equal_states(saved(runs / "two", HALF), saved(runs / "one", HALF))
-        proximo(tmp_path, "launch", "-n", 2, "--", "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet")
-        assert_equal_states(saved(runs / "two", STEPS), whole)
+        return
+    whole = saved(runs / "two", steps)
+    assert_equal_states(whole, saved(runs / "one", steps))
+    assert rows(runs / "two") == rows(runs / "one")
+    # A resume equals the uninterrupted run bit for bit, and one process can resume it.
+    assert_equal_states(saved(runs / "two", HALF), saved(runs / "one", HALF))
+    proximo(tmp_path, "launch", "-n", 2, "--", "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet")
+    assert_equal_states(saved(runs / "two", steps), whole)
+    resume = ["train", "--resume", runs / "two", "--total-steps", steps + 256, "--quiet"]
+    assert "devices 2 → 1" in proximo(tmp_path, *resume, "--devices", 1)
 
 
 @pytest.mark.slow
 def test_four_processes_train_as_one_with_four_devices(tmp_path):
-    settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name"]
+    settings = [*JAX, "--total-steps", "256", "--eval-episodes", "0", "--name"]
     proximo(tmp_path, "launch", "-n", 4, "--", "train", *settings, "four")
     proximo(tmp_path, "train", *settings, "one", "--devices", 4, devices=4)
     four, one = (saved(tmp_path / "runs" / "gymnax-CartPole-v1" / name, 256) for name in ("four", "one"))
     assert_close_states(four, one)  # sums of four numbers are rounded in another order
-
-
-@pytest.mark.slow
-def test_a_training_of_two_processes_resumes_in_one(tmp_path):
-    settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name", "two"]
-    proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings)
-    resume = ["train", "--resume", tmp_path / "runs" / "gymnax-CartPole-v1" / "two", "--total-steps", 512, "--quiet"]
-    assert "devices 2 → 1" in proximo(tmp_path, *resume, "--devices", 1)
 
 
 SAVED = r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"
@@ -137,17 +111,9 @@ LOST = r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go 
 )
 def test_a_signal_to_one_process_ends_all(sent, to, code, sentence, tmp_path):
     run_dir = tmp_path / "runs" / "gymnax-CartPole-v1" / "run"
-    settings = [
-        *KINDS["JAX"][:3],
-        "--total-steps",
-        "50000000",
-        "--eval-episodes",
-        "0",
-        "--checkpoint-every",
-        "10000000",
-        "--name",
-        "run",
-    ]
+    settings = (
+        "gymnax:CartPole-v1 --num-envs 8 --total-steps 50000000 --eval-episodes 0 --checkpoint-every 10000000 --name run".split()
+    )
     launch = proximo(tmp_path, "launch", "-n", 2, "--heartbeat", 3, "--", "train", *settings, wait=False)
     try:
         lines = []

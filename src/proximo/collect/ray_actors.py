@@ -102,8 +102,7 @@ class RolloutActor:
             collector.begin()
         restarts = collector.environments.restarts
         _, rollout, _ = collector.collect(collector.programs.policy_of(policy), _state(key), timing)
-        finished = [episode._replace(env=self._part[episode.env]) for episode in collector.episodes.finished]
-        return self._part_of(rollout, finished, timing, collector.environments.restarts - restarts)
+        return self._part_of(rollout, collector.episodes.finished, timing, collector.environments.restarts - restarts)
 
     def _part_of(self, rollout: GymnasiumRollout, *others: Any) -> RolloutPart:
         messages, self._warnings[:] = list(self._warnings), []

@@ -16,6 +16,7 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.processes.peers import ALONE
 from proximo.types import GymnasiumCollectorState, TrainState
 
 
@@ -29,7 +30,7 @@ class RayCollector:
         self.config = config
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = RolloutActors(config, env)
-        self.part = range(config.env.num_envs)
+        self.part, self.peers = range(config.env.num_envs), ALONE
         self.episodes = EpisodeTally(config.env.num_envs)
         self._begins = True
         """Whether the next rollout begins with new episodes in all environments."""

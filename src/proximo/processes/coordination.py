@@ -1,24 +1,18 @@
 """JAX's coordination service. This is the only module that uses private functions of JAX for several processes.
 
 They are imported where they are used, so that a training in one process does not depend on them.
-
-JAX ends a process from C++ (``abort``) if it cannot join, or if process 0 is lost. ``set_last_words`` makes such an end print a sentence.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import os
 import signal
 import socket
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.experimental import multihost_utils
@@ -30,8 +24,7 @@ DETECTION_SECONDS = 60
 """How long JAX may look for process 0 in a cluster that it detects."""
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """How a process finds the others."""
 
     coordinator: str
@@ -39,43 +32,40 @@ class Cluster:
     num_processes: int
     process_id: int
     device_ids: list[int] | None = None
-    """The GPUs of this machine that the process uses; None: all, or those that JAX chooses."""
+    """The GPUs of this machine that the process uses; None: all."""
 
 
 def detected() -> Cluster | None:
     """The cluster that JAX detects (SLURM, Open MPI, Kubernetes, TPU); None if it detects none."""
-    from jax._src import clusters
+    from jax._src.clusters import ClusterEnv
 
-    kinds = clusters.ClusterEnv._cluster_types
-    if not any(not kind.opt_in_only_method and kind.is_env_present() for kind in kinds):
+    if not any(not kind.opt_in_only_method and kind.is_env_present() for kind in ClusterEnv._cluster_types):
         return None
-    found: Any = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS)
-    address, count, index, device_ids = found
-    return Cluster(address, count, index, None if device_ids is None else list(device_ids))
+    return Cluster(*ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS))  # pyright: ignore[reportArgumentType]
 
 
-def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: str) -> None:
-    """Connect to the other processes; process 0 starts the service. If they do not all connect within ``start_timeout`` seconds, JAX ends
-    the process; it then prints ``failure`` and exits with 2. Raises ``RuntimeError`` if JAX has already started, or ``OSError`` or
-    ``RuntimeError`` if the address cannot be used."""
+def connect(cluster: Cluster, heartbeat: float, start_timeout: float, failure: str) -> Any:
+    """Connect to the other processes, and return the client of the service, which process 0 starts. If they do not all connect within
+    ``start_timeout`` seconds, JAX ends the process, which then prints ``failure`` and exits with 2. Raises ``RuntimeError`` if JAX has
+    already started, or ``OSError`` or ``RuntimeError`` if the address cannot be used."""
+    from jax._src import distributed
+
     # One handler of SIGTERM: ours, which makes all processes save the same step.
     jax.config.update("jax_enable_preemption_service", False)
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", cluster.coordinator)  # JAX's default is all interfaces
     if cluster.process_id == 0:
         _check_address(bind)
-    with _stderr_of_start():
-        set_last_words(failure, code=2)
+    with _silenced(2) as terminal:  # JAX prints a stack trace before it aborts
+        set_last_words(failure, 2, terminal)
         jax.distributed.initialize(
-            cluster.coordinator,
-            cluster.num_processes,
-            cluster.process_id,
-            cluster.device_ids,
+            *cluster,
             cluster_detection_method="deactivate",
             initialization_timeout=max(1, round(start_timeout)),
             heartbeat_timeout_seconds=round(heartbeat) + MARGIN_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
             coordinator_bind_address=bind,
         )
+    return distributed.global_state.client
 
 
 def _check_address(address: str) -> None:
@@ -90,15 +80,23 @@ def _check_address(address: str) -> None:
 def connect_devices() -> None:
     """Connect the devices of all processes, which otherwise happens in their first communication. Gloo writes a line about it to standard
     output, which may be read as JSON."""
+    with _silenced(1):
+        multihost_utils.sync_global_devices("proximo")
+
+
+@contextlib.contextmanager
+def _silenced(descriptor: int) -> Iterator[int]:
+    """Context manager: drop what C++ code writes to standard output (1) or standard error (2). Yields another descriptor of its file."""
     sys.stdout.flush()
-    terminal = os.dup(1)
+    sys.stderr.flush()
+    file = os.dup(descriptor)
     try:
         with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), 1)
-        multihost_utils.sync_global_devices("proximo")
+            os.dup2(nothing.fileno(), descriptor)
+        yield file
     finally:
-        os.dup2(terminal, 1)
-        os.close(terminal)
+        os.dup2(file, descriptor)
+        os.close(file)
 
 
 def disconnect() -> None:
@@ -117,82 +115,24 @@ def abandon() -> None:
     state.client = state.service = None
 
 
-class Store:
-    """The key-value store of the service, which all processes share."""
-
-    def __init__(self) -> None:
-        from jax._src import distributed
-
-        self._client: Any = distributed.global_state.client
-
-    def set(self, key: str, value: str) -> None:
-        """Set or replace a value."""
-        self._client.key_value_set(key, value, allow_overwrite=True)
-
-    def get(self, key: str, seconds: float) -> str | None:
-        """The value; None if no process sets it within ``seconds``."""
-        try:
-            return self._client.blocking_key_value_get(key, int(1000 * seconds))
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE_EXCEEDED" not in str(error):
-                time.sleep(seconds)  # the service does not answer: the watchdog decides what that means
-            return None
-
-    def folder(self, name: str) -> dict[str, str]:
-        """All values whose key begins with ``name/``, by the rest of the key."""
-        return {key.removeprefix(f"{name}/"): value for key, value in self._client.key_value_dir_get(f"{name}/")}
-
-    def delete(self, key: str) -> None:
-        """Remove a value."""
-        self._client.key_value_delete(key)
-
-
-_last_words = ("", 1)
-_terminal = 2
-"""The file descriptor of standard error, also while a file replaces it."""
-START_TIMED_OUT = b"RegisterTask"
-"""In what JAX prints if a process waits in vain for the others."""
+_last_words = ("", 1, 2)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _speak(_number: int) -> None:
     """The handler of SIGABRT in C. Python's own handlers do not run during an abort."""
-    message, code = _last_words
+    message, code, descriptor = _last_words
     try:
-        if _terminal != 2 and START_TIMED_OUT not in (output := os.pread(2, 1 << 20, 0)):
-            os.write(_terminal, output)
-        os.write(_terminal, f"proximo: {message}\n".encode())
+        os.write(descriptor, f"proximo: {message}\n".encode())
     finally:
         os._exit(code)
 
 
-def set_last_words(message: str, code: int = 1) -> None:
-    """If JAX aborts the process from now on, print ``message`` and exit with ``code``."""
+def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
+    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX aborts from C++ if a
+    process cannot join, or if process 0 is lost."""
     global _last_words
-    _last_words = message, code
+    _last_words = message, code, descriptor
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
     set_handler(signal.SIGABRT, ctypes.cast(_speak, ctypes.c_void_p))
-
-
-@contextlib.contextmanager
-def _stderr_of_start() -> Iterator[None]:
-    """Context manager: standard error goes to a file, which is shown if the block fails. Where the last words say it all, the stack trace
-    that JAX prints before it aborts is dropped. A crash is reported on standard error itself."""
-    global _terminal
-    sys.stderr.flush()
-    was_enabled = faulthandler.is_enabled()
-    with tempfile.TemporaryFile() as output:
-        _terminal = os.dup(2)
-        os.dup2(output.fileno(), 2)
-    faulthandler.enable(_terminal)
-    try:
-        yield
-    except BaseException:
-        os.write(_terminal, os.pread(2, 1 << 20, 0))
-        raise
-    finally:
-        os.dup2(_terminal, 2)
-        faulthandler.enable(2) if was_enabled else faulthandler.disable()
-        os.close(_terminal)
-        _terminal = 2

@@ -17,7 +17,7 @@ from proximo.collect.environment import environment
 from proximo.config.validation import check_name
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.jax_setup import prepare_jax
-from proximo.processes.peers import require_one
+from proximo.processes.peers import current
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
@@ -142,7 +142,7 @@ def resume(
 def prepare(plan: StudyPlan, reporter: Reporter) -> None:
     """Raise for what would fail later: a broken environment, unsupported spaces, or a plan that does not fit the environment."""
     prepare_jax(for_seeds=True)
-    require_one("tune")
+    current().require_one("tune")
     env = environment(plan.base)
     for warning in quick_check(env, plan.base.env.id).warnings:
         reporter.warned(warning)
