@@ -62,15 +62,16 @@ class Sleeping(gym.Env):
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[str]:
-    """Context manager: a Ray cluster of two nodes. Yields its address."""
+def cluster() -> Iterator[None]:
+    """Context manager: a Ray cluster of two nodes."""
     import ray
     from ray.cluster_utils import Cluster
 
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes.add_node(num_cpus=1)
+    os.environ["RAY_ADDRESS"] = nodes.address
     try:
-        yield nodes.address
+        yield
     finally:
         ray.shutdown()
         nodes.shutdown()
@@ -86,9 +87,9 @@ def actor_processes() -> dict[int, int]:
     return found
 
 
-def steps_per_second(address: str, actors: int) -> dict:
+def steps_per_second(actors: int) -> dict:
     """Train on ``Sleeping`` with this number of actors, and return the median speed of an update."""
-    settings = {"actors": actors, "ray": address, "num_envs": ENVS_PER_ACTOR * actors, "num_steps": 64, "eval_episodes": 0}
+    settings = {"actors": actors, "num_envs": ENVS_PER_ACTOR * actors, "num_steps": 64, "eval_episodes": 0}
     config = make_config("Sleeping", settings, preset=False)
     program = make_backend(config, from_class(Sleeping, {}, "Sleeping", Preprocessing()))
     try:
@@ -108,9 +109,9 @@ def steps_per_second(address: str, actors: int) -> dict:
             "range": [min(speeds), max(speeds)]}  # fmt: skip
 
 
-def scaling(address: str) -> dict:
+def scaling() -> dict:
     """Speeds with one and with eight actors, and their ratio."""
-    one, eight = steps_per_second(address, 1), steps_per_second(address, 8)
+    one, eight = steps_per_second(1), steps_per_second(8)
     return {
         "step_seconds": STEP_SECONDS,
         "one": one,
@@ -119,24 +120,12 @@ def scaling(address: str) -> dict:
     }
 
 
-def kills(address: str) -> dict:
+def kills() -> dict:
     """Train on CartPole with four actors, and kill one again and again. Returns how the training ended and what it learned."""
     rng, killed = random.Random(0), 0
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "-m",
-            "proximo",
-            "train",
-            "CartPole-v1",
-            "--actors",
-            "4",
-            "--ray",
-            address,
-            "--total-steps",
-            "300_000",
-            "--json",
-        ]
-        process = subprocess.Popen([sys.executable, *command, "--runs-dir", folder], stdout=subprocess.PIPE, text=True)
+        command = "-m proximo train CartPole-v1 --actors 4 --total-steps 300_000 --json --runs-dir".split()
+        process = subprocess.Popen([sys.executable, *command, folder], stdout=subprocess.PIPE, text=True)
         while process.poll() is None:
             if len(running := sorted(actor_processes())) == 4 and killed < KILLS and list(Path(folder).rglob("*.jsonl")):
                 time.sleep(rng.uniform(0.2, 0.6))
@@ -161,7 +150,7 @@ def main() -> None:
     parser.add_argument("--case", choices=("scaling", "kills"))
     chosen = parser.parse_args().case
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    with cluster() as address:
+    with cluster():
         for name, measure in {"scaling": scaling, "kills": kills}.items():
             if chosen in (None, name):
                 machine = {
@@ -170,7 +159,7 @@ def main() -> None:
                     "proximo": proximo.__version__,
                     "machine": platform.machine(),
                 }
-                results[name] = {**measure(address), **machine}
+                results[name] = {**measure(), **machine}
                 print(name, json.dumps(results[name], indent=1))
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -186,7 +186,7 @@ def _name(run_dir: Path) -> str:
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
 
 
-OF_THE_MACHINE = ("runs_dir", "name", "track", "devices", "num_workers", "actors", "ray", "actor_cpus")
+OF_THE_MACHINE = ("runs_dir", "name", "track", "devices", "num_workers", "actors")
 """Settings that are not published, and not taken from what others have published."""
 
 
