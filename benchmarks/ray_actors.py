@@ -124,7 +124,7 @@ def kills() -> dict:
     """Train on CartPole with four actors, and kill one again and again. Returns how the training ended and what it learned."""
     rng, killed = random.Random(0), 0
     with tempfile.TemporaryDirectory() as folder:
-        command = "-m proximo train CartPole-v1 --actors 4 --total-steps 300_000 --json --runs-dir".split()
+        command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "4", "--total-steps", "300_000", "--json", "--runs-dir"]
         process = subprocess.Popen([sys.executable, *command, folder], stdout=subprocess.PIPE, text=True)
         while process.poll() is None:
             if len(running := sorted(actor_processes())) == 4 and killed < KILLS and list(Path(folder).rglob("*.jsonl")):

@@ -142,10 +142,6 @@ class Foreign(RolloutActor):
     """Is in a module that an actor does not find, as proximo would be on a machine where it is not installed."""
 
 
-class Foreign(RolloutActor):
-    """Is in a module that an actor does not find, as proximo would be on a machine where it is not installed."""
-
-
 def test_an_actor_that_cannot_start_is_one_sentence(monkeypatch):
     monkeypatch.setattr("proximo.collect.ray_actors.RolloutActor", Foreign)
     message = r"environments 0 … 1 cannot start: ModuleNotFoundError: No module named 'test_ray_actors'\.$"
@@ -196,7 +192,8 @@ def test_an_actor_imports_no_library_from_the_working_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("address", "reason"), [("127.0.0.1:9", "Connection refused"), ("ray://head:10001", "expected local, or HOST:PORT of its head")]
+    ("address", "reason"),
+    [("127.0.0.1:9", "Connection refused"), ("ray://head:10001", "expected local, or HOST:PORT of its head")],
 )
 def test_an_address_without_a_cluster_is_one_sentence(address, reason, tmp_path):
     train = command(tmp_path, "CartPole-v1", env={**os.environ, "RAY_ADDRESS": address})

@@ -144,7 +144,7 @@ def test_seeds_in_one_program_need_one_process(monkeypatch):
 )
 def test_the_watchdog_knows_slow_from_hung(beat, silence, found):
     dog = Watchdog(None, 0, 2, 10.0)
-    dog.own, dog._heard, dog._beats = Beat(arrived=1, doing="the next update"), {0: 20.0, 1: 20.0 - silence}, {1: beat}
+    dog._own, dog._heard, dog._beats = Beat(arrived=1, doing="the next update"), {0: 20.0, 1: 20.0 - silence}, {1: beat}
     assert re.match(found or "$", dog._fault(20.0))
 
 

@@ -16,9 +16,19 @@ import safetensors.numpy
 from addresses import free_address
 
 HALF, STEPS = 512, 1024
-COMMON = (
-    "--num-envs 8 --num-steps 32 --num-epochs 2 --num-minibatches 2 --normalize-observation --normalize-reward --quiet".split()
-)
+COMMON = [
+    "--num-envs",
+    "8",
+    "--num-steps",
+    "32",
+    "--num-epochs",
+    "2",
+    "--num-minibatches",
+    "2",
+    "--normalize-observation",
+    "--normalize-reward",
+    "--quiet",
+]
 JAX = ["gymnax:CartPole-v1", *COMMON, "--checkpoint-every", str(HALF), "--histograms"]
 GYMNASIUM = ["CartPole-v1", *COMMON, "--memory", "gru", "--num-workers", "0"]
 
@@ -111,9 +121,19 @@ LOST = r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go 
 )
 def test_a_signal_to_one_process_ends_all(sent, to, code, sentence, tmp_path):
     run_dir = tmp_path / "runs" / "gymnax-CartPole-v1" / "run"
-    settings = (
-        "gymnax:CartPole-v1 --num-envs 8 --total-steps 50000000 --eval-episodes 0 --checkpoint-every 10000000 --name run".split()
-    )
+    settings = [
+        "gymnax:CartPole-v1",
+        "--num-envs",
+        "8",
+        "--total-steps",
+        "50000000",
+        "--eval-episodes",
+        "0",
+        "--checkpoint-every",
+        "10000000",
+        "--name",
+        "run",
+    ]
     launch = proximo(tmp_path, "launch", "-n", 2, "--heartbeat", 3, "--", "train", *settings, wait=False)
     try:
         lines = []

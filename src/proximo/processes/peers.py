@@ -1,4 +1,4 @@
-"""The processes of a training: what they agree on, and what they know of each other."""
+"""The processes of a training, and what they agree on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import jax
 
 from proximo.errors import ConfigError, TrainingError, command
 from proximo.processes import LAUNCHER
-from proximo.processes.coordination import disconnect
 from proximo.processes.watchdog import Watchdog
 
 HEARTBEAT_SECONDS = 100.0
@@ -50,7 +49,7 @@ class Peers:
         return seconds if self.count == 1 else math.inf
 
     def part(self, number: int) -> range:
-        """The part of ``number`` things that is this process's: an equal part for each."""
+        """The part of ``number`` things that belongs to this process: an equal part for each."""
         return range(number * self.index // self.count, number * (self.index + 1) // self.count)
 
     def agree(self, value: Any, doing: str) -> list[Any]:
@@ -72,22 +71,19 @@ class Peers:
             raise ConfigError("The processes have separated after a failure: start them again.")
         self._agreements += 1
         own, all_of_them = f"value/{self._agreements}", f"values/{self._agreements}"
-        beat = self.watchdog.own
-        beat.arrived, beat.doing, beat.waits = self._agreements, doing, True
-        self._client.key_value_set(f"{own}/{self.index}", json.dumps([doing, value]))
-        if self.is_first:
-            given = ", ".join(self._wait_for(f"{own}/{index}") for index in range(self.count))
-            self._client.key_value_set(all_of_them, f"[{given}]")
-            # A process that is at this number has read the numbers before.
-            self._client.key_value_delete(f"values/{self._agreements - 1}")
-            self._client.key_value_delete(f"{own}/")
-        every = json.loads(self._wait_for(all_of_them))
-        beat.waits = False
+        with self.watchdog.waiting(doing):
+            self._client.key_value_set(f"{own}/{self.index}", json.dumps([doing, value]))
+            if self.is_first:
+                given = ", ".join(self._wait_for(f"{own}/{index}") for index in range(self.count))
+                self._client.key_value_set(all_of_them, f"[{given}]")
+                # A process that is at this number has read the numbers before.
+                self._client.key_value_delete(f"values/{self._agreements - 1}")
+                self._client.key_value_delete(f"{own}/")
+            every = json.loads(self._wait_for(all_of_them))
         for index, (place, _) in enumerate(every):
             if place != doing:
-                raise TrainingError(
-                    f"Process {index} is at {place}, and process {self.index} at {doing}: they have run different code."
-                )
+                here = f"process {self.index} at {doing}"
+                raise TrainingError(f"Process {index} is at {place}, and {here}: they have run different code.")
         return [found for _, found in every]
 
     def _wait_for(self, key: str) -> str:
@@ -103,12 +99,12 @@ class Peers:
         """Raise ``ConfigError`` if the values of ``make()``, by name, differ between processes."""
         if self.count == 1:
             return
-        every = self.agree({**make(), "the number of processes": self.count}, "the comparison of settings")
-        for index, found in enumerate(every):
-            for name, expected in every[0].items():
-                if found.get(name) != expected:
+        first, *others = self.agree({**make(), "the number of processes": self.count}, "the comparison of settings")
+        for index, found in enumerate(others, 1):
+            for name in first:
+                if found.get(name) != first[name]:
                     raise ConfigError(
-                        f"{name} is {found.get(name)} in process {index} and {expected} in process 0: start all processes with the same "
+                        f"{name} is {found.get(name)} in process {index} and {first[name]} in process 0: start all processes with the same "
                         "settings and the same versions."
                     )
 
@@ -124,7 +120,7 @@ class Peers:
             return command("proximo", *resume)
         if LAUNCHER in os.environ:
             return command("proximo", "launch", "-n", self.count, "--", *resume)
-        return f"{command('proximo', *resume, '--distributed')}   (in each of the {self.count} processes, with its flags of --distributed)"
+        return f"{command('proximo', *resume, '--distributed')}   (in each of the {self.count} processes, with its other flags)"
 
     @contextlib.contextmanager
     def failing_together(self) -> Iterator[None]:
@@ -136,11 +132,12 @@ class Peers:
             raise
 
     def finish(self) -> None:
-        """Everything is complete in all processes: disconnect them."""
+        """Everything is complete in all processes: disconnect them. Otherwise Python's exit would wait for processes that have ended."""
         if self.watchdog.is_watching:
             self.agree(None, "the end")
             self.watchdog.stop()
-            disconnect()
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                jax.distributed.shutdown()
 
 
 ALONE = Peers()

@@ -6,20 +6,22 @@ processes whose connection is lost, and then aborts the others without running P
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from proximo.errors import printable
 from proximo.processes import LAUNCHER
-from proximo.processes.coordination import abandon, set_last_words
 from proximo.threads import IdleWatch
 
 PERIOD_SECONDS = 0.5
@@ -56,13 +58,12 @@ class Watchdog:
     def __init__(self, client: Any, index: int, count: int, heartbeat: float):
         self._client, self.index, self.heartbeat = client, index, heartbeat
         self._max_silence = heartbeat
-        self._on_request: Callable[[int], None] = lambda number: None
-        self._how_to_continue = ""
-        self.own, self._beats = Beat(), dict[int, Beat]()
+        self._own, self._beats = Beat(), dict[int, Beat]()
         self._heard = dict.fromkeys(range(count), time.monotonic())
         """When the last new beat of each process was read; for this process: when the service last answered."""
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._watch) if client]
+        self.prepare(lambda number: None, "")
         for thread in self._threads:
             thread.start()
 
@@ -82,11 +83,19 @@ class Watchdog:
         ``how_to_continue`` if a process is lost."""
         self._on_request, self._how_to_continue = on_request, how_to_continue
         if self.is_watching:
-            set_last_words(f"process {self.index} ends, because process 0 has ended. {how_to_continue}")
+            set_last_words(f"process {self.index} ends, because process 0 has ended. {how_to_continue}".rstrip())
+
+    @contextlib.contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Context manager: this process waits for the others in ``doing``."""
+        self._own.doing, self._own.waits = doing, True
+        self._own.arrived += 1
+        yield
+        self._own.waits = False
 
     def request(self, number: int) -> None:
         """Report to the others that this process was asked to stop by signal ``number``."""
-        self.own.requested = number
+        self._own.requested = number
 
     def fail(self, error: BaseException) -> None:
         """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of another process, first wait
@@ -97,10 +106,16 @@ class Watchdog:
             self._max_silence = min(self.heartbeat, LOSS_SECONDS)
             time.sleep(LOSS_SECONDS + 4 * PERIOD_SECONDS)
         reason = " ".join(printable(str(error)).split())
-        self.own.failure = f"{type(error).__name__}{': ' if reason else ''}{reason}"[:1000]
+        self._own.failure = f"{type(error).__name__}{': ' if reason else ''}{reason}"[:1000]
         self.linger()
         self.stop()
-        abandon()
+        from jax._src import distributed
+
+        # Never disconnect: Python's exit would wait for processes that have ended, and JAX would abort.
+        state = distributed.global_state
+        for left in (state.client, state.service):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # freeing them disconnects, too
+        state.client = state.service = None
 
     def linger(self) -> None:
         """Before this process ends, give the others time to read its last beat. Process 0 has the service, and ends last."""
@@ -111,11 +126,11 @@ class Watchdog:
         """Send beats, and read those of the others."""
         idle = IdleWatch()
         while not self._stopped.wait(PERIOD_SECONDS):
-            if self.own.waits:
+            if self._own.waits:
                 idle.restart()
-            self.own.number, self.own.idle = self.own.number + 1, idle.seconds()
+            self._own.number, self._own.idle = self._own.number + 1, idle.seconds()
             try:
-                self._client.key_value_set(f"beat/{self.index}", json.dumps(dataclasses.asdict(self.own)), allow_overwrite=True)
+                self._client.key_value_set(f"beat/{self.index}", json.dumps(dataclasses.asdict(self._own)), allow_overwrite=True)
                 beats = [(int(key.split("/")[-1]), json.loads(text)) for key, text in self._client.key_value_dir_get("beat/")]
             except jax.errors.JaxRuntimeError:  # process 0 is lost
                 continue
@@ -131,7 +146,7 @@ class Watchdog:
         while not self._stopped.wait(PERIOD_SECONDS / 2):
             if launcher is not None and os.getppid() != int(launcher):
                 self._end("`proximo launch` has ended")
-            if not self.own.failure and (sentence := self._fault(time.monotonic())):
+            if not self._own.failure and (sentence := self._fault(time.monotonic())):
                 self._end(sentence)
 
     def _fault(self, now: float) -> str:
@@ -140,7 +155,7 @@ class Watchdog:
         if silence[self.index] > 2 * PERIOD_SECONDS:  # what is known of the others is old
             is_lost = self.index and silence[self.index] > self._max_silence
             return f"process 0 has not answered for {silence[self.index]:.0f} s" if is_lost else ""
-        furthest = max([self.own, *beats.values()], key=lambda beat: beat.arrived)
+        furthest = max([self._own, *beats.values()], key=lambda beat: beat.arrived)
         for index in self._heard.keys() - {self.index}:
             beat = beats.get(index, Beat())
             if beat.failure:
@@ -160,3 +175,26 @@ class Watchdog:
             self.linger()  # the others read the beats through process 0, and find the same
         finally:  # standard error may be closed
             os._exit(1)
+
+
+_last_words = ("", 1, 2)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def _speak(_number: int) -> None:
+    """The handler of SIGABRT in C. Python's own handlers do not run during an abort."""
+    message, code, descriptor = _last_words
+    try:
+        os.write(descriptor, f"proximo: {message}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
+    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX aborts from C++ if a
+    process cannot join, or if process 0 is lost."""
+    global _last_words
+    _last_words = message, code, descriptor
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    set_handler(signal.SIGABRT, ctypes.cast(_speak, ctypes.c_void_p))
