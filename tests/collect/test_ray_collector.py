@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from proximo import __version__
+from proximo.cli import main
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
-from proximo.collect.ray_actors import RolloutActor, RolloutActors, connect, pickled
+from proximo.collect.ray_actors import RolloutActor, RolloutActors, pickled
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError
 from proximo.settings import make_config
 from proximo.spaces import OBSERVATION
 
@@ -141,7 +142,11 @@ def test_settings_of_actors_that_do_not_fit_are_refused(settings, message):
     assert message in str(error.value)
 
 
-def test_a_missing_library_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(EnvError, match=r"pip install 'proximo\[ray\]'"):
-        connect()
+def test_actors_without_ray_are_answered_before_a_run_directory_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails
+    arguments = ["train", "CartPole-v1", "--actors", "2", "--total-steps", "2048", "--runs-dir", str(tmp_path)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith(
+        "proximo: actors (Ray) needs a library that is not installed: pip install 'proximo[ray]'.\n"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -69,17 +70,19 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
         for index, variables in enumerate(_variables(count)):
             processes.append(_start([*command, "--distributed", "--heartbeat", f"{heartbeat:g}"], variables))
             # JSON is the answer of process 0 alone, without a number.
-            prefixes = ("" if "--json" in command else f"[{index}] ", f"[{index}] ")
-            readers += _readers(processes[-1], prefixes)
-        failed = _first_failed(processes)
-        if failed is not None:
-            if failed.returncode < 0:  # it could not print anything itself
-                name = signal.Signals(-failed.returncode).name
-                message = f"proximo: process {processes.index(failed)} was ended by {name}, so the others end, too."
-                print(message, file=sys.stderr, flush=True)
-            # After a signal, process 0 may still save.
-            is_slow = failed.returncode < 0 or failed.returncode > 128 or passed_on
-            _wait(processes, ENDING_SECONDS + (heartbeat if is_slow else 0.0))
+            for name, number in (("stdout", "" if "--json" in command else f"[{index}] "), ("stderr", f"[{index}] ")):
+                streams = getattr(processes[-1], name), getattr(sys, name)
+                readers.append(threading.Thread(target=_print_lines, args=(*streams, number), daemon=True))
+                readers[-1].start()
+        failed, until = None, math.inf
+        while None in [process.poll() for process in processes] and time.monotonic() < until:
+            if failed is None and (failed := _failed(processes)) is not None:
+                _explain(processes.index(failed), failed.returncode)
+                # After a signal, process 0 may still save.
+                is_slow = failed.returncode < 0 or failed.returncode > 128 or passed_on
+                until = time.monotonic() + ENDING_SECONDS + (heartbeat if is_slow else 0.0)
+            time.sleep(POLL_SECONDS)
+        failed = failed or _failed(processes)
     finally:
         for process in processes:
             process.kill()
@@ -89,6 +92,17 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
     for reader in readers:
         reader.join(ENDING_SECONDS)
     return 0 if failed is None else 128 - failed.returncode if failed.returncode < 0 else failed.returncode
+
+
+def _failed(processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
+    return next((process for process in processes if process.returncode), None)
+
+
+def _explain(index: int, code: int) -> None:
+    """Name a process that was killed: it could not print anything itself."""
+    if code < 0:
+        message = f"proximo: process {index} was ended by {signal.Signals(-code).name}, so the others end, too."
+        print(message, file=sys.stderr, flush=True)
 
 
 def _variables(count: int) -> list[dict[str, str]]:
@@ -119,37 +133,8 @@ def _start(command: list[str], variables: dict[str, str]) -> subprocess.Popen[st
     )
 
 
-def _readers(process: subprocess.Popen[str], prefixes: tuple[str, str]) -> list[threading.Thread]:
-    """Threads that print the lines of a process, each after a prefix."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    streams = zip((process.stdout, process.stderr), (sys.stdout, sys.stderr), prefixes, strict=True)
-    readers = [threading.Thread(target=_print_lines, args=arguments, daemon=True) for arguments in streams]
-    for reader in readers:
-        reader.start()
-    return readers
-
-
 def _print_lines(source: IO[str], target: IO[str], prefix: str) -> None:
     for line in source:
         with contextlib.suppress(BrokenPipeError):
             target.write(f"{prefix}{line.rstrip()}\n")
             target.flush()
-
-
-def _first_failed(processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
-    """Wait until one process has failed, and return it; None if all have ended well."""
-    while True:
-        running = [process for process in processes if process.poll() is None]
-        if failed := next((process for process in processes if process.returncode), None):
-            return failed
-        if not running:
-            return None
-        time.sleep(POLL_SECONDS)
-
-
-def _wait(processes: list[subprocess.Popen[str]], seconds: float) -> None:
-    """Wait until all have ended, at most so many seconds."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and any(process.poll() is None for process in processes):
-        time.sleep(POLL_SECONDS)
