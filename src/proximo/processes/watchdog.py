@@ -40,10 +40,8 @@ class Beat:
     """How often the process has waited for all processes."""
     doing: str = "the start"
     """What it waited for, in words."""
-    waits: bool = False
-    """Whether it still waits."""
     idle: float = 0.0
-    """Seconds for which it has used no CPU time."""
+    """Seconds for which it has used no CPU time, without waiting for others."""
     requested: int = 0
     """Number of the signal that asked this process to stop; 0: none."""
     failure: str = ""
@@ -58,7 +56,7 @@ class Watchdog:
     def __init__(self, client: Any, index: int, count: int, heartbeat: float):
         self._client, self.index, self.heartbeat = client, index, heartbeat
         self._max_silence = heartbeat
-        self._own, self._beats = Beat(), dict[int, Beat]()
+        self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
         self._heard = dict.fromkeys(range(count), time.monotonic())
         """When the last new beat of each process was read; for this process: when the service last answered."""
         self._stopped = threading.Event()
@@ -88,10 +86,10 @@ class Watchdog:
     @contextlib.contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
         """Context manager: this process waits for the others in ``doing``."""
-        self._own.doing, self._own.waits = doing, True
+        self._own.doing, self._waits = doing, True
         self._own.arrived += 1
         yield
-        self._own.waits = False
+        self._waits = False
 
     def request(self, number: int) -> None:
         """Report to the others that this process was asked to stop by signal ``number``."""
@@ -126,7 +124,7 @@ class Watchdog:
         """Send beats, and read those of the others."""
         idle = IdleWatch()
         while not self._stopped.wait(PERIOD_SECONDS):
-            if self._own.waits:
+            if self._waits:
                 idle.restart()
             self._own.number, self._own.idle = self._own.number + 1, idle.seconds()
             try:
@@ -162,7 +160,7 @@ class Watchdog:
                 return f"process {index} has failed ({beat.failure})"
             if silence[index] > self._max_silence:
                 return f"process {index} has not answered for {silence[index]:.0f} s: it was killed or stopped, or its machine is lost"
-            if beat.arrived < furthest.arrived and not beat.waits and beat.idle > self.heartbeat:
+            if beat.arrived < furthest.arrived and beat.idle > self.heartbeat:
                 place = f"{furthest.doing}, where others wait"
                 return f"process {index} hangs: it has not come to {place}, and has used no CPU time for {beat.idle:.0f} s"
         return ""
