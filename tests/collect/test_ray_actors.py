@@ -41,7 +41,8 @@ def token():
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", os.urandom(32).hex())
         yield
-        sys.modules["ray"].shutdown()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 @contextlib.contextmanager
