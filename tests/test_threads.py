@@ -1,11 +1,14 @@
 """Functions that are called at the same time."""
 
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from proximo.threads import together
+from proximo import threads
+from proximo.threads import IdleWatch, together
 
 
 def test_results_have_the_order_of_the_functions_which_run_at_the_same_time():
@@ -37,3 +40,32 @@ def test_the_first_error_is_raised_when_all_have_ended():
     with pytest.raises(ValueError, match="first"):
         together(lambda: fail_later(ValueError("first")), lambda: fail(KeyError("second")), last)
     assert ended
+
+
+@pytest.mark.parametrize(
+    ("times", "busy", "idle"),
+    [
+        ([0, 1, 2, 50, 51], [0, 0, 0, 0], 1),  # as after Ctrl-Z and fg
+        ([0, 1, 2, 3, 4], [0, 0, 0, 0], 3),
+        ([0, 1, 2, 3, 4], [0, 0, 1, 1], 1),  # computed, or waited for a core
+        ([0, 1, 2, 3, 4], [5, 5, 1, 1], 1),  # a thread that has waited has ended
+    ],
+)
+def test_idle_time_counts_while_all_threads_sleep(times, busy, idle, monkeypatch):
+    times, busy = iter(times), iter(busy)
+    monkeypatch.setattr(threads.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(threads, "_busy_seconds", lambda: next(busy))
+    watch = IdleWatch()
+    assert [watch.seconds() for _ in range(4)][-1] == idle
+
+
+def test_a_thread_that_waits_for_a_core_is_not_idle():
+    """On one core, one of two threads waits while the other computes."""
+    program = "import os, time\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    program += "from proximo.threads import _busy_seconds, in_thread\nend = time.monotonic() + 1\n"
+    program += "def spin():\n    import hashlib\n    while time.monotonic() < end: hashlib.sha256(bytes(10**6))\n"
+    program += "calls = [in_thread(spin), in_thread(spin)]\n[call.result() for call in calls]\nend = time.monotonic() + 1\n"
+    program += "calls = [in_thread(spin), in_thread(spin)]\ntime.sleep(0.5)\nbefore = _busy_seconds()\ntime.sleep(0.4)\n"
+    program += "print(_busy_seconds() - before)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(ended.stdout) > 0.4 * 0.02

@@ -37,7 +37,7 @@ from proximo.evaluation.evaluate import check_number, evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
 from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
-from proximo.processes.peers import require_one
+from proximo.processes.peers import current
 from proximo.rendering import watching, window
 from proximo.rendering.clip import Clip, make_clip
 from proximo.rendering.video import recording
@@ -218,7 +218,7 @@ class PPO:
     def _calls(
         self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
     ) -> Generator[None]:
-        require_one("PPO.learn")
+        current().require_one("PPO.learn")
         checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
@@ -28,3 +32,44 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
     calls = [in_thread(function) for function in functions]
     wait(calls)
     return [call.result() for call in calls]
+
+
+BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
+"""A process is busy if it uses this share of a core, or if a thread waits for a core for this share of the time. The watch itself uses a thousandth,
+and threads that poll wait, too, if the machine is overloaded."""
+MEASURE_SECONDS = 0.5
+"""Time between two measurements, each of which takes up to a millisecond."""
+
+
+class IdleWatch:
+    """Measures for how long this process has had nothing to do: it has used less than 2 % of a core and, on Linux, has not waited for one most of
+    the time, as it would on an overloaded machine."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to measure anew."""
+        self._busy = math.inf
+        self._since = self._seen = time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds since the process was busy, or since ``restart``."""
+        now = time.monotonic()
+        if now - self._seen > MEASURE_SECONDS:
+            was_stopped = now - self._seen > 10 * MEASURE_SECONDS  # all threads were: Ctrl-Z, or a sleeping machine
+            busy, self._seen = _busy_seconds(), now
+            # Threads that end take their waiting time with them.
+            if was_stopped or not 0 <= busy - self._busy < BUSY_SHARE * (now - self._since) + 0.05:
+                self._busy, self._since = busy, now
+        return now - self._since
+
+
+def _busy_seconds() -> float:
+    """CPU time of this process, and the time in which its threads have waited for a core, so weighted that both shares are as much."""
+    waited = 0
+    with contextlib.suppress(OSError):  # no Linux
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/schedstat", "rb") as file:  # it may have ended
+                waited += int(file.read().split()[1])
+    return time.process_time() + BUSY_SHARE / WAITING_SHARE * waited / 1e9

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from made_runs import save_checkpoint
-from proximo.backends import Backend, gymnasium_backend, make_backend, stacks_seeds
+from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.collect import jax_vector, program_cache
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
@@ -179,10 +179,11 @@ def test_restored_gymnasium_state_begins_with_new_episodes():
     backend.close()
 
 
-def test_each_process_names_the_environment_with_nan(monkeypatch):
+def test_each_process_names_the_environment_with_nan():
     backend = make("gymnasium")
-    peers = SimpleNamespace(agree=lambda value, doing: [value, "environment 5 gave it as reward in step 3 of the rollout"])
-    monkeypatch.setattr(gymnasium_backend, "current", lambda: peers)
+    backend.peers = SimpleNamespace(
+        agree=lambda value, doing: [value, "environment 5 gave it as reward in step 3 of the rollout"]
+    )
     assert backend.fault() == "environment 5 gave it as reward in step 3 of the rollout"
 
 

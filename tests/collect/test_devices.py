@@ -135,8 +135,8 @@ def test_resume_warning_states_what_another_number_changes():
 @pytest.mark.parametrize(
     ("settings", "count", "fix"),
     [
-        ({"num_envs": 10}, 4, "num_envs = 8 or 12, or devices = 2."),
-        ({"num_envs": 3}, 4, "num_envs = 4, or devices = 3."),
+        ({"num_envs": 10}, 4, "num_envs = 8 or 12, or use 2 devices."),
+        ({"num_envs": 3}, 4, "num_envs = 4, or use 3 devices."),
         ({"num_envs": 4, "num_steps": 8, "num_minibatches": 32}, 4, "num_minibatches = 8."),
         (
             {"num_envs": 4, "num_steps": 12, "memory": "gru", "sequence_length": 2, "num_minibatches": 4},

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from proximo.backends import make_backend
-from proximo.collect.ray_actors import RolloutActor, RolloutActors, connect
+from proximo.collect.ray_actors import RolloutActor, connect
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.errors import ConfigError, EnvError, EnvironmentFault
+from proximo.errors import EnvError, EnvironmentFault
 
 import gym_toys
 from helpers import bits
@@ -29,7 +29,7 @@ SETTINGS = {
     "id": "toy", "num_envs": 4, "num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "total_steps": 6400, "hidden_sizes": (8,),
     "memory": "gru", "memory_size": 8, "towers": "shared", "eval_episodes": 0, "diagnose_every": -1,
 }  # fmt: skip
-ACTORS = {"actors": 2, "ray": "local"}
+ACTORS = {"actors": 2}
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
 
 
@@ -37,11 +37,12 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=
 def token():
     """Have Ray, which listens on all interfaces, refuse processes without this token. It reads it when it is imported."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_ADDRESS", "local")
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", os.urandom(32).hex())
         yield
-        sys.modules["ray"].shutdown()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
 
 
 @contextlib.contextmanager
@@ -143,26 +144,21 @@ class Foreign(RolloutActor):
 
 
 def test_an_actor_that_cannot_start_is_one_sentence(monkeypatch):
-    def start(self, part):
-        return sys.modules["ray"].remote(num_cpus=0, concurrency_groups={"health": 1})(Foreign).remote(b"", (), part, "")
-
-    monkeypatch.setattr(RolloutActors, "_start", start)
+    monkeypatch.setattr("proximo.collect.ray_actors.RolloutActor", Foreign)
     message = r"environments 0 … 1 cannot start: ModuleNotFoundError: No module named 'test_ray_actors'\.$"
     with pytest.raises(EnvError, match=message), training(**ACTORS):
         pass
 
 
-def test_local_ray_listens_on_loopback_keeps_signal_handlers_and_refuses_another_cluster():
+def test_local_ray_listens_on_loopback_and_keeps_signal_handlers():
     before = signal.getsignal(signal.SIGTERM)
-    connect("local")
+    connect()
     assert signal.getsignal(signal.SIGTERM) is before
     port = int(sys.modules["ray"].get_runtime_context().gcs_address.split(":")[1])
     sockets = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     listening = [socket[1] for socket in sockets if socket[3] == "0A" and socket[1].endswith(f":{port:04X}")]
     assert [address for address in listening if not address.split(":")[0].endswith("0100007F")] == []
     assert listening
-    with pytest.raises(ConfigError, match=r"ray = head:6379, but this process is connected to Ray at .*: call ray.shutdown\(\)"):
-        connect("head:6379")
 
 
 def test_a_training_without_actors_does_not_import_ray():
@@ -170,19 +166,15 @@ def test_a_training_without_actors_does_not_import_ray():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
+def command(folder, *words, **settings):
+    """A training of two actors in its own process, as a user starts it."""
+    words = [sys.executable, "-P", "-m", "proximo", "train", *words, "--actors", "2"]
+    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings)
+
+
 def test_ctrl_c_saves_a_training_that_has_started_ray(tmp_path):
     """Ray and its processes are not ended by the terminal's signal, nor with the thread in which the training compiles."""
-    command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "2", "--ray", "local", "--total-steps", "100_000_000"]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    train = subprocess.Popen(
-        [sys.executable, *command, "--runs-dir", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        env=environment,
-    )
-    assert train.stdout is not None
+    train = command(tmp_path, "CartPole-v1", "--total-steps", "100_000_000", start_new_session=True)
     for line in train.stdout:
         if line.startswith("step "):
             break
@@ -195,16 +187,17 @@ def test_an_actor_imports_no_library_from_the_working_folder(tmp_path):
     for name in ("json", "enum", "csv", "yaml", "cloudpickle", "proximo"):
         (tmp_path / f"{name}.py").write_text("open(__file__ + '.ran', 'w').close()")
     (tmp_path / "mine.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv\nclass Mine(CartPoleEnv): pass")
-    words = ["-P", "-m", "proximo", "train", "mine:Mine", "--actors", "2", "--ray", "local", "--smoke", "--num-envs", "4"]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    train = command(tmp_path, "mine:Mine", "--smoke", "--num-envs", "4")
+    assert train.wait() == 0, train.communicate()
     assert list(tmp_path.glob("*.ran")) == []
 
 
-def test_a_silent_address_is_one_sentence(tmp_path):
-    command = ["-m", "proximo", "train", "CartPole-v1", "--actors", "2", "--ray", "127.0.0.1:9", "--runs-dir", str(tmp_path)]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "ray = 127.0.0.1:9: nothing answers there" in done.stderr
-    assert "`ray start --head`" in done.stderr
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("127.0.0.1:9", "Connection refused"), ("ray://head:10001", "expected local, or HOST:PORT of its head")],
+)
+def test_an_address_without_a_cluster_is_one_sentence(address, reason, tmp_path):
+    train = command(tmp_path, "CartPole-v1", env={**os.environ, "RAY_ADDRESS": address})
+    sentence = f"no Ray cluster answers at RAY_ADDRESS = {address} ({reason}): start its head with `ray start --head`"
+    assert sentence in train.communicate()[1]
+    assert train.returncode == 2

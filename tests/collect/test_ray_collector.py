@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from proximo import __version__
+from proximo.cli import main
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_rollout import GymnasiumRollout
-from proximo.collect.ray_actors import RolloutActor, RolloutActors, _pickled, connect
+from proximo.collect.ray_actors import RolloutActor, RolloutActors, pickled
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError
 from proximo.settings import make_config
 from proximo.spaces import OBSERVATION
 
@@ -43,10 +44,10 @@ class LocalActors(RolloutActors):
         self.actors = [self.make(part) for part in self.parts]
 
     def make(self, part):
-        return RolloutActor(_pickled(CONFIG, ENV), (), part, __version__)
+        return RolloutActor(pickled(CONFIG, ENV), (), part, __version__)
 
-    def call(self, method, policy, *arguments):
-        parts = [getattr(actor, method)(policy, *arguments) for actor in self.actors]
+    def call(self, policy, *arguments):
+        parts = [actor.run(policy, *arguments) for actor in self.actors]
         for i in self.lost.get(self.calls, ()):
             parts[i], self.actors[i] = None, self.make(self.parts[i])
         self.calls += 1
@@ -129,9 +130,8 @@ def test_an_update_is_collected_again_if_all_actors_are_lost():
     [
         ({"actors": 4, "num_envs": 10}, "num_envs = 10 cannot be divided equally among 4 actors: choose num_envs = 8 or 12, or actors = 2."),
         ({"actors": 8, "num_envs": 4}, "among 8 actors: choose num_envs = 8, or actors = 4."),
-        ({"ray": "local"}, "ray = local needs Ray actors, but actors = 0: set actors to a number of them"),
-        ({"actor_cpus": 1}, "actor_cpus = 1.0 needs Ray actors"),
-        ({"actors": 2, "ray": "ray://head:10001"}, "expected auto, local, or the address HOST:PORT of a cluster's head"),
+        ({"ray": "local"}, "Ray's own variable RAY_ADDRESS"),
+        ({"actor_cpus": 1}, "Ray reserves no CPUs for actors"),
         ({"actors": 4, "overlap": True, "num_envs": 4}, "overlap = true needs 2 environments in each actor, but 4 actors of num_envs = 4 have 1"),
         ({"actors": 4, "num_workers": 3, "num_envs": 8}, "num_workers = 3 needs 3 environments in each actor"),
     ],
@@ -142,7 +142,11 @@ def test_settings_of_actors_that_do_not_fit_are_refused(settings, message):
     assert message in str(error.value)
 
 
-def test_a_missing_library_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(EnvError, match=r"pip install 'proximo\[ray\]'"):
-        connect("auto")
+def test_actors_without_ray_are_answered_before_a_run_directory_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails
+    arguments = ["train", "CartPole-v1", "--actors", "2", "--total-steps", "2048", "--runs-dir", str(tmp_path)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith(
+        "proximo: actors (Ray) needs a library that is not installed: pip install 'proximo[ray]'.\n"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from proximo import config as c
 from proximo.config import LEAVES, Config, from_mapping, override, to_mapping
 from proximo.config.coercion import coerce
 from proximo.config.schedule_text import ScheduleText
+from proximo.config.schema import REMOVED
 from proximo.config.validation import validate
 from proximo.errors import ConfigError
 
@@ -183,6 +184,12 @@ def test_unknown_setting_raises_with_the_nearest_name(name, message):
 def test_invalid_file_raises_with_file_and_place(mapping, message):
     with pytest.raises(ConfigError, match=message):
         from_mapping(mapping, Config(), "file.yaml")
+
+
+def test_a_file_may_have_removed_settings_with_the_value_that_changes_nothing():
+    assert from_mapping({"env": REMOVED}, Config(), "file.yaml") == Config()
+    with pytest.raises(ConfigError, match="Unknown setting 'ray' under 'env' in"):
+        from_mapping({"env": {"ray": "local"}}, Config(), "file.yaml")
 
 
 def test_resolved_settings_are_themselves_valid_settings():

@@ -16,13 +16,10 @@ if fault == "late" and faulty:
 try:
     peers = join(address, count + (fault == "another number" and faulty), index, HEARTBEAT, START_TIMEOUT)
     with peers.failing_together():
-        peers.check_equal(
-            {"gamma": 0.9 if fault == "another setting" and faulty else 0.99, "the number of processes": peers.count}
-        )
+        peers.check_equal(lambda: {"gamma": 0.9 if fault == "another setting" and faulty else 0.99})
         assert [peers.agree([i, peers.index], "a number") for i in range(3)] == [[[i, k] for k in range(count)] for i in range(3)]
-        assert peers.from_first("yes" if peers.is_first else "no", "an answer") == "yes"
-        peers.watch(lambda number: print(f"asked to stop by {number}", flush=True), "Go on with: this.")
-        peers.enter("train")
+        assert peers.from_first(lambda: "yes" if peers.is_first else "no", "an answer") == "yes"
+        peers.watchdog.prepare(lambda number: print(f"asked to stop by {number}", flush=True), "Go on with: this.")
         peers.agree(None, "the first update")
         print("ready", flush=True)
         if faulty and fault == "killed":
@@ -36,7 +33,7 @@ try:
         if index == 0 and fault == "process 0 killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if faulty and fault == "asked":
-            peers.requested(signal.SIGTERM)
+            peers.watchdog.request(signal.SIGTERM)
             time.sleep(1.5)
         peers.agree(None, "the next update")
     peers.finish()

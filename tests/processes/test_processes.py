@@ -13,98 +13,86 @@ from types import SimpleNamespace
 import pytest
 
 from addresses import free_address
-from proximo.collect.environment import check_settings
+from proximo.collect.devices import with_device_number
 from proximo.errors import ConfigError
-from proximo.processes import joining
 from proximo.processes.joining import find_cluster
 from proximo.processes.watchdog import Beat, Watchdog
 
-import toys
 from helpers import small_config
 
 MEMBER = Path(__file__).with_name("member.py")
 HEARTBEAT = 2.0
-LIMIT_SECONDS = HEARTBEAT + 5
+LIMIT_SECONDS = HEARTBEAT + 8
 
 
 def run_members(count, fault):
-    """Exit codes and standard errors of all processes, and the seconds from the moment when all were ready to the end of the last
-    one that was not stopped."""
-    address = free_address()
-    commands = [[sys.executable, MEMBER, address, str(count), str(index), fault] for index in range(count)]
+    """Exit code, standard output and standard error of each process, and the seconds between the moment when all were ready and the end of
+    those that end by themselves."""
+    address, environment = free_address(), {**os.environ, "NPROC": "4"}
     members = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "NPROC": "4"})
-        for command in commands
+        subprocess.Popen(
+            [sys.executable, MEMBER, address, str(count), str(index), fault],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for index in range(count)
     ]
     try:
-        watched = [member for index, member in enumerate(members) if not (index == 1 and fault in ("late", "stopped"))]
-        ready = watched[-1].stdout.readline() if fault not in ("late", "another number", "another setting") else ""
+        ending = members[:1] if fault in ("late", "stopped") else members
+        if fault not in ("late", "another number", "another setting"):
+            assert ending[-1].stdout.readline() == "ready\n"
         began = time.monotonic()
-        for member in watched:
-            member.wait(timeout=40)
+        for member in ending:
+            member.wait(timeout=90)
         seconds = time.monotonic() - began
     finally:
         for member in members:
             member.kill()
-    outputs = [member.communicate() for member in members]
-    return [member.returncode for member in members], outputs, ready, seconds
+    return [(member.wait(), *member.communicate()) for member in members], seconds
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_agree(count):
-    codes, outputs, _, _ = run_members(count, "none")
-    assert codes == [0] * count, outputs
+def test_processes_agree():
+    ended, _ = run_members(4, "none")
+    assert [code for code, _, _ in ended] == [0] * 4, ended
 
 
 @pytest.mark.parametrize(
-    ("fault", "sentence"),
+    ("fault", "code", "sentence"),
     [
-        ("killed", "process 1 has not answered for 2 s: it was killed or stopped"),
-        ("stopped", "process 1 has not answered for 2 s: it was killed or stopped"),
-        ("hangs", "process 1 hangs: it has not come to the next update"),
-        ("raises", "process 1 has failed (ValueError: no more bananas)"),
+        (
+            "killed",
+            1,
+            "process 0 ends, because process 1 has not answered for 2 s: it was killed or stopped, .* Go on with: this.",
+        ),
+        (
+            "stopped",
+            1,
+            "process 0 ends, because process 1 has not answered for 2 s: it was killed or stopped, .* Go on with: this.",
+        ),
+        ("hangs", 1, "process 0 ends, because process 1 hangs: it has not come to the next update, .* Go on with: this."),
+        ("raises", 1, r"process 0 ends, because process 1 has failed \(ValueError: no more bananas\). Go on with: this."),
+        ("process 0 killed", 1, "process 1 ends, because process 0 has ended. Go on with: this."),
+        ("late", 2, "process 0 of 2 could not join the others at 127.0.0.1:.*"),
+        ("another number", 2, "the number of processes is 3 in process 1 and 2 in process 0: .*"),
+        ("another setting", 2, "gamma is 0.9 in process 1 and 0.99 in process 0: .*"),
     ],
 )
-def test_a_fault_of_one_process_ends_the_others(fault, sentence):
-    codes, outputs, ready, seconds = run_members(4 if fault == "killed" else 2, fault)
-    assert ready == "ready\n"
+def test_a_fault_of_one_process_ends_the_other_with_a_sentence(fault, code, sentence):
+    ended, seconds = run_members(2, fault)
+    found, _, error = ended[fault == "process 0 killed"]
+    assert found == code
     assert seconds < LIMIT_SECONDS
-    for index, (code, (_, error)) in enumerate(zip(codes, outputs, strict=True)):
-        if index != 1:
-            assert code == 1
-            assert error.count("proximo: ") == 1
-            assert sentence in error
-            assert error.endswith("Go on with: this.\n")
-
-
-def test_the_end_of_process_0_is_a_sentence():
-    codes, outputs, _, seconds = run_members(2, "process 0 killed")
-    assert codes == [-signal.SIGKILL, 1]
-    assert seconds < LIMIT_SECONDS
-    assert outputs[1][1].endswith("proximo: process 1 ends, because process 0 has ended. Go on with: this.\n")
+    lines = error.splitlines()
+    assert re.fullmatch(f"proximo: {sentence}", lines[-1])
+    assert fault == "process 0 killed" or len(lines) == 1  # JAX prints messages before it aborts
 
 
 def test_a_request_to_stop_reaches_all():
-    codes, outputs, _, _ = run_members(2, "asked")
-    assert codes == [0, 0]
-    assert f"asked to stop by {signal.SIGTERM}" in outputs[0][0]
-
-
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        ("late", "process 0 of 2 could not join the others at 127.0.0.1:"),
-        ("another number", "the number of processes is 3 in process 1 and 2 in process 0"),
-        ("another setting", "gamma is 0.9 in process 1 and 0.99 in process 0"),
-    ],
-)
-def test_processes_that_do_not_fit_together_are_refused(fault, sentence):
-    codes, outputs, _, _ = run_members(2, fault)
-    for code, (_, error) in list(zip(codes, outputs, strict=True))[: 1 if fault == "late" else 2]:
-        assert code == 2
-        assert error.startswith("proximo: ")
-        assert sentence in error
-        assert error.count("\n") == 1
+    ended, _ = run_members(2, "asked")
+    assert [code for code, _, _ in ended] == [0, 0]
+    assert f"asked to stop by {signal.SIGTERM}" in ended[0][1]
 
 
 @pytest.mark.parametrize(
@@ -126,65 +114,27 @@ def test_an_address_that_process_0_cannot_use_is_one_sentence(host, reason):
     )
 
 
+def test_seeds_in_one_program_need_one_process(monkeypatch):
+    monkeypatch.setattr("proximo.collect.devices.current", lambda: SimpleNamespace(count=2))
+    with pytest.raises(ConfigError, match="seeds_mode = vmap: with several processes, seeds train one after the other"):
+        with_device_number(small_config(seeds=2, seeds_mode="vmap"))
+
+
 @pytest.mark.parametrize(
-    ("end", "code", "shown"),
+    ("beat", "silence", "found"),
     [
-        ("ctypes.string_at(0)", -signal.SIGSEGV, "Segmentation fault"),
-        ("raise RuntimeError('no')", 1, "the cause\n"),
-        ("os.abort()", 2, "the cause\n"),
+        (Beat(arrived=1), 0.0, ""),
+        (Beat(arrived=1, idle=11.0), 0.0, ""),
+        (Beat(arrived=0, idle=9.0), 0.0, ""),
+        (Beat(arrived=0, idle=11.0), 0.0, "process 1 hangs: it has not come to the next update, where others wait, .* for 11 s"),
+        (Beat(arrived=1), 12.0, "process 1 has not answered for 12 s"),
+        (Beat(failure="ValueError: no"), 12.0, r"process 1 has failed \(ValueError: no\)"),
     ],
 )
-def test_a_start_that_fails_shows_what_it_printed(end, code, shown):
-    program = f"""if True:
-        import ctypes, jax, os
-        from proximo.processes import join
-        def initialize(*_, **__):
-            os.write(2, b"the cause\\n")
-            {end}
-        jax.distributed.initialize = initialize
-        join("127.0.0.1:1", 2, 1)"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == code
-    assert shown in ended.stderr
-
-
-def test_seeds_in_one_program_need_one_process(monkeypatch):
-    config, env = small_config(seeds=2, seeds_mode="vmap"), toys.RandomEnds()
-    check_settings(config, env)
-    monkeypatch.setattr("proximo.collect.environment.current", lambda: SimpleNamespace(count=2))
-    with pytest.raises(ConfigError, match="seeds_mode = vmap: with several processes, seeds train one after the other"):
-        check_settings(config, env)
-
-
-class FakeStore:
-    """The beats of other processes, which a test sets."""
-
-    def __init__(self):
-        self.beats = {}
-
-
-def fault_of(others, own=None, heard=0.0, now=0.0, heartbeat=10.0, later=None):
-    """What the watchdog of process 0 says at ``now``, after it has seen ``others`` at time 0, and ``later`` at ``now``."""
-    dog = Watchdog(FakeStore(), 0, 1 + len(others), heartbeat, 300.0, None)
-    dog._answered = now
-    dog._heard = dict.fromkeys(range(1 + len(others)), heard)
-    dog._beats = {0: own or Beat(arrived=1, phase="train"), **dict(enumerate(others, 1))}
-    dog._straggler(0.0)
-    dog._beats |= dict(enumerate(later or [], 1))
-    return dog._fault(now)
-
-
-def test_the_watchdog_knows_slow_from_hung():
-    here, behind = Beat(arrived=1, phase="train"), Beat(arrived=0, phase="train", doing="a")
-    assert fault_of([here]) == ""
-    assert fault_of([behind], heard=10.5, now=10.0) == ""
-    assert "process 1 hangs" in fault_of([behind], heard=10.5, now=10.5)
-    assert "process 1 has not answered for 12 s" in fault_of([here, here], heard=0.0, now=12.0)
-    making = Beat(arrived=0, phase="start", cpu=1.0)
-    assert fault_of([making], heard=100.0, now=100.0) == ""
-    assert "process 1 hangs" in fault_of([making], heard=301.0, now=301.0)
-    assert fault_of([making], heard=400.0, now=400.0, later=[Beat(arrived=0, phase="start", cpu=40.0)]) == ""  # it compiles
-    assert fault_of([Beat(left=True)], heard=0.0, now=60.0) == ""
+def test_the_watchdog_knows_slow_from_hung(beat, silence, found):
+    dog = Watchdog(None, 0, 2, 10.0)
+    dog._own, dog._heard, dog._beats = Beat(arrived=1, doing="the next update"), {0: 20.0, 1: 20.0 - silence}, {1: beat}
+    assert re.match(found or "$", dog._fault(20.0))
 
 
 @pytest.fixture
@@ -195,23 +145,28 @@ def no_cluster(monkeypatch):
     return monkeypatch
 
 
-def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster):
-    for name, value in {
-        "MASTER_ADDR": "10.0.0.1",
-        "MASTER_PORT": "29500",
-        "WORLD_SIZE": "8",
-        "RANK": "5",
-        "LOCAL_RANK": "1",
-    }.items():
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "x",
+    "MASTER_ADDR": "10.0.0.1",
+    "MASTER_PORT": "29500",
+    "WORLD_SIZE": "8",
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+}
+SLURM = {
+    "SLURM_JOB_ID": "17", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1",
+    "SLURM_STEP_NUM_NODES": "2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("variables", "expected"), [(TORCHRUN, ("10.0.0.1:29501", 8, 5)), (SLURM, ("node1:", 4, 3))])
+def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster, variables, expected):
+    for name, value in variables.items():
         no_cluster.setenv(name, value)
-    no_cluster.setenv("TORCHELASTIC_RUN_ID", "x")
-    found = find_cluster(None, None, None)
-    assert (found.coordinator, found.num_processes, found.process_id, found.device_ids) == ("10.0.0.1:29501", 8, 5, [1])
+    address, count, index, devices = find_cluster(None, None, None)
+    assert address.startswith(expected[0])
+    assert (count, index, devices) == (*expected[1:], [1])
     assert find_cluster("a:1", 2, 0).device_ids is None
-    for name, value in {joining.COORDINATOR: "127.0.0.1:1", joining.NUM_PROCESSES: "2", joining.PROCESS_ID: "1"}.items():
-        no_cluster.setenv(name, value)
-    found = find_cluster(None, None, None)
-    assert (found.coordinator, found.num_processes, found.process_id) == ("127.0.0.1:1", 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -222,20 +177,9 @@ def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster):
         (("a", 2, 0), "coordinator = 'a': expected HOST:PORT"),
         (("a:99999", 2, 0), "coordinator = 'a:99999': expected HOST:PORT"),
         (("a:1", 2, 2), "process_id = 2 of num_processes = 2"),
-        (("a:1", "2", "0"), r"num_processes = '2': expected a whole number, for example int\(os.environ"),
+        (("a:1", "2", "0"), "process_id = '0' of num_processes = '2': expected whole numbers"),
     ],
 )
 def test_a_cluster_that_cannot_be_found_is_one_sentence(no_cluster, given, message):
     with pytest.raises(ConfigError, match=message):
         find_cluster(*given)
-
-
-def test_slurm_is_detected(no_cluster):
-    for name, value in {
-        "SLURM_JOB_ID": "17", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1",
-        "SLURM_STEP_NUM_NODES": "2",
-    }.items():  # fmt: skip
-        no_cluster.setenv(name, value)
-    found = find_cluster(None, None, None)
-    assert found.coordinator.startswith("node1:")
-    assert (found.num_processes, found.process_id) == (4, 3)

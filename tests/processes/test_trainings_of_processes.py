@@ -16,36 +16,16 @@ import safetensors.numpy
 from addresses import free_address
 
 HALF, STEPS = 512, 1024
-COMMON = [
-    "--num-steps",
-    "32",
-    "--num-epochs",
-    "2",
-    "--num-minibatches",
-    "2",
-    "--normalize-observation",
-    "--normalize-reward",
-    "--quiet",
-]
-KINDS = {
-    "JAX": [
-        "gymnax:CartPole-v1",
-        "--num-envs",
-        "8",
-        "--checkpoint-every",
-        str(HALF),
-        "--histograms",
-        "--total-steps",
-        str(STEPS),
-    ],
-    "Gymnasium": ["CartPole-v1", "--num-envs", "8", "--memory", "gru", "--num-workers", "0", "--total-steps", str(HALF)],
-}
+COMMON = "--num-envs 8 --num-steps 32 --num-epochs 2 --num-minibatches 2 --normalize-observation --normalize-reward --quiet"
+JAX = f"gymnax:CartPole-v1 {COMMON} --checkpoint-every {HALF} --histograms --total-steps {STEPS}"
+GYMNASIUM = f"CartPole-v1 {COMMON} --memory gru --num-workers 0 --total-steps {HALF}"
+LAUNCH = "launch -n 2 -- train"
 
 
-def proximo(folder, *words, devices=1, wait=True):
+def proximo(folder, words, devices=1, wait=True):
     """A ``proximo`` command in ``folder``: its process, or its standard error when it has ended well."""
     environment = {**os.environ, "NPROC": "4", "JAX_NUM_CPU_DEVICES": str(devices)}
-    command = [sys.executable, "-m", "proximo", *map(str, words)]
+    command = [sys.executable, "-m", "proximo", *words.split()]
     if not wait:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
@@ -81,45 +61,25 @@ def assert_close_states(found, expected):
         np.testing.assert_allclose(found[name].astype(float), expected[name].astype(float), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_train_as_one_with_two_devices(kind, tmp_path):
-    settings, runs = (
-        [*KINDS[kind], *COMMON, "--eval-episodes", "5", "--name"],
-        tmp_path / "runs" / KINDS[kind][0].replace(":", "-"),
-    )
-    proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings, "two")
-    proximo(tmp_path, "train", *settings, "one", "--devices", 2, devices=2)
-    last = int(KINDS[kind][-1])
-    if kind == "Gymnasium":
+@pytest.mark.parametrize(("settings", "folder", "steps"), [(JAX, "gymnax-CartPole-v1", STEPS), (GYMNASIUM, "CartPole-v1", HALF)])
+def test_two_processes_train_as_one_with_two_devices(settings, folder, steps, tmp_path):
+    two, one = (tmp_path / "runs" / folder / name for name in ("two", "one"))
+    proximo(tmp_path, f"{LAUNCH} {settings} --eval-episodes 5 --name two")
+    proximo(tmp_path, f"train {settings} --eval-episodes 5 --name one --devices 2", devices=2)
+    if settings is GYMNASIUM:
         # A process acts for 4 environments instead of 8. On some CPUs, a product of other sizes is rounded differently.
-        assert_close_states(saved(runs / "two", last), saved(runs / "one", last))
-        for found, expected in zip(rows(runs / "two"), rows(runs / "one"), strict=True):
+        assert_close_states(saved(two, steps), saved(one, steps))
+        for found, expected in zip(rows(two), rows(one), strict=True):
             assert found == pytest.approx(expected, rel=1e-3, abs=1e-5, nan_ok=True)
-    else:
-        assert_equal_states(saved(runs / "two", last), saved(runs / "one", last))
-        assert rows(runs / "two") == rows(runs / "one")
-        # A resume equals the uninterrupted run bit for bit.
-        whole = saved(runs / "two", STEPS)
-        assert_equal_states(saved(runs / "two", HALF), saved(runs / "one", HALF))
-        proximo(tmp_path, "launch", "-n", 2, "--", "train", "--resume", f"{runs / 'two'}@{HALF}", "--quiet")
-        assert_equal_states(saved(runs / "two", STEPS), whole)
-
-
-@pytest.mark.slow
-def test_four_processes_train_as_one_with_four_devices(tmp_path):
-    settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name"]
-    proximo(tmp_path, "launch", "-n", 4, "--", "train", *settings, "four")
-    proximo(tmp_path, "train", *settings, "one", "--devices", 4, devices=4)
-    four, one = (saved(tmp_path / "runs" / "gymnax-CartPole-v1" / name, 256) for name in ("four", "one"))
-    assert_close_states(four, one)  # sums of four numbers are rounded in another order
-
-
-@pytest.mark.slow
-def test_a_training_of_two_processes_resumes_in_one(tmp_path):
-    settings = [*KINDS["JAX"][:-2], *COMMON, "--total-steps", "256", "--eval-episodes", "0", "--name", "two"]
-    proximo(tmp_path, "launch", "-n", 2, "--", "train", *settings)
-    resume = ["train", "--resume", tmp_path / "runs" / "gymnax-CartPole-v1" / "two", "--total-steps", 512, "--quiet"]
-    assert "devices 2 → 1" in proximo(tmp_path, *resume, "--devices", 1)
+        return
+    whole = saved(two, steps)
+    assert_equal_states(whole, saved(one, steps))
+    assert rows(two) == rows(one)
+    # A resume equals the uninterrupted run bit for bit, and one process can resume it.
+    assert_equal_states(saved(two, HALF), saved(one, HALF))
+    proximo(tmp_path, f"{LAUNCH} --resume {two}@{HALF} --quiet")
+    assert_equal_states(saved(two, steps), whole)
+    assert "devices 2 → 1" in proximo(tmp_path, f"train --resume {two} --total-steps {steps + 256} --devices 1 --quiet")
 
 
 SAVED = r"\[0\] Stopped at step [\d,]+, saved. Go on with: proximo launch -n 2 -- train --resume"
@@ -137,18 +97,8 @@ LOST = r"\[0\] proximo: process 0 ends, because process 1 has not answered .*Go 
 )
 def test_a_signal_to_one_process_ends_all(sent, to, code, sentence, tmp_path):
     run_dir = tmp_path / "runs" / "gymnax-CartPole-v1" / "run"
-    settings = [
-        *KINDS["JAX"][:3],
-        "--total-steps",
-        "50000000",
-        "--eval-episodes",
-        "0",
-        "--checkpoint-every",
-        "10000000",
-        "--name",
-        "run",
-    ]
-    launch = proximo(tmp_path, "launch", "-n", 2, "--heartbeat", 3, "--", "train", *settings, wait=False)
+    settings = "gymnax:CartPole-v1 --num-envs 8 --total-steps 50000000 --eval-episodes 0 --checkpoint-every 10000000 --name run"
+    launch = proximo(tmp_path, f"launch -n 2 --heartbeat 3 -- train {settings}", wait=False)
     try:
         lines = []
         while not lines or "steps/s" not in lines[-1]:

@@ -320,9 +320,9 @@ def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys)
 
 
 def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none", **settings):
-    """``folder`` with the settings of a stranger who asks for other environments, for a tracker and for a Ray cluster."""
+    """``folder`` with the settings of a stranger who asks for other environments, for a tracker and for Ray actors."""
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["env"] |= {"id": env_id, "env_settings": settings, "wrappers": wrappers, "actors": 8, "ray": "attacker.example:6379"}
+    config["env"] |= {"id": env_id, "env_settings": settings, "wrappers": wrappers, "actors": 8}
     config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
@@ -350,7 +350,7 @@ def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id, settin
 def test_a_pulled_run_uses_the_workers_and_trackers_of_this_machine(folder, tmp_path):
     asking_for(folder)
     config = run_directory.read_config(pull(folder, runs_dir=str(tmp_path / "runs")))
-    assert (config.env.actors, config.env.ray, config.env.num_workers, config.run.track) == (0, "auto", -1, "none")
+    assert (config.env.actors, config.env.num_workers, config.run.track) == (0, -1, "none")
 
 
 def test_whatever_names_code_or_a_machine_is_refused_or_reset():

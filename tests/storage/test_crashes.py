@@ -21,6 +21,7 @@ from proximo.callbacks.saving import BestModel
 from proximo.config import Config, override
 from proximo.errors import CheckpointError
 from proximo.evaluation.policy import load_policy
+from proximo.processes.peers import ALONE
 from proximo.storage import checkpoint, retention, run_directory, run_lookup, save_run
 from proximo.storage.checkpoint_format import META, STATE, encode
 from proximo.tracking.json_lines import read_rows
@@ -244,6 +245,6 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
             assert retention.best_step(run_dir) in ({1} if value == 20 else {1, step})
             assert set(checkpoint.steps(run_dir / "checkpoints")) <= set(left)
             values[-1].append(value)
-        starts = resuming.starts(run_dirs, [CONFIG] * 2, "last", True, Reporter())
+        starts = resuming.starts(run_dirs, [CONFIG] * 2, "last", True, Reporter(), ALONE)
         assert len({start.step for start in starts}) == 1, "seeds of one program continue from one step"
     assert [value for i, value in enumerate(values) if i == 0 or values[i - 1] != value] == [[20, 20], [99, 20], [99, 99]]

@@ -108,16 +108,6 @@ def test_waiting_for_environments_is_no_hang(monkeypatch):
             guard.call(lambda: time.sleep(3.0))
 
 
-def test_suspended_process_is_no_hang(monkeypatch):
-    watch = interrupts._CpuWatch()
-    now = time.monotonic()
-    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1000)  # as after Ctrl-Z and fg
-    watch.check(True)
-    assert watch._since == now + 1000, "the waiting begins anew"
-    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now + 1001)
-    watch.check(True)
-
-
 def braked(tmp_path, **settings):
     """A file that slows the steps of a training; the run directory and the process of that training."""
     brake, run_dir = tmp_path / "brake", tmp_path / "odd_envs-Braked" / "r"

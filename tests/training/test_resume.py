@@ -17,6 +17,7 @@ from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
+from proximo.processes.peers import ALONE
 from proximo.storage import checkpoint, checkpoint_format, retention, run_directory
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
@@ -156,7 +157,7 @@ def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only actor_cpus, actors, checkpoint_every,"),
+        (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only actors, checkpoint_every,"),
         (["--num-envs", "8"], "num_envs cannot change"),
         (["--seed", "3"], "seed cannot change"),
         (["--total-steps", "x"], "total_steps = 'x': expected a whole number"),
@@ -404,5 +405,5 @@ def test_stacked_seeds_begin_again_together_if_one_has_no_checkpoint(tmp_path):
     for run_dir in run_dirs:
         run_dir.mkdir()
     save_checkpoint(run_dirs[0] / "checkpoints", 0, {"x": np.zeros(3)}, {})
-    starts = resuming.starts(run_dirs, [Config()] * 2, "last", True, Reporter())
+    starts = resuming.starts(run_dirs, [Config()] * 2, "last", True, Reporter(), ALONE)
     assert [(start.resumed_at, start.saved) for start in starts] == [(0, None)] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
 from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
-from proximo.processes.peers import current
+from proximo.processes.peers import Peers, current
 from proximo.rendering.play import make_player
 from proximo.rendering.player import Player
 from proximo.storage.checkpoint import POLICY, Checkpoint
@@ -73,10 +74,15 @@ class Backend(abc.ABC):
         self._is_closed = False
         run = config.run
         self.evaluation = evaluation or evaluation_during_training(config, env)
-        part = current().index, current().count
+        part = self.peers.index, self.peers.count
         self._evaluator = (
             make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part) if run.eval_episodes else None
         )
+
+    @functools.cached_property
+    def peers(self) -> Peers:
+        """The processes that train together."""
+        return current()
 
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed, without a leading axis. A checkpoint is loaded into it."""
@@ -119,7 +125,7 @@ class Backend(abc.ABC):
         """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
         device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""
         seed_state: Any = row_of(state, index) if self.stacked else state
-        if current().count > 1:
+        if self.peers.count > 1:
             return whole(seed_state)
         if (self.stacked or self.num_devices > 1) and isinstance(seed_state, TrainState):
             return eqx.tree_at(lambda s: s.learner, seed_state, on_one_device(seed_state.learner))
@@ -211,8 +217,9 @@ class Backend(abc.ABC):
             self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
-        """Whether this process computes now. False while it may wait for environments, which need no CPU time of this process."""
-        return True
+        """Whether this process computes now. False while it may wait for environments or for other processes, which need no CPU time of this
+        process."""
+        return self.peers.count == 1
 
     def describe(self) -> str:
         """How environments are stepped, in words; empty if there is only one way. Called after ``prepare``."""

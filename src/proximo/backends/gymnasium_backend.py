@@ -12,7 +12,7 @@ import numpy as np
 
 from proximo.backends.backend import Backend, EvaluatedOn
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
-from proximo.collect.devices import check_divisible, make_mesh, on_one_device, own_environments
+from proximo.collect.devices import check_divisible, make_mesh, on_one_device
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import gymnasium_key, reuse
@@ -22,7 +22,6 @@ from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ConfigError, ProximoError, TrainingError
 from proximo.ppo import LearnerState, make_hyperparameters
-from proximo.processes.peers import current
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import GymnasiumCollectorState, Observation, TrainState
@@ -39,10 +38,12 @@ class GymnasiumBackend(Backend):
         if mesh is not None:
             check_divisible(config, mesh.size)
         programs = reuse(gymnasium_key(config, env, mesh), lambda: GymnasiumPrograms(config, env, mesh))
-        if config.env.actors and current().count > 1:
+        if config.env.actors and self.peers.count > 1:
             raise ConfigError(f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed.")
-        ours = own_environments(config.env.num_envs)
-        collector = RayCollector(config, env, programs) if config.env.actors else GymnasiumCollector(config, env, programs, ours)
+        if config.env.actors:
+            collector = RayCollector(config, env, programs)
+        else:
+            collector = GymnasiumCollector(config, env, programs, self.peers.part(config.env.num_envs), self.peers)
         super().__init__(config, env, collector, False, evaluation, mesh)
         self.trainer = GymnasiumTrainer(self.collector)
 
@@ -74,7 +75,7 @@ class GymnasiumBackend(Backend):
             try:
                 state, metrics = self.trainer.update(state)
             except (ProximoError, TrainingError):
-                if not updates or current().count > 1:  # the others wait for this process
+                if not (updates and self.peers.can_rescue):
                     raise
                 break  # the next call raises it
             updates.append(metrics)
@@ -97,14 +98,14 @@ class GymnasiumBackend(Backend):
         self.collector.environments.warn = warn
 
     def is_computing(self) -> bool:
-        return self.trainer.is_learning
+        return super().is_computing() and self.trainer.is_learning
 
     def describe(self) -> str:
         lag = ", the learner one update behind" if self.config.ppo.learner_lag else ""
         return f"environments {self.collector.environments.describe()}{lag}"
 
     def fault(self) -> str:
-        found = current().agree(self.trainer.bad_environment, "the error for NaN or infinity")
+        found = self.peers.agree(self.trainer.bad_environment, "the error for NaN or infinity")
         return next(filter(None, found), "")
 
     def close(self) -> None:

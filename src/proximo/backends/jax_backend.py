@@ -28,7 +28,6 @@ from proximo.collect.program_cache import program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
 from proximo.ppo import Hyperparameters, make_hyperparameters
-from proximo.processes.peers import current
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.types import Metrics, Observation, TrainState
@@ -136,7 +135,7 @@ class JaxBackend(Backend):
 
     def _gathered(self, state: TrainState) -> TrainState:
         """``state`` on one device if its seeds are inspected one after the other: if devices shared them, each would need those of the others."""
-        return on_one_device(state) if self.stacked and not jax_vector.vmaps_seeds() and current().count == 1 else state
+        return on_one_device(state) if self.stacked and not jax_vector.vmaps_seeds() else state
 
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
         before, rollout, quantities = seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -13,10 +14,10 @@ import time
 from typing import IO
 
 from proximo.cli import Parser, UsageError
-from proximo.processes.variables import COORDINATOR, HEARTBEAT, LAUNCHER, NUM_PROCESSES, PROCESS_ID
+from proximo.processes import LAUNCHER
 
 ENDING_SECONDS = 3.0
-"""When a process has ended with an error, the others have this time to end by themselves; when it was killed, the heartbeat in addition."""
+"""When a process has ended with an error, the others have this time to end by themselves; after a signal, the heartbeat in addition."""
 POLL_SECONDS = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
@@ -34,7 +35,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError("`proximo launch` adds --distributed itself: omit it.")
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: expected 1 or more processes.")
-    return _Launch(options.processes, options.heartbeat, [*command, "--distributed"]).wait()
+    return _launch(options.processes, options.heartbeat, command)
 
 
 def make_parser() -> Parser:
@@ -51,89 +52,89 @@ def make_parser() -> Parser:
     return parser
 
 
-class _Launch:
-    """The processes of a launch."""
+def _launch(count: int, heartbeat: float, command: list[str]) -> int:
+    """Run the processes. Returns the exit code of the first one that failed."""
+    processes: list[subprocess.Popen[str]] = []
+    readers: list[threading.Thread] = []
+    passed_on: list[int] = []
 
-    def __init__(self, count: int, heartbeat: float, command: list[str]):
-        self.heartbeat = heartbeat
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        shared = {
-            COORDINATOR: f"127.0.0.1:{port}",
-            NUM_PROCESSES: str(count),
-            HEARTBEAT: f"{heartbeat:g}",
-            LAUNCHER: str(os.getpid()),
-        }
-        # JSON is the answer of process 0 alone, without a prefix.
-        self._as_json = "--json" in command
-        self.processes: list[subprocess.Popen[str]] = []
-        self._readers: list[threading.Thread] = []
-        self._forwarded = False
-        self._before = {number: signal.signal(number, self._forward) for number in SIGNALS}
-        for index in range(count):
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "proximo", *command],  # -P: a file proximo.py in the working folder is not imported
-                env={**os.environ, **shared, PROCESS_ID: str(index), "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # Ctrl-C reaches only this process, which passes it on once
-            )
-            self.processes.append(process)
-            for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-                assert source is not None
-                reader = threading.Thread(target=self._pass_on, args=(index, source, target), daemon=True)
-                reader.start()
-                self._readers.append(reader)
-
-    def _pass_on(self, index: int, source: IO[str], target: IO[str]) -> None:
-        """Print the lines of a process, with its number before each."""
-        for line in source:
-            prefix = "" if self._as_json and target is sys.stdout else f"[{index}] "
-            with contextlib.suppress(BrokenPipeError):
-                target.write(f"{prefix}{line.rstrip()}\n")
-                target.flush()
-
-    def wait(self) -> int:
-        """Wait until all processes have ended. Returns the exit code of the first one that failed."""
-        try:
-            first: subprocess.Popen[str] | None = None
-            until = 0.0
-            while None in [process.poll() for process in self.processes]:
-                failed = next((process for process in self.processes if process.returncode), None)
-                if failed is not None and first is None:
-                    # After a signal, process 0 may still save.
-                    slow = failed.returncode < 0 or failed.returncode > 128 or self._forwarded
-                    first, until = failed, time.monotonic() + ENDING_SECONDS + (self.heartbeat if slow else 0.0)
-                    self._explain(failed)
-                if first is not None and time.monotonic() > until:
-                    break
-                time.sleep(POLL_SECONDS)
-        finally:
-            for process in self.processes:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
-        for reader in self._readers:
-            reader.join(ENDING_SECONDS)
-        first = first or next((process for process in self.processes if process.returncode), None)
-        return 0 if first is None else 128 - first.returncode if first.returncode < 0 else first.returncode
-
-    def _explain(self, process: subprocess.Popen[str]) -> None:
-        """Name a process that was killed: it could not print anything itself."""
-        if process.returncode < 0:
-            name = signal.Signals(-process.returncode).name
-            message = f"proximo: process {self.processes.index(process)} was ended by {name}, so the others end, too."
-            print(message, file=sys.stderr, flush=True)
-
-    def _forward(self, number: int, _frame: object) -> None:
+    def pass_on(number: int, _frame: object) -> None:
         """Pass a signal on to all processes, which agree on the step at which they stop."""
-        self._forwarded = True
-        for process in self.processes:
+        passed_on.append(number)
+        for process in processes:
             if process.poll() is None:
                 process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+    try:
+        for index, variables in enumerate(_variables(count)):
+            processes.append(_start([*command, "--distributed", "--heartbeat", f"{heartbeat:g}"], variables))
+            # JSON is the answer of process 0 alone, without a number.
+            for name, number in (("stdout", "" if "--json" in command else f"[{index}] "), ("stderr", f"[{index}] ")):
+                streams = getattr(processes[-1], name), getattr(sys, name)
+                readers.append(threading.Thread(target=_print_lines, args=(*streams, number), daemon=True))
+                readers[-1].start()
+        failed, until = None, math.inf
+        while None in [process.poll() for process in processes] and time.monotonic() < until:
+            if failed is None and (failed := _failed(processes)) is not None:
+                _explain(processes.index(failed), failed.returncode)
+                # After a signal, process 0 may still save.
+                is_slow = failed.returncode < 0 or failed.returncode > 128 or passed_on
+                until = time.monotonic() + ENDING_SECONDS + (heartbeat if is_slow else 0.0)
+            time.sleep(POLL_SECONDS)
+        failed = failed or _failed(processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for reader in readers:
+        reader.join(ENDING_SECONDS)
+    return 0 if failed is None else 128 - failed.returncode if failed.returncode < 0 else failed.returncode
+
+
+def _failed(processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
+    return next((process for process in processes if process.returncode), None)
+
+
+def _explain(index: int, code: int) -> None:
+    """Name a process that was killed: it could not print anything itself."""
+    if code < 0:
+        message = f"proximo: process {index} was ended by {signal.Signals(-code).name}, so the others end, too."
+        print(message, file=sys.stderr, flush=True)
+
+
+def _variables(count: int) -> list[dict[str, str]]:
+    """The environment variables of each process, which are those of torchrun."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port - 1),  # of torchrun itself; process 0 listens on the next one
+        "WORLD_SIZE": str(count),
+        "TORCHELASTIC_RUN_ID": "proximo launch",
+        LAUNCHER: str(os.getpid()),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return [{**shared, "RANK": str(index), "LOCAL_RANK": str(index)} for index in range(count)]
+
+
+def _start(command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "proximo", *command],  # -P: a file proximo.py in the working folder is not imported
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches only this process, which passes it on once
+    )
+
+
+def _print_lines(source: IO[str], target: IO[str], prefix: str) -> None:
+    for line in source:
+        with contextlib.suppress(BrokenPipeError):
+            target.write(f"{prefix}{line.rstrip()}\n")
+            target.flush()

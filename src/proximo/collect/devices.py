@@ -36,16 +36,19 @@ DIVIDED = (RewardNormalizer, JaxCollectorState, Rollout, GymnasiumRollout)
 
 
 def with_device_number(config: Config) -> Config:
-    """``config`` with the number of devices in the place of ``all``. Raises ``ConfigError`` if JAX has fewer than it asks for."""
-    asked = config.run.devices
-    if asked == 1 and current().count == 1:
+    """``config`` with the number of devices in the place of ``all``. Raises ``ConfigError`` if JAX has fewer than it asks for, or if several
+    processes cannot do what it asks for."""
+    asked, processes = config.run.devices, current().count
+    if asked == processes == 1:
         return config
+    if processes > 1 and config.run.seeds > 1 and config.run.seeds_mode == "vmap":
+        raise ConfigError("seeds_mode = vmap: with several processes, seeds train one after the other: use serial or auto.")
     platform, available = jax.default_backend(), len(available_devices())
-    if current().count > 1 and asked not in (1, available, "all"):
+    if processes > 1 and asked not in (1, available, "all"):
         raise ConfigError(
-            f"devices = {asked}, but {current().count} processes have {available} devices together and use all: omit devices."
+            f"devices = {asked}, but {processes} processes have {available} devices together and use all: omit devices."
         )
-    if asked == "all" or current().count > 1:
+    if asked == "all" or processes > 1:
         return override(config, {"devices": available})
     if asked > available:
         virtual = f", or JAX_NUM_CPU_DEVICES={asked} for virtual devices" if platform == "cpu" else ""
@@ -101,10 +104,9 @@ def check_divisible(config: Config, count: int) -> None:
     if num_envs % count:
         below = num_envs // count * count
         fewer = largest_divisor(num_envs, count)
-        other = f"devices = {fewer}" if current().count == 1 else f"so many processes that they have {fewer} devices"
         raise ConfigError(
             f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or {other}."
+            f"{f'{below} or ' if below else ''}{below + count}, or use {fewer} devices."
         )
     each, what = config.batch_size // config.sequence_length // count, "sequences" if config.network.remembers else "steps"
     if each % num_minibatches:
@@ -152,28 +154,22 @@ def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
     shardings = _shardings(tree, mesh, stacked)
     if isinstance(jax.tree.leaves(tree)[0], jax.ShapeDtypeStruct):
         return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree, shardings)
-    return jax.device_put(tree, shardings) if current().count == 1 else jax.tree.map(_own_shards, tree, shardings)
+    return jax.tree.map(_own_shards, tree, shardings) if mesh.is_multi_process else jax.device_put(tree, shardings)
 
 
 def joined(rollout: GymnasiumRollout, mesh: Mesh | None) -> GymnasiumRollout:
     """A rollout on the devices of ``mesh``. Of several processes, each gives the part of its environments."""
-    if mesh is None or current().count == 1:
+    if mesh is None or not mesh.is_multi_process:
         return placed(rollout, mesh)
 
     def of_all(x: Any, sharding: NamedSharding) -> jax.Array:
         if ENVS_AXIS not in sharding.spec:
             return _own_shards(x, sharding)
         axis, shape = sharding.spec.index(ENVS_AXIS), list(x.shape)
-        shape[axis] *= current().count
+        shape[axis] *= jax.process_count()
         return jax.make_array_from_process_local_data(sharding, np.asarray(x), tuple(shape))
 
     return jax.tree.map(of_all, rollout, _shardings(rollout, mesh, stacked=False))
-
-
-def own_environments(num_envs: int) -> range:
-    """The numbers of the environments that this process steps: an equal part for each process."""
-    index, count = current().index, current().count
-    return range(num_envs * index // count, num_envs * (index + 1) // count)
 
 
 def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
@@ -207,8 +203,7 @@ def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
 
 def from_first(tree: T | None, template: T) -> T:
     """The ``tree`` of process 0, in all processes; the others give None. ``template`` has its shapes and types."""
-    if current().count == 1:
-        assert tree is not None
+    if tree is not None and jax.process_count() == 1:
         return tree
 
     def is_key(x: Any) -> bool:

@@ -18,7 +18,6 @@ from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
-from proximo.processes.peers import current
 from proximo.spaces import Box, Space, from_any, tree
 
 
@@ -172,9 +171,10 @@ def vector_options(config: Config, warn: Callable[[str], None] = lambda message:
 def check_settings(config: Config, env: Environment) -> None:
     """Raise ``ConfigError`` for a setting that has no effect on ``env``."""
     is_gymnasium = isinstance(env, GymnasiumEnvironment)
-    if config.run.seeds > 1 and config.run.seeds_mode == "vmap" and (is_gymnasium or current().count > 1):
-        here = f"{config.env.id} is a Gymnasium environment, where" if is_gymnasium else "with several processes,"
-        raise ConfigError(f"seeds_mode = vmap: {here} seeds train one after the other: use serial or auto.")
+    if is_gymnasium and config.run.seeds > 1 and config.run.seeds_mode == "vmap":
+        raise ConfigError(
+            f"seeds_mode = vmap: {config.env.id} is a Gymnasium environment, where seeds train one after the other: use serial or auto."
+        )
     if is_gymnasium:
         env.check(config.env.num_envs, vector_options(config))
         return

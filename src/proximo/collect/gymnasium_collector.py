@@ -19,7 +19,7 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.processes.peers import current
+from proximo.processes.peers import ALONE, Peers
 from proximo.threads import together
 from proximo.types import GymnasiumCollectorState, TrainState
 
@@ -30,8 +30,8 @@ class GymnasiumCollector:
     Environments cannot be saved. After ``begin`` the next rollout resets them, with seeds from the key of the given state, so
     that two runs from one state are equal.
 
-    ``part`` has the numbers of its environments if others are collected elsewhere; None: all ``num_envs``. Seeds and noise of an
-    environment depend on its number, and not on the part.
+    ``part`` has the numbers of its environments if others are collected elsewhere, for example by other ``peers``; None: all ``num_envs``.
+    Seeds and noise of an environment depend on its number, and not on the part.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class GymnasiumCollector:
         env: GymnasiumEnvironment,
         programs: GymnasiumPrograms | None = None,
         part: range | None = None,
+        peers: Peers = ALONE,
     ):
         self.part = part or range(config.env.num_envs)
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.part.start))
-        self.config, self.env = config, env
+        self.config, self.env, self.peers = config, env, peers
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = LazyVectorEnvironment(
             numbered, vector_options(config), len(self.part), config.ppo.num_steps, 1 + config.ppo.learner_lag, "to train on"
@@ -114,11 +115,8 @@ class GymnasiumCollector:
 
     def _of_all_processes(self, finished: list[Episode]) -> list[Episode]:
         """The episodes that finished in the environments of all processes."""
-        peers = current()
-        if peers.count == 1:
-            return finished
         numbered = [episode._replace(env=self.part[episode.env]) for episode in finished]
-        return [Episode(*fields) for part in peers.agree(numbered, "the episodes of a rollout") for fields in part]
+        return [Episode(*fields) for part in self.peers.agree(numbered, "the episodes of a rollout") for fields in part]
 
     def _reset(self, policy: ActorCritic, state: GymnasiumCollectorState) -> RolloutEnd:
         """Reset all environments and the episode statistics."""

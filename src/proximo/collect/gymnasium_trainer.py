@@ -19,7 +19,6 @@ from proximo.collect.ray_collector import RayCollector
 from proximo.collect.rollout_in_progress import Timing
 from proximo.errors import ProximoError, TrainingError
 from proximo.ppo import LearnerState
-from proximo.processes.peers import current
 from proximo.threads import in_thread
 from proximo.types import GymnasiumCollectorState, TrainState, int_of_steps
 
@@ -66,7 +65,7 @@ class GymnasiumTrainer:
         (rollout, episodes, finished), self._ahead = self._ahead, None
         if self.config.ppo.learner_lag and not self._is_last(state):
             learning = in_thread(self._learn, state, rollout)
-            later = (ProximoError, TrainingError) if current().count == 1 else ()  # other processes wait for this one
+            later = (ProximoError, TrainingError) if self.collector.peers.can_rescue else ()
             with contextlib.suppress(*later):  # the next update raises it
                 collector_state = self._collect(state, collector_state, timing)
             waiting = time.perf_counter()

@@ -1,7 +1,4 @@
-"""Ray actors. Each collects rollouts of a part of the environments. Ray is imported when actors start.
-
-An actor runs a ``GymnasiumCollector``. It receives the arrays of a policy and returns a whole rollout, both through Ray's object store.
-"""
+"""Ray actors, each of which collects rollouts of a part of the environments, and the connection to Ray, which is imported only then."""
 
 from __future__ import annotations
 
@@ -9,15 +6,15 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import jax
@@ -43,92 +40,85 @@ CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
 
 
-@dataclasses.dataclass
-class RolloutPart:
+class RolloutPart(NamedTuple):
     """What an actor returns."""
 
     rollout: GymnasiumRollout
     """Of the actor's environments, without the policy."""
-    finished: list[Episode] = dataclasses.field(default_factory=list)
-    timing: Timing = dataclasses.field(default_factory=Timing)
-    restarts: int = 0
-    """Workers of the actor that were lost and restarted meanwhile."""
-    warnings: list[str] = dataclasses.field(default_factory=list)
+    finished: list[Episode]
+    timing: Timing
+    restarts: int
+    """Workers of the actor that were lost and restarted so far."""
+    warnings: list[str]
 
 
 class RolloutActor:
-    """Collects rollouts of the environments with the numbers ``part``. Runs in a process of Ray.
+    """A ``GymnasiumCollector`` of the environments with the numbers ``part``, in a process of Ray.
 
     ``pickled`` is the pair of configuration and environment, ``path`` is the learner's ``sys.path``, and ``version`` its proximo.
     """
 
     def __init__(self, pickled: bytes, path: tuple[str, ...], part: range, version: str):
-        self._pickled, self._path, self._part, self._version = pickled, path, part, version
+        self._made_with = pickled, path, part, version
         self._collector: GymnasiumCollector | None = None
         self._warnings: list[str] = []
         self._timing = Timing()  # of the rollout that is collected now: it grows with each step
 
-    def open(self) -> None:
-        """Make the collector, before its first call needs it."""
-        self._opened()
-
-    def _opened(self) -> GymnasiumCollector:
-        """The collector, made by the first call."""
+    def _open(self) -> GymnasiumCollector:
+        """The collector, made by the first call: Ray reports an exception of the constructor without its cause."""
         if self._collector is None:
-            if self._version != __version__:
+            pickled, path, part, version = self._made_with
+            here = f"the machine {socket.gethostname()} of the Ray cluster"
+            if version != __version__:
                 raise EnvError(
-                    f"The machine {socket.gethostname()} of the Ray cluster has proximo {__version__}, the learner has {self._version}: "
-                    "install the same version on all machines."
+                    f"On {here}, proximo is {__version__}, and the learner's is {version}: install the same version on all machines."
                 )
             prepare_jax()
-            sys.path.extend(entry for entry in self._path if entry not in sys.path)
-            with custom_code_errors(f"Importing the environment on the machine {socket.gethostname()} of the Ray cluster"):
-                config, env = cloudpickle.loads(self._pickled)
-            self._collector = GymnasiumCollector(config, env, part=self._part)
+            sys.path.extend(entry for entry in path if entry not in sys.path)
+            with custom_code_errors(f"Importing the environment on {here}"):
+                config, env = cloudpickle.loads(pickled)
+            self._collector = GymnasiumCollector(config, env, part=part)
             self._collector.environments.warn = self._warnings.append
         return self._collector
 
-    def prepare(self, policy: Sequence[np.ndarray], key: np.ndarray) -> RolloutPart:
-        """Make the environments and compile what collecting needs. The rollout has the right shapes and arbitrary numbers."""
-        collector = self._opened()
-        rollout = collector.compile(collector.programs.policy_of(policy), _state(key))
-        return self._part_of(rollout)
-
-    def collect(self, policy: Sequence[np.ndarray], key: np.ndarray, begins: bool) -> RolloutPart:
-        """Collect a rollout of the policy with these arrays. If ``begins`` is true, all environments start new episodes."""
-        collector = self._opened()
-        self._timing = timing = Timing()
+    def run(self, policy: list[np.ndarray], key: np.ndarray, begins: bool | None) -> RolloutPart:
+        """Collect a rollout of the policy with these arrays. If ``begins`` is true, all environments start new episodes. If it is None, make
+        the environments, compile, and return a rollout with the right shapes and arbitrary numbers."""
+        collector, self._timing = self._open(), Timing()
+        actor_critic = collector.programs.policy_of(policy)
+        state = GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
         if begins:
             collector.begin()
-        restarts = collector.environments.restarts
-        _, rollout, _ = collector.collect(collector.programs.policy_of(policy), _state(key), timing)
-        finished = [episode._replace(env=self._part[episode.env]) for episode in collector.episodes.finished]
-        return self._part_of(rollout, finished, timing, collector.environments.restarts - restarts)
-
-    def _part_of(self, rollout: GymnasiumRollout, *others: Any) -> RolloutPart:
+        if begins is None:
+            rollout = collector.compile(actor_critic, state)
+        else:
+            rollout = collector.collect(actor_critic, state, self._timing)[1]
         messages, self._warnings[:] = list(self._warnings), []
-        return RolloutPart(jax.device_get(dataclasses.replace(rollout, policy=())), *others, warnings=messages)
+        arrays = jax.device_get(dataclasses.replace(rollout, policy=()))
+        return RolloutPart(arrays, collector.episodes.finished, self._timing, collector.environments.restarts, messages)
 
     def close(self) -> None:
         """End the environments and their processes."""
         if self._collector is not None:
             self._collector.environments.close()
 
-    def ping(self) -> float | None:
-        """Return at once, which shows that the process runs: a number that changes with each step of environments in this process; 0.0
-        before the first. None if workers, which have time limits themselves, step them."""
+    def progress(self) -> float | None:
+        """A number that grows with each step of environments in this process; 0.0 before the first. None if workers, which have time limits
+        themselves, step them."""
         vector_env = self._collector and self._collector.environments.vector_env
         return None if vector_env is None or vector_env.num_workers else self._timing.environment
 
 
 class _Actor:
-    """An actor as the learner sees it: its handle and its status."""
+    """An actor as the learner sees it."""
 
     def __init__(self, handle: Any):
-        self.handle = handle
-        self.started = time.monotonic()
+        self.handle, self.started = handle, time.monotonic()
         self.has_answered = False
         """Whether it has returned anything so far."""
+        self.progress: float | None = None
+        self.restarts = 0
+        """Its workers that were restarted so far."""
         self.why_killed = ""
 
 
@@ -147,30 +137,25 @@ class RolloutActors:
         self._actors: list[_Actor] = []
         self._pickled = b""
 
-    def open(self) -> None:
-        """Connect to Ray and start the actors."""
-        if not self._actors:
-            connect(self.config.env.ray)
-            self._pickled = _pickled(self.config, self.env)
-            self._actors = [_Actor(self._start(part)) for part in self.parts]
-
-    def call(self, method: str, policy: list[np.ndarray], *arguments: Any) -> list[RolloutPart | None]:
-        """Call a method of all actors with a policy. Returns their parts in order; None for an actor that was lost and is replaced.
+    def call(self, policy: list[np.ndarray], *arguments: Any) -> list[RolloutPart | None]:
+        """Call ``run`` of all actors. Returns their parts in order; None for an actor that was lost and is replaced.
 
         Raises:
             EnvError, EnvironmentFault: an environment failed, or actors were lost too often.
         """
-        self.open()
+        if not self._actors:
+            connect()
+            self._pickled = pickled(self.config, self.env)
+            self._actors = [self._start(part) for part in self.parts]
         import ray  # pyright: ignore[reportMissingImports]
 
         stored = ray.put(policy)
-        limit = self.config.env.reset_timeout
         starting = sum(len(part) for part, actor in zip(self.parts, self._actors, strict=True) if not actor.has_answered)
-        calls = [getattr(actor.handle, method).remote(stored, *arguments) for actor in self._actors]
+        calls = [actor.handle.run.remote(stored, *arguments) for actor in self._actors]
+        limit = self.config.env.reset_timeout
         with reports_waiting(self.warn, starting, self.env.id, limit) if starting else contextlib.nullcontext():
             self._wait(calls)
         parts = [self._result(i, call) for i, call in enumerate(calls)]
-        self.restarts += sum(part.restarts for part in parts if part)
         for message in (message for part in parts if part for message in part.warnings):
             self.warn(message)
         self._check_restarts("Workers of the Ray actors ended")
@@ -180,83 +165,75 @@ class RolloutActors:
         """Wait until all calls have ended. An actor that does not start in time, does not answer, or takes no step, is killed."""
         import ray  # pyright: ignore[reportMissingImports]
 
-        step_timeout, reset_timeout, pending = self.config.env.step_timeout, self.config.env.reset_timeout, list(calls)
-        began, progress = time.monotonic(), dict[_Actor, float | None]()
-        while pending:
-            _, pending = ray.wait(pending, num_returns=len(pending), timeout=step_timeout)
-            if not pending:
-                return
+        step_timeout, reset_timeout, began = self.config.env.step_timeout, self.config.env.reset_timeout, time.monotonic()
+        for actor in self._actors:
+            actor.progress = None
+        while pending := ray.wait(calls, num_returns=len(calls), timeout=step_timeout)[1]:
             late = [self._actors[calls.index(call)] for call in pending]
-            pings = {actor: actor.handle.ping.options(concurrency_group="health").remote() for actor in late}
-            answered = ray.wait(list(pings.values()), num_returns=len(pings), timeout=step_timeout)[0]
-            for actor in late:
-                if not actor.has_answered and time.monotonic() - actor.started > reset_timeout:
-                    actor.why_killed = f"did not start within {reset_timeout:g} s (reset_timeout)"
-                elif actor.has_answered and pings[actor] not in answered:
+            pings = [actor.handle.progress.options(concurrency_group="health").remote() for actor in late]
+            answered = ray.wait(pings, num_returns=len(pings), timeout=step_timeout)[0]
+            now = time.monotonic()
+            for actor, ping in zip(late, pings, strict=True):
+                if not actor.has_answered:
+                    if now - actor.started > reset_timeout:
+                        actor.why_killed = f"did not start within {reset_timeout:g} s (reset_timeout)"
+                elif ping not in answered:
                     actor.why_killed = f"did not answer for more than {step_timeout:g} s (step_timeout)"
-                elif actor.has_answered:
+                else:
                     with contextlib.suppress(ray.exceptions.RayError):  # it has ended
-                        before, progress[actor] = progress.get(actor), ray.get(pings[actor])
-                        seconds, limit = (step_timeout, "step_timeout") if before else (reset_timeout, "reset_timeout")
-                        if before is not None and before == progress[actor] and time.monotonic() - began > seconds:
-                            actor.why_killed = f"took no step for more than {seconds:g} s ({limit})"
+                        before, actor.progress = actor.progress, ray.get(ping)
+                        name, seconds = ("step_timeout", step_timeout) if before else ("reset_timeout", reset_timeout)
+                        if before is not None and before == actor.progress and now - began > seconds:
+                            actor.why_killed = f"took no step for more than {seconds:g} s ({name})"
                 if actor.why_killed:
                     ray.kill(actor.handle)
 
     def _result(self, i: int, call: Any) -> RolloutPart | None:
         """The result of a call. If its actor was lost, start a new one and return None."""
         import ray  # pyright: ignore[reportMissingImports]
-        from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
-        actor = self._actors[i]
+        actor, name = self._actors[i], f"The Ray actor of environments {self.parts[i].start} … {self.parts[i].stop - 1}"
         try:
-            part = ray.get(call)
-        except RayTaskError as error:
+            part: RolloutPart = ray.get(call)
+        except ray.exceptions.RayTaskError as error:
             raise error.cause from error
-        except RayError as error:
+        except ray.exceptions.RayError as error:
+            lines = str(error).strip().splitlines()
             if getattr(error, "actor_init_failed", False):
-                raise EnvError(f"{self._name(i)} cannot start: {str(error).strip().splitlines()[-1]}.") from None
+                raise EnvError(f"{name} cannot start: {lines[-1]}.") from None
             if actor.why_killed and not actor.has_answered and not self.restarts:
-                raise EnvError(
-                    f"{self._name(i)} {actor.why_killed}: increase reset_timeout, or check with `ray status` whether the cluster has "
-                    f"{self.config.env.actors} × {self.config.env.actor_cpus:g} free CPUs (actor_cpus)."
-                ) from None
-            why = actor.why_killed or f"was lost ({str(error).strip().splitlines()[0].rstrip('.')})"
+                raise EnvError(f"{name} {actor.why_killed}: increase reset_timeout, or find out why in Ray's logs.") from None
+            why = actor.why_killed or f"was lost ({lines[0].rstrip('.')})"
             self.restarts += 1
-            self._check_restarts(f"{self._name(i)} {why}")
-            self.warn(
-                f"{self._name(i)} {why}: it is restarted with new episodes (restart {self.restarts} of at most {self.config.env.max_restarts})."
-            )
-            self._actors[i] = new = _Actor(self._start(self.parts[i]))
-            new.handle.open.remote()
+            self._check_restarts(f"{name} {why}")
+            limit = self.config.env.max_restarts
+            self.warn(f"{name} {why}: it is restarted with new episodes (restart {self.restarts} of at most {limit}).")
+            self._actors[i] = self._start(self.parts[i])
             return None
         actor.has_answered = True
+        self.restarts += part.restarts - actor.restarts
+        actor.restarts = part.restarts
         return part
 
     def _check_restarts(self, what: str) -> None:
-        most = self.config.env.max_restarts
-        if self.restarts > most:
+        if self.restarts > (limit := self.config.env.max_restarts):
             raise EnvironmentFault(
-                f"{what}, and actors and their workers were restarted {most} times already: training stops. Find out why they end, for example "
+                f"{what}, and actors and their workers were restarted {limit} times already: training stops. Find out why they end, for example "
                 "in Ray's logs, or increase max_restarts."
             )
 
-    def _name(self, i: int) -> str:
-        return f"The Ray actor of environments {self.parts[i].start} … {self.parts[i].stop - 1}"
-
-    def _start(self, part: range) -> Any:
-        """Start an actor. Returns its handle without waiting."""
+    def _start(self, part: range) -> _Actor:
+        """Start an actor. Returns without waiting."""
         import ray  # pyright: ignore[reportMissingImports]
 
-        variables = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": str(int(jax.config.values["jax_enable_x64"]))}
         remote = ray.remote(
-            num_cpus=self.config.env.actor_cpus,
+            num_cpus=0,  # so that there may be more actors than CPUs
             max_restarts=0,
             scheduling_strategy="SPREAD",
             concurrency_groups={"health": 1},
-            runtime_env={"env_vars": variables},
+            runtime_env={"env_vars": {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": str(int(jax.config.values["jax_enable_x64"]))}},
         )(RolloutActor)
-        return remote.remote(self._pickled, search_path(), part, __version__)
+        return _Actor(remote.remote(self._pickled, search_path(), part, __version__))
 
     def describe(self) -> str:
         """How the environments are stepped, in words."""
@@ -270,9 +247,21 @@ class RolloutActors:
 
             with contextlib.suppress(Exception):  # Ray may have ended
                 ray.wait([actor.handle.close.remote() for actor in actors], num_returns=len(actors), timeout=CLOSE_SECONDS)
-            for actor in actors:
-                with contextlib.suppress(Exception):
+                for actor in actors:
                     ray.kill(actor.handle)
+
+
+def pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
+    """``config`` and ``env`` for actors. Raises ``EnvError`` if they cannot be pickled."""
+    if config.env.num_workers == AUTO and env.make is not None:
+        # A process of their own: if an environment crashes or hangs, only that step is lost.
+        config = override(config, {"num_workers": 2 if config.env.overlap else 1})
+    try:
+        return cloudpickle.dumps((config, env))
+    except Exception as error:
+        raise EnvError(
+            f"{env.id} cannot be sent to Ray actors ({type(error).__name__}: {error}): create objects that cannot be pickled in its constructor."
+        ) from error
 
 
 def check_installed() -> None:
@@ -281,26 +270,23 @@ def check_installed() -> None:
         raise lacking("actors (Ray)", "ray")
 
 
-def connect(address: str) -> None:
-    """Connect this process to Ray, unless it is connected already.
+def connect() -> None:
+    """Connect this process to Ray, unless it is connected already: to the cluster at ``RAY_ADDRESS`` or, without this variable, to the one
+    that runs on this machine. If it is ``local``, start Ray on this machine.
 
     Raises:
         EnvError: Ray is not installed.
-        ConfigError: no cluster answers at the address, or the process is connected to another one.
+        ConfigError: no cluster answers at the address, or Ray cannot start.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
     check_installed()
+    address = os.environ.get("RAY_ADDRESS") or "auto"
     if address == "local":  # no other machine takes part: have Ray listen on loopback, as it does on Windows
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray  # pyright: ignore[reportMissingImports]
 
     if ray.is_initialized():
-        if address not in ("auto", "local", connected := ray.get_runtime_context().gcs_address):
-            raise ConfigError(
-                f"ray = {address}, but this process is connected to Ray at {connected}: call ray.shutdown() first, or omit the setting ray."
-            )
         return
-    _check_reachable(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     options["job_config"] = job = ray.job_config.JobConfig()
     job._runtime_env_has_working_dir = lambda: True  # Ray would put the working folder first in an actor's path
@@ -308,6 +294,7 @@ def connect(address: str) -> None:
 
     def work() -> None:
         try:
+            _check_reachable(address)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", r"os\.fork\(\) was called")  # Ray's child executes another program at once
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -322,39 +309,20 @@ def connect(address: str) -> None:
     try:
         connecting.result()
     except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split()).split(". ")[0].rstrip(".")
+        if address == "local":
+            raise ConfigError(f"RAY_ADDRESS = local: Ray cannot start on this machine ({reason}).") from error
+        where = "on this machine" if address == "auto" else f"at RAY_ADDRESS = {address}"
         raise ConfigError(
-            f"ray = {address}: Ray cannot be reached ({reason}): start it with `ray start --head`, give the address HOST:PORT of a cluster, or "
-            "set ray = local to start it on this machine for this training."
+            f"no Ray cluster answers {where} ({reason}): start its head with `ray start --head`, which shows its address HOST:PORT, or set "
+            "RAY_ADDRESS=local to start Ray on this machine for this training."
         ) from error
 
 
-def _check_reachable(head: str) -> None:
-    """Raise ``ConfigError`` if nothing listens at HOST:PORT. Ray itself would try for minutes and end the process."""
-    host, _, port = head.rpartition(":")
-    if not port.isdecimal():
+def _check_reachable(address: str) -> None:
+    """Raise ``OSError`` if nothing listens at HOST:PORT. Ray itself would try for minutes and end the process."""
+    if address in ("auto", "local"):
         return
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except OSError as error:
-        raise ConfigError(
-            f"ray = {head}: nothing answers there ({error.strerror or error}): start the head of the cluster with `ray start --head`, "
-            "which shows its address, or set ray = local to start Ray on this machine for this training."
-        ) from None
-
-
-def _pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
-    """``config`` and ``env`` for actors. Raises ``EnvError`` if they cannot be pickled."""
-    if config.env.num_workers == AUTO and env.make is not None:
-        # A process of their own: if an environment crashes or hangs, only that step is lost.
-        config = override(config, {"num_workers": 2 if config.env.overlap else 1})
-    try:
-        return cloudpickle.dumps((config, env))
-    except Exception as error:
-        raise EnvError(
-            f"{env.id} cannot be sent to Ray actors ({type(error).__name__}: {error}): create objects that cannot be pickled in its constructor."
-        ) from error
-
-
-def _state(key: np.ndarray) -> GymnasiumCollectorState:
-    return GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
+    if (head := re.fullmatch(r"([^\s:/]+):(\d+)", address)) is None:
+        raise ValueError("expected local, or HOST:PORT of its head")
+    socket.create_connection((head[1], int(head[2])), CONNECT_SECONDS).close()

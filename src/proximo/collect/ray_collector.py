@@ -16,6 +16,7 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
 from proximo.ppo.hyperparameters import Hyperparameters
+from proximo.processes.peers import ALONE
 from proximo.types import GymnasiumCollectorState, TrainState
 
 
@@ -29,7 +30,7 @@ class RayCollector:
         self.config = config
         self.programs = programs or GymnasiumPrograms(config, env)
         self.environments = RolloutActors(config, env)
-        self.part = range(config.env.num_envs)
+        self.part, self.peers = range(config.env.num_envs), ALONE
         self.episodes = EpisodeTally(config.env.num_envs)
         self._begins = True
         """Whether the next rollout begins with new episodes in all environments."""
@@ -44,11 +45,7 @@ class RayCollector:
 
     def prepare(self, state: TrainState) -> None:
         """Start the actors, make the environments and compile everything."""
-        policy, key = on_one_device(state.learner.policy), state.collector.key
-        arrays = _arrays(policy), np.asarray(jax.random.key_data(key))
-        while not any(parts := self.environments.call("prepare", *arrays)):
-            pass  # all actors were lost, and new ones have started; after max_restarts, this raises
-        rollout = self._joined(parts, policy, key)[0]
+        rollout = self._run(state.learner.policy, state.collector.key, None)[0]
         self.programs.learn.program(0, state.learner, state.healthy, self.programs.joined(rollout))
 
     def collect(
@@ -59,28 +56,24 @@ class RayCollector:
         Returns:
             The next state, the rollout, and metrics of the episodes that finished in it.
         """
-        policy, key, parts = on_one_device(policy), state.key, []
-        arrays = _arrays(policy)
-        while not any(parts):  # all actors were lost: the new ones have other seeds
-            key = jax.random.fold_in(key, 0) if parts else key
-            parts = self.environments.call("collect", arrays, np.asarray(jax.random.key_data(key)), self._begins)
+        rollout, key, parts = self._run(policy, state.key, self._begins)
         self._begins = False
-        rollout, key = self._joined(parts, policy, key)
-        self.episodes.finished = [episode for part in parts if part for episode in part.finished]
+        self.episodes.finished = [episode for part in parts for episode in part.finished]
         if timing is not None:
-            timings = [part.timing for part in parts if part]
-            timing.environment += float(np.mean([one.environment for one in timings]))
-            timing.policy += float(np.mean([one.policy for one in timings]))
+            timing.environment += float(np.mean([part.timing.environment for part in parts]))
+            timing.policy += float(np.mean([part.timing.policy for part in parts]))
         return GymnasiumCollectorState(key), rollout, self.episodes.metrics(self.episodes.finished)
 
-    def _joined(
-        self, parts: list[RolloutPart | None], policy: ActorCritic, key: Key[Array, ""]
-    ) -> tuple[GymnasiumRollout, Key[Array, ""]]:
-        """The rollout of all parts, and the next key. In the place of a lost part is a copy of another one without a valid step."""
-        replacement = next(part.rollout for part in parts if part).invalid()
+    def _run(
+        self, policy: ActorCritic, key: Key[Array, ""], begins: bool | None
+    ) -> tuple[GymnasiumRollout, Key[Array, ""], list[RolloutPart]]:
+        """The rollout of all actors, the next key, and the parts that are not lost. In the place of a lost part is a copy of another one
+        without a valid step."""
+        policy = on_one_device(policy)
+        arrays = jax.device_get(jax.tree.leaves(policy))
+        while not any(parts := self.environments.call(arrays, np.asarray(jax.random.key_data(key)), begins)):
+            key = jax.random.fold_in(key, 0)  # all actors were lost: the new ones have other seeds
+        found = [part for part in parts if part]
+        replacement = found[0].rollout.invalid()
         packed, _, key = self.programs.begin(0, policy, key)
-        return GymnasiumRollout.joined([part.rollout if part else replacement for part in parts], packed), key
-
-
-def _arrays(policy: ActorCritic) -> list[np.ndarray]:
-    return jax.device_get(jax.tree.leaves(policy))
+        return GymnasiumRollout.joined([part.rollout if part else replacement for part in parts], packed), key, found

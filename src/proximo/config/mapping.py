@@ -11,7 +11,7 @@ from proximo import other_libraries
 from proximo.config.coercion import Leaf, coerce
 from proximo.config.custom import NAMED, Custom, choices, is_custom, is_lost, takes_custom
 from proximo.config.schedule_text import ScheduleText
-from proximo.config.schema import ALTERNATIVES, Config
+from proximo.config.schema import ALTERNATIVES, REMOVED, Config
 from proximo.errors import ConfigError, command, nearest, shown
 
 GROUPS: dict[str, type] = {
@@ -110,6 +110,10 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     )
 
 
+def _without_removed(content: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return [item for item in content.items() if item not in REMOVED.items()]
+
+
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
     """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it does not have keep their value
     in ``base``.
@@ -132,7 +136,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
             raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")
         if not isinstance(content, Mapping):
             raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
-        for name, value in content.items():
+        for name, value in _without_removed(content):
             if name not in LEAVES:
                 raise unknown(str(name), f" under {group!r} in {source}")
             if LEAVES[name].group != group:

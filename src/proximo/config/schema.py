@@ -91,17 +91,10 @@ class EnvConfig:
     max_restarts: int = _setting(100, "lost workers and Ray actors that are restarted before training stops", low=0, high=10**6)
     actors: int = _setting(
         0,
-        "Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of a Ray cluster; 0: none",
+        "Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of the Ray cluster at "
+        "RAY_ADDRESS; 0: none",
         low=0,
         high=10**5,
-    )
-    ray: str = _setting(
-        "auto",
-        "Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address "
-        "HOST:PORT of its head",
-    )
-    actor_cpus: float = _setting(
-        0.0, "CPUs that Ray reserves for each actor; 0: none, so that there may be more actors than CPUs", low=0, high=10**4
     )
     env_settings: dict[str, Any] = _setting(
         {}, "parameters of the environment itself, as key=value,key=value; they are added to those of the preset"
@@ -491,8 +484,10 @@ class Config:
 
 MAX_UPDATES = 64
 """The default of ``updates_per_call``. More updates in a call save nothing."""
-WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts", "actors", "ray", "actor_cpus")
+WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts", "actors")
 """Settings of worker processes and of Ray actors, which change how fast training is and not what it learns."""
+REMOVED = {"ray": "auto", "actor_cpus": 0.0}
+"""Settings of earlier versions, each with the value that means what is done without it: files may still have it."""
 GYMNASIUM_ONLY = (
     "preprocessing", "frame_stack", "action_repeat", "wrappers", "drop_observations", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag",
 )  # fmt: skip

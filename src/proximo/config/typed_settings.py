@@ -43,11 +43,7 @@ class AgentSettings(TypedDict, total=False):
     max_restarts: int
     """lost workers and Ray actors that are restarted before training stops."""
     actors: int
-    """Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
-    ray: str
-    """Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address HOST:PORT of its head."""
-    actor_cpus: float
-    """CPUs that Ray reserves for each actor; 0: none, so that there may be more actors than CPUs."""
+    """Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of the Ray cluster at RAY_ADDRESS; 0: none."""
     env_settings: Mapping[str, Any] | str
     """parameters of the environment itself, as key=value,key=value; they are added to those of the preset."""
     total_steps: int
@@ -275,11 +271,7 @@ class ResumeSettings(TypedDict, total=False):
     max_restarts: int
     """lost workers and Ray actors that are restarted before training stops."""
     actors: int
-    """Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of a Ray cluster; 0: none."""
-    ray: str
-    """Ray cluster of the actors: auto, the one that runs on this machine; local, one that the training starts on this machine; or the address HOST:PORT of its head."""
-    actor_cpus: float
-    """CPUs that Ray reserves for each actor; 0: none, so that there may be more actors than CPUs."""
+    """Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on the machines of the Ray cluster at RAY_ADDRESS; 0: none."""
     total_steps: int
     """environment steps of the whole training."""
     total_updates: int

@@ -150,16 +150,7 @@ def _validate_actors(config: Config) -> None:
     """Check the settings of Ray actors."""
     env = config.env
     if not env.actors:
-        for name in ("ray", "actor_cpus"):
-            if (value := getattr(env, name)) != LEAVES[name].default:
-                raise ConfigError(
-                    f"{name} = {value} needs Ray actors, but actors = 0: set actors to a number of them, for example to 8."
-                )
         return
-    if env.ray not in ("auto", "local") and not re.fullmatch(r"[^\s:/]+:\d+", env.ray):
-        raise ConfigError(
-            f"ray = {shown(env.ray)}: expected auto, local, or the address HOST:PORT of a cluster's head, as `ray start --head` shows it."
-        )
     if env.num_envs % env.actors:
         below = env.num_envs // env.actors * env.actors
         fitting = largest_divisor(env.num_envs, env.actors)

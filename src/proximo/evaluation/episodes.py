@@ -84,15 +84,17 @@ class Episodes:
     def to_json(self) -> dict[str, Any]:
         """All fields, for another process."""
         return {
-            field.name: value.tolist() if isinstance(value := getattr(self, field.name), np.ndarray) else value
+            field.name: [str(value.dtype), value.tolist()]
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+            else value
             for field in dataclasses.fields(self)
         }
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Episodes:
         """The episodes of ``to_json``."""
-        types = {"episode_return": np.float64, "length": np.int64, "success": bool, "index": np.int64}
-        arrays = {name: np.array(fields[name], kind) for name, kind in types.items() if fields[name] is not None}
+        names = ("episode_return", "length", "success", "index")
+        arrays = {name: np.array(fields[name][1], fields[name][0]) for name in names if fields[name] is not None}
         return cls(**{**fields, **arrays, "warnings": tuple(fields["warnings"])})
 
     def rows(self) -> list[dict[str, Any]]:

@@ -8,3 +8,5 @@ ends a process if another one is lost.
 from proximo.lazy_exports import lazy_exports
 
 __getattr__, __dir__ = lazy_exports(__name__, __file__)
+LAUNCHER = "PROXIMO_LAUNCHER"
+"""The environment variable with the process id of ``proximo launch``. A process that it has started ends when it is gone."""

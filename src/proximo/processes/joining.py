@@ -1,20 +1,38 @@
-"""Connects this process to the others of a training."""
+"""Connects this process to the others of a training, through JAX's coordination service."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+from jax.experimental import multihost_utils
 
 from proximo.errors import ConfigError
 from proximo.jax_setup import forget_core_devices, prepare_jax, schedule_as_batch
-from proximo.processes import peers
-from proximo.processes.coordination import Cluster, connect, connect_devices, detected
-from proximo.processes.peers import Peers
-from proximo.processes.variables import COORDINATOR, HEARTBEAT, LAUNCHER, NUM_PROCESSES, PROCESS_ID
+from proximo.processes.peers import HEARTBEAT_SECONDS, Peers, current, use
+from proximo.processes.watchdog import set_last_words
 
-HEARTBEAT_SECONDS = 100.0
-START_SECONDS = 300.0
+MARGIN_SECONDS = 15
+"""JAX's heartbeat is longer than ours by this time, so that our watchdog reports first."""
+SHUTDOWN_SECONDS = 15
+DETECTION_SECONDS = 60
+"""How long JAX may look for process 0 in a cluster that it detects."""
+
+
+class Cluster(NamedTuple):
+    """How a process finds the others."""
+
+    coordinator: str
+    num_processes: int
+    process_id: int
+    device_ids: list[int] | None = None
+    """The GPUs of this machine that the process uses; None: all."""
 
 
 def join(
@@ -22,7 +40,7 @@ def join(
     num_processes: int | None = None,
     process_id: int | None = None,
     heartbeat: float | None = None,
-    start_timeout: float = START_SECONDS,
+    start_timeout: float = 300.0,
 ) -> Peers:
     """Connect this process to the others, before the first computation. ``proximo.train`` and ``proximo.resume`` then train on the
     devices of all processes. The command line calls this function for ``--distributed``. On Linux, it also selects the scheduling policy
@@ -36,7 +54,7 @@ def join(
             ``JAX_COORDINATOR_BIND_ADDRESS`` changes that.
         num_processes: how many processes train together.
         process_id: number of this process, 0 to ``num_processes - 1``.
-        heartbeat: seconds after which a process that does not answer, or does not go on while others wait for it, ends the run (100).
+        heartbeat: seconds after which a process ends the run if it does not answer, or uses no CPU time while others wait for it (100).
         start_timeout: seconds in which all processes must start. Otherwise JAX ends this process, with exit code 2.
 
     Returns:
@@ -46,22 +64,17 @@ def join(
     Raises:
         ConfigError: no cluster was detected, a value is invalid, JAX has already started, or the address cannot be used.
     """
-    if peers.current().count > 1:
+    if current().count > 1:
         raise ConfigError("This process has joined others already: call join once.")
     cluster = find_cluster(coordinator, num_processes, process_id)
-    heartbeat = float(os.environ.get(HEARTBEAT, HEARTBEAT_SECONDS)) if heartbeat is None else heartbeat
+    heartbeat = HEARTBEAT_SECONDS if heartbeat is None else heartbeat
     for name, seconds in (("heartbeat", heartbeat), ("start_timeout", start_timeout)):
         if not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
             raise ConfigError(f"{name} = {seconds!r}: expected a number, 1 to 86400 seconds.")
-    failure = (
-        f"process {cluster.process_id} of {cluster.num_processes} could not join the others at {cluster.coordinator} within "
-        f"{start_timeout:g} s: start all {cluster.num_processes} processes within that time, each with its own process id of "
-        f"0 to {cluster.num_processes - 1} and the same coordinator, which process 0 must be able to listen on."
-    )
     schedule_as_batch()
     forget_core_devices()
     try:
-        connect(cluster, heartbeat, start_timeout, failure)
+        client = _connect(cluster, heartbeat, start_timeout)
     except (RuntimeError, OSError) as error:
         reason = str(getattr(error, "strerror", error)).split("\n")[0]
         if "before" in reason:
@@ -70,14 +83,11 @@ def join(
             f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}): the coordinator is an address of the machine "
             "of process 0, with a free port."
         ) from error
-    flags = ()
-    if coordinator is not None:
-        flags = ("--coordinator", coordinator, "--num-processes", cluster.num_processes, "--process-id", cluster.process_id)
-    launcher = int(os.environ[LAUNCHER]) if LAUNCHER in os.environ else None
-    joined = peers.start(cluster.process_id, cluster.num_processes, heartbeat, start_timeout, launcher, tuple(map(str, flags)))
+    peers = use(Peers(cluster.process_id, cluster.num_processes, client, heartbeat))
     prepare_jax()
-    connect_devices()
-    return joined
+    with _silenced(1):  # Gloo reports that it connects on standard output, which may be read as JSON
+        multihost_utils.sync_global_devices("proximo")
+    return peers
 
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:
@@ -85,7 +95,7 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
     if coordinator is not None and num_processes is not None and process_id is not None:
         cluster = Cluster(coordinator, num_processes, process_id)
     elif coordinator is num_processes is process_id is None:
-        cluster = _from_variables(os.environ) or detected()
+        cluster = _launched() or _detected()
     else:
         raise ConfigError(
             "coordinator, num_processes and process_id belong together: give --coordinator HOST:PORT --num-processes N --process-id I to each "
@@ -96,26 +106,78 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
             "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
             "--process-id I to each process, or start all on this machine with `proximo launch -n N -- train …`."
         )
-    address = re.fullmatch(r".+:(\d{1,5})", str(cluster.coordinator))
-    if address is None or int(address[1]) > 65_535:
-        raise ConfigError(f"coordinator = {cluster.coordinator!r}: expected HOST:PORT, for example 10.0.0.1:1234.")
-    for name, number in (("num_processes", cluster.num_processes), ("process_id", cluster.process_id)):
-        if not isinstance(number, int):
-            raise ConfigError(f"{name} = {number!r}: expected a whole number, for example int(os.environ['RANK']).")
-    if not 0 <= cluster.process_id < cluster.num_processes:
-        raise ConfigError(
-            f"process_id = {cluster.process_id} of num_processes = {cluster.num_processes}: expected 0 to num_processes - 1."
-        )
+    address, count, index, _ = cluster
+    port = re.fullmatch(r".+:(\d{1,5})", str(address))
+    if port is None or int(port[1]) > 65_535:
+        raise ConfigError(f"coordinator = {address!r}: expected HOST:PORT, for example 10.0.0.1:1234.")
+    if not (isinstance(count, int) and isinstance(index, int) and 0 <= index < count):
+        raise ConfigError(f"process_id = {index!r} of num_processes = {count!r}: expected whole numbers, 0 to num_processes - 1.")
     return cluster
 
 
-def _from_variables(variables: Mapping[str, str]) -> Cluster | None:
-    """The cluster that ``proximo launch`` or ``torchrun`` describes; None if neither has started this process."""
-    if COORDINATOR in variables:
-        number = int(variables[PROCESS_ID])
-        return Cluster(variables[COORDINATOR], int(variables[NUM_PROCESSES]), number, [number])
-    if "TORCHELASTIC_RUN_ID" in variables:
-        # torchrun itself listens on MASTER_PORT.
-        address = f"{variables['MASTER_ADDR']}:{int(variables['MASTER_PORT']) + 1}"
-        return Cluster(address, int(variables["WORLD_SIZE"]), int(variables["RANK"]), [int(variables["LOCAL_RANK"])])
-    return None
+def _launched() -> Cluster | None:
+    """The cluster that ``torchrun`` describes, or ``proximo launch`` with the same variables; None if neither has started this process."""
+    variables = os.environ
+    if "TORCHELASTIC_RUN_ID" not in variables:
+        return None
+    # torchrun itself listens on MASTER_PORT.
+    address = f"{variables['MASTER_ADDR']}:{int(variables['MASTER_PORT']) + 1}"
+    return Cluster(address, int(variables["WORLD_SIZE"]), int(variables["RANK"]), [int(variables["LOCAL_RANK"])])
+
+
+def _detected() -> Cluster | None:
+    """The cluster that JAX detects; None if it detects none."""
+    from jax._src.clusters import ClusterEnv  # private: imported where it is needed, as in all of this folder
+
+    if not any(not kind.opt_in_only_method and kind.is_env_present() for kind in ClusterEnv._cluster_types):
+        return None
+    found: Any = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS)
+    return Cluster(*found)
+
+
+def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
+    """Connect to the other processes, and return the client of the service, which process 0 starts. If they do not all connect in time, JAX
+    ends the process. Raises ``RuntimeError`` if JAX has already started, or ``OSError`` or ``RuntimeError`` if the address cannot be used."""
+    from jax._src import distributed
+
+    address, count, index, _ = cluster
+    # One handler of SIGTERM: ours, which makes all processes save the same step.
+    jax.config.update("jax_enable_preemption_service", False)
+    bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", address)  # JAX's default is all interfaces
+    if index == 0:  # if the port is taken, JAX would crash, or share it with another program
+        host, _, port = bind.rpartition(":")
+        family, *_, name = min(
+            socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        )  # IPv4 if the host has it
+        socket.create_server(name[:2], family=family).close()
+    with _silenced(2) as terminal:  # JAX prints a stack trace before it aborts
+        set_last_words(
+            f"process {index} of {count} could not join the others at {address} within {start_timeout:g} s: start all {count} processes within "
+            f"that time, each with its own process id of 0 to {count - 1} and the same coordinator, which process 0 must be able to listen on.",
+            2,
+            terminal,
+        )
+        jax.distributed.initialize(
+            *cluster,
+            cluster_detection_method="deactivate",
+            initialization_timeout=max(1, round(start_timeout)),
+            heartbeat_timeout_seconds=round(heartbeat) + MARGIN_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            coordinator_bind_address=bind,
+        )
+    return distributed.global_state.client
+
+
+@contextlib.contextmanager
+def _silenced(descriptor: int) -> Iterator[int]:
+    """Context manager: drop what C++ code writes to standard output (1) or standard error (2). Yields another descriptor of its file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.dup(descriptor)
+    try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), descriptor)
+        yield file
+    finally:
+        os.dup2(file, descriptor)
+        os.close(file)

@@ -6,77 +6,69 @@ processes whose connection is lost, and then aborts the others without running P
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
 
 from proximo.errors import printable
-from proximo.processes.coordination import Store
+from proximo.processes import LAUNCHER
+from proximo.threads import IdleWatch
 
 PERIOD_SECONDS = 0.5
+COLLECTIVE_FAULTS = ("Gloo", "NCCL", "UNAVAILABLE")
+"""Words in the error of a computation that all processes share."""
 LOSS_SECONDS = 3.0
-"""After a failed collective, a process counts as lost if it has been silent for this long."""
-COLLECTIVE_FAULTS = ("gloo", "nccl", "all-reduce", "collective", "unavailable", "connection")
-"""Words in the error of a computation that another process was part of."""
-
-
-Phase = Literal["start", "train"]
+"""After such an error, a process counts as lost if it has been silent for this long."""
 
 
 @dataclasses.dataclass
 class Beat:
     """What a process reports to the others."""
 
-    count: int = 0
-    """Number of this beat."""
+    number: int = 0
     arrived: int = 0
-    """Steps of the training that wait for all processes, so far."""
+    """How often the process has waited for all processes."""
     doing: str = "the start"
-    """The last of them, in words."""
-    phase: Phase = "start"
-    """``start``: environments are made and programs are compiled. ``train``: everything else."""
-    cpu: float = 0.0
-    """Seconds of CPU time."""
+    """What it waited for, in words."""
+    idle: float = 0.0
+    """Seconds for which it has used no CPU time, without waiting for others."""
     requested: int = 0
     """Number of the signal that asked this process to stop; 0: none."""
-    left: bool = False
     failure: str = ""
 
 
 class Watchdog:
-    """Sends the beats of process ``index`` of ``count``, and watches the others.
+    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others. Without a client, it does nothing.
 
-    A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait at a later step, and it does not arrive within
-    ``heartbeat`` seconds; while it makes environments and compiles, within ``start_timeout`` seconds without CPU time.
+    A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait for it, and it uses no CPU time for as long.
     """
 
-    def __init__(self, store: Store, index: int, count: int, heartbeat: float, start_timeout: float, launcher: int | None):
-        self._store, self.index, self.heartbeat = store, index, heartbeat
-        self._start_timeout, self._launcher = start_timeout, launcher
-        self.on_request: Callable[[int], None] = lambda number: None
-        self.how_to_continue = ""
-        self._own, self._beats = Beat(), dict[int, Beat]()
-        now = time.monotonic()
-        self._heard = dict.fromkeys(range(count), now)
-        """When the last new beat of each process came."""
-        self._behind: dict[int, tuple[int, float, float]] = {}
-        """For each process that is behind another one: its step, the time since which it is there, and its CPU time at that moment."""
-        self._answered = now
-        """When the store last answered."""
-        self._collective_failed = False
+    def __init__(self, client: Any, index: int, count: int, heartbeat: float):
+        self._client, self.index, self.heartbeat = client, index, heartbeat
+        self._max_silence = heartbeat
+        self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
+        self._heard = dict.fromkeys(range(count), time.monotonic())
+        """When the last new beat of each process was read; for this process: when the service last answered."""
         self._stopped = threading.Event()
-        self._ending = threading.Lock()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._watch)]
-
-    def start(self) -> None:
-        """Begin to send and to watch."""
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._watch) if client]
+        self.prepare(lambda number: None, "")
         for thread in self._threads:
             thread.start()
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it has others to watch, and this process has not left them."""
+        return bool(self._threads) and not self._stopped.is_set()
 
     def stop(self) -> None:
         """Send and watch no more."""
@@ -84,122 +76,123 @@ class Watchdog:
         for thread in self._threads:
             thread.join(4 * PERIOD_SECONDS)  # Python must not end while a thread is in JAX's service
 
-    def arrive(self, doing: str) -> None:
-        """This process waits for the others in ``doing``."""
-        self._own.doing = doing
-        self._own.arrived += 1
+    def prepare(self, on_request: Callable[[int], None], how_to_continue: str) -> None:
+        """From now on, call ``on_request`` with the number of a signal that another process has received; and end the training with
+        ``how_to_continue`` if a process is lost."""
+        self._on_request, self._how_to_continue = on_request, how_to_continue
+        if self.is_watching:
+            set_last_words(f"process {self.index} ends, because process 0 has ended. {how_to_continue}".rstrip())
 
-    def enter(self, phase: Phase) -> None:
-        """This process is in ``phase`` from now on."""
-        self._own.phase = phase
+    @contextlib.contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Context manager: this process waits for the others in ``doing``."""
+        self._own.doing, self._waits = doing, True
+        self._own.arrived += 1
+        yield
+        self._waits = False
 
     def request(self, number: int) -> None:
-        """This process was asked to stop."""
+        """Report to the others that this process was asked to stop by signal ``number``."""
         self._own.requested = number
 
-    @property
-    def someone_left(self) -> bool:
-        """Whether another process has left in order."""
-        return any(beat.left for index, beat in self._beats.items() if index != self.index)
-
-    def leave(self) -> None:
-        """Tell the others that this process ends in order. Process 0 ends last."""
-        self._own.left = True
-        self._wait_for_others(lambda beat: beat.left)
-
     def fail(self, error: BaseException) -> None:
-        """Tell the others that the training has failed here. See ``Peers.fail``."""
-        text = f"{type(error).__name__}: {error}".lower()
-        if any(word in text for word in COLLECTIVE_FAULTS):
-            self._collective_failed = True
-            time.sleep(LOSS_SECONDS + 4 * PERIOD_SECONDS)  # the watching thread ends the process
-        reason = " ".join(printable(str(error)).split()) or type(error).__name__
-        self._own.failure = f"{type(error).__name__}: {reason}"[:1000]
-        self._wait_for_others(lambda beat: bool(beat.failure))
+        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of another process, first wait
+        for the watching thread, which names that process and ends this one."""
+        if not self.is_watching:
+            return
+        if any(word in str(error) for word in COLLECTIVE_FAULTS):
+            self._max_silence = min(self.heartbeat, LOSS_SECONDS)
+            time.sleep(LOSS_SECONDS + 4 * PERIOD_SECONDS)
+        reason = " ".join(printable(str(error)).split())
+        self._own.failure = f"{type(error).__name__}{': ' if reason else ''}{reason}"[:1000]
+        self.linger()
+        self.stop()
+        from jax._src import distributed
 
-    def _wait_for_others(self, have_seen: Callable[[Beat], bool]) -> None:
-        """Wait until a beat was sent and, in process 0, until the others answer or have ended."""
-        sent, until = self._own.count, time.monotonic() + 4 * PERIOD_SECONDS
-        while time.monotonic() < until:
-            time.sleep(PERIOD_SECONDS / 5)
-            others = [beat for index, beat in self._beats.items() if index != self.index]
-            if self._own.count > sent + 1 and (self.index or all(map(have_seen, others))):
-                break
-        if not self.index:
-            time.sleep(3 * PERIOD_SECONDS)  # JAX aborts those that have not ended yet when process 0 does
+        # Never disconnect: Python's exit would wait for processes that have ended, and JAX would abort.
+        state = distributed.global_state
+        for left in (state.client, state.service):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # freeing them disconnects, too
+        state.client = state.service = None
+
+    def linger(self) -> None:
+        """Before this process ends, give the others time to read its last beat. Process 0 has the service, and ends last."""
+        if self.is_watching:
+            time.sleep((2 if self.index else 4) * PERIOD_SECONDS)
 
     def _exchange(self) -> None:
         """Send beats, and read those of the others."""
-        while not self._stopped.is_set():
-            # Only this thread sets these two fields, and only the training sets the others.
-            self._own.count, self._own.cpu = self._own.count + 1, time.process_time()
+        idle = IdleWatch()
+        while not self._stopped.wait(PERIOD_SECONDS):
+            if self._waits:
+                idle.restart()
+            self._own.number, self._own.idle = self._own.number + 1, idle.seconds()
             try:
-                self._store.set(f"beat/{self.index}", json.dumps(dataclasses.asdict(self._own)))
-                found = {int(index): Beat(**json.loads(text)) for index, text in self._store.folder("beat").items()}
-            except Exception:  # the store is lost: then it no longer answers
-                time.sleep(PERIOD_SECONDS)
+                self._client.key_value_set(f"beat/{self.index}", json.dumps(dataclasses.asdict(self._own)), allow_overwrite=True)
+                beats = [(int(key.split("/")[-1]), json.loads(text)) for key, text in self._client.key_value_dir_get("beat/")]
+            except jax.errors.JaxRuntimeError:  # process 0 is lost
                 continue
-            now = time.monotonic()
-            self._answered = now
-            for index, beat in found.items():
-                if index not in self._beats or beat.count != self._beats[index].count:
-                    self._heard[index] = now
-            self._beats = found
-            for beat in found.values():
-                if beat.requested:
-                    self.on_request(beat.requested)
-            self._stopped.wait(PERIOD_SECONDS)
+            for index, fields in beats:
+                if index not in self._beats or fields["number"] != self._beats[index].number:
+                    self._heard[index], self._beats[index] = time.monotonic(), Beat(**fields)
+                if fields["requested"]:
+                    self._on_request(fields["requested"])
 
     def _watch(self) -> None:
         """End this process if another one is lost."""
+        launcher = os.environ.get(LAUNCHER)
         while not self._stopped.wait(PERIOD_SECONDS / 2):
-            if self._launcher is not None and os.getppid() != self._launcher:
+            if launcher is not None and os.getppid() != int(launcher):
                 self._end("`proximo launch` has ended")
-            ends_itself = self._own.left or self._own.failure
-            if not ends_itself and (sentence := self._fault(time.monotonic())):
+            if not self._own.failure and (sentence := self._fault(time.monotonic())):
                 self._end(sentence)
 
     def _fault(self, now: float) -> str:
         """What is wrong, in words; empty: nothing."""
-        silence = LOSS_SECONDS if self._collective_failed else self.heartbeat
-        if now - self._answered > silence and self.index:
-            return f"process 0 has not answered for {now - self._answered:.0f} s"
-        if now - self._answered > 2 * PERIOD_SECONDS:
-            return ""  # what is known of the others is old
-        for index, beat in self._beats.items():
-            if index == self.index or beat.left:
-                continue
+        beats, silence = self._beats, {index: now - heard for index, heard in self._heard.items()}
+        if silence[self.index] > 2 * PERIOD_SECONDS:  # what is known of the others is old
+            is_lost = self.index and silence[self.index] > self._max_silence
+            return f"process 0 has not answered for {silence[self.index]:.0f} s" if is_lost else ""
+        furthest = max([self._own, *beats.values()], key=lambda beat: beat.arrived)
+        for index in self._heard.keys() - {self.index}:
+            beat = beats.get(index, Beat())
             if beat.failure:
                 return f"process {index} has failed ({beat.failure})"
-            if now - self._heard[index] > silence:
-                return f"process {index} has not answered for {now - self._heard[index]:.0f} s: it was killed or stopped, or its machine is lost"
-        return self._straggler(now)
-
-    def _straggler(self, now: float) -> str:
-        furthest = max(self._beats.values(), key=lambda beat: beat.arrived, default=self._own)
-        for index, beat in self._beats.items():
-            if beat.arrived >= furthest.arrived or beat.left:
-                self._behind.pop(index, None)
-                continue
-            arrived, since, cpu = self._behind.get(index, (beat.arrived, now, beat.cpu))
-            if beat.arrived != arrived or (beat.phase == "start" and beat.cpu > cpu + 0.02 * (now - since) + 0.05):
-                arrived, since, cpu = beat.arrived, now, beat.cpu
-            self._behind[index] = arrived, since, cpu
-            limit = self._start_timeout if beat.phase == "start" else self.heartbeat
-            if now - since > limit:
-                return f"process {index} hangs: it has not come to {furthest.doing}, where others wait, for {now - since:.0f} s"
+            if silence[index] > self._max_silence:
+                return f"process {index} has not answered for {silence[index]:.0f} s: it was killed or stopped, or its machine is lost"
+            if beat.arrived < furthest.arrived and beat.idle > self.heartbeat:
+                place = f"{furthest.doing}, where others wait"
+                return f"process {index} hangs: it has not come to {place}, and has used no CPU time for {beat.idle:.0f} s"
         return ""
 
     def _end(self, sentence: str) -> None:
         """Print why, and end the process without waiting for computations, which would wait for the lost process."""
-        with self._ending:
-            if self._stopped.is_set():
-                return
-            self._stopped.set()
-            try:
-                message = f"proximo: process {self.index} ends, because {sentence}. {self.how_to_continue}".rstrip()
-                print(message, file=sys.stderr, flush=True)
-                if self.index == 0:  # the others read the beats in the store of this process, and find the same
-                    time.sleep(4 * PERIOD_SECONDS)
-            finally:  # standard error may be closed
-                os._exit(1)
+        try:
+            message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
+            print(message, file=sys.stderr, flush=True)
+            self.linger()  # the others read the beats through process 0, and find the same
+        finally:  # standard error may be closed
+            os._exit(1)
+
+
+_last_words = ("", 1, 2)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def _speak(_number: int) -> None:
+    """The handler of SIGABRT in C. Python's own handlers do not run during an abort."""
+    message, code, descriptor = _last_words
+    try:
+        os.write(descriptor, f"proximo: {message}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
+    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX aborts from C++ if a
+    process cannot join, or if process 0 is lost."""
+    global _last_words
+    _last_words = message, code, descriptor
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    set_handler(signal.SIGABRT, ctypes.cast(_speak, ctypes.c_void_p))

@@ -31,7 +31,7 @@ from proximo.tracking.progress import amount
 EPISODES = 100
 CLIP_STEPS = 1000
 """Maximum number of steps of the clip: half a minute at the usual frame rate."""
-OF_THE_MACHINE = ("runs_dir", "name", "track", "devices", "num_workers", "actors", "ray", "actor_cpus")
+OF_THE_MACHINE = ("runs_dir", "name", "track", "devices", "num_workers", "actors")
 """Settings that are not published, and not taken from what others have published."""
 
 

@@ -26,7 +26,7 @@ from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
-from proximo.processes.peers import current
+from proximo.processes.peers import Peers, current
 from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
@@ -83,14 +83,15 @@ def train(
         RunDirectoryError: the run directory exists already, or cannot be written.
         TrainingError: NaN or infinity, or a failing environment, ends the training.
     """
-    with current().failing_together():
+    peers = current()
+    with peers.failing_together():
         config = settings_of(env, config, preset, settings)
         checked = check_callbacks(callbacks, bool(config.run.eval_episodes), config.run.seeds)
         with showing_progress(reporter, progress, Warner()) as shown:
-            return _train(config, checked, shown)
+            return _train(config, checked, shown, peers)
 
 
-def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> list[Result]:
+def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers: Peers) -> list[Result]:
     """Make and check everything, create the run directories, and train."""
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
@@ -100,9 +101,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         check_installed()
     prepare_jax(config.shares_program)
     config = with_device_number(config)
-    peers = current()
-    peers.enter("start")
-    peers.check_equal(_shared_values(config) if peers.count > 1 else {})
+    peers.check_equal(lambda: _shared_values(config))
     with _warns_if_slow(reporter, config.env.id):
         made = environment(config)
         evaluation = evaluation_during_training(config, made)
@@ -120,8 +119,10 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter) -> li
         for name, seed_config in configs.items():
             run_directory.write_start_files(folder / name, seed_config, shlex.join(sys.argv), system_info())
 
-    created = str(run_directory.create(runs_dir, config.env.id, config.run.name, fill)) if peers.is_first else ""
-    parent = Path(peers.from_first(created, "the run directory"))
+    def create() -> str:
+        return str(run_directory.create(runs_dir, config.env.id, config.run.name, fill))
+
+    parent = Path(peers.from_first(create, "the run directory"))
     starts = [SeedStart(parent / name, seed_config) for name, seed_config in configs.items()]
     run_dirs = [start.run_dir for start in starts]
     with locked(run_dirs if peers.is_first else []):
@@ -133,7 +134,7 @@ def _shared_values(config: Config) -> dict[str, Any]:
     """What must be the same in all processes that train together: settings and versions, by name."""
     settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
     text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
-    return {**json.loads(text), **python_versions(), "the number of processes": current().count}
+    return {**json.loads(text), **python_versions()}
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
@@ -203,35 +204,40 @@ def resume(
         TrainingError: as in ``train``.
     """
     given = {**settings, **({"id": env} if env else {})}
-    with showing_progress(reporter, progress, Warner()) as shown, current().failing_together():
-        if not current().is_first:
-            return _resume(None, "last", given, shown, callbacks)
-        path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
-        path = path.absolute()  # an environment may change the working folder
-        # Before anything is read, because another process may still write.
-        with locked(seed_run_dirs(path) or [path]):
-            return _resume(path, which, given, shown, callbacks)
+    peers = current()
+    with showing_progress(reporter, progress, Warner()) as shown, peers.failing_together(), contextlib.ExitStack() as locks:
+
+        def find() -> tuple[str, Which]:
+            path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
+            path = path.absolute()  # an environment may change the working folder
+            # Before anything is read, because another process may still write.
+            locks.enter_context(locked(seed_run_dirs(path) or [path]))
+            return str(path), which
+
+        path, which = peers.from_first(find, "the run")
+        return _resume(Path(path), which, given, shown, callbacks, peers)
 
 
 def _resume(
-    found: Path | None, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any]
+    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
 ) -> list[Result]:
-    """Resume the run that was ``found``; None in the processes that follow process 0."""
-    path, stored = resuming.stored_settings(found, reporter)
+    """Resume the run at ``path``, which only process 0 reads."""
+    stored = resuming.stored_settings(path, reporter, peers)
     run_dirs, before = [run_dir for run_dir, _ in stored], [config for _, config in stored]
     changed = [changed_for_resume(config, settings) for config in before]
     prepare_jax(override(changed[0], {"seeds": len(stored)}).shares_program)
-    configs = [with_device_number(resuming.on_these_devices(config)) for config in changed]
+    if peers.count > 1:  # they use all their devices, also if the run used others before
+        changed = [override(config, {"devices": "all"}) for config in changed]
+    configs = [with_device_number(config) for config in changed]
     config = configs[0]
-    current().enter("start")
-    current().check_equal(_shared_values(config) if current().count > 1 else {})
+    peers.check_equal(lambda: _shared_values(config))
     check_trackers(config.run.track)
     resuming.check_shared_settings(path, configs)
     env = environment(config)
     stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
-    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], stacked) if found else ())):
+    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], stacked) if peers.is_first else ())):
         reporter.warned(warning)
-    starts = resuming.shared(resuming.starts(run_dirs, configs, which, stacked, reporter) if found else [], run_dirs, configs)
+    starts = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
     left = [start for start in starts if not resuming.is_complete(start)]
     if not left:
         raise ConfigError(
@@ -257,12 +263,12 @@ def _train_seeds(
     results: list[Result] = []
     failures: list[TrainingError] = []
     seeds = [(start, SeedCallbacks(callbacks, copied=len(starts) > 1)) for start in starts]
-    peers = current()
+    peers = backend.peers
     how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     requested: int | None = None
     with (
-        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.requested) as interrupts,
+        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.watchdog.request) as interrupts,
         contextlib.closing(backend),
     ):
         for i in range(0, len(starts), size):
@@ -275,7 +281,7 @@ def _train_seeds(
             group = seeds[i : i + size]
             # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
             states = [resuming.restore(backend, start, own, reporter) for start, own in group if start.saved]
-            with opened(group, reporter.warned) as seed_runs:
+            with opened(group, reporter.warned, peers.is_first) as seed_runs:
                 with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
                     results += _train_together(training, seed_runs, states)
                 failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
@@ -296,7 +302,7 @@ def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: 
 
     def rewind() -> None:
         for seed_run in seed_runs:
-            if seed_run.start.resumed_at is not None and current().is_first:
+            if seed_run.start.resumed_at is not None and backend.peers.is_first:
                 with writable(seed_run.run_dir):
                     run_directory.note_resume(seed_run.run_dir, seed_run.config, shlex.join(sys.argv))
                     resuming.rewind(seed_run, reporter)

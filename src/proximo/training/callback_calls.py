@@ -73,5 +73,6 @@ class CallbackCalls:
             "_evaluation": seed_run.last_evaluation,
             "_state": state,
             "_policy": policy,
+            "_writes": self.backend.peers.is_first,
         }
         return kind(config.run.seed, seed_run.run_dir, now.step, config.total_updates * config.batch_size, **fields)

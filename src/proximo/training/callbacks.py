@@ -42,7 +42,6 @@ from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest, shown
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.processes.peers import current
 from proximo.serialization import jsonable, read_json
 from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
@@ -78,6 +77,8 @@ class Info:
     """Returns the state. Raises a ``ConfigError`` once the next update has begun, which uses the state up."""
     _policy: Callable[[], ActorCritic] = field(repr=False, kw_only=True)
     """Returns the policy, or raises as ``_state`` does."""
+    _writes: bool = field(default=True, repr=False, kw_only=True)
+    """Whether this process writes what ``save`` saves."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -108,7 +109,7 @@ class Info:
             CheckpointError: the folder cannot be written.
         """
         state = self._state()
-        return save_run(Path(folder), self.config, self.step, state, self._evaluation) if current().is_first else Path(folder)
+        return save_run(Path(folder), self.config, self.step, state, self._evaluation) if self._writes else Path(folder)
 
 
 @dataclass(frozen=True)

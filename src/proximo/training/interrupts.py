@@ -14,7 +14,8 @@ from typing import Any
 import jax
 
 from proximo.errors import TrainingError
-from proximo.threads import in_thread
+from proximo.processes.peers import Peers
+from proximo.threads import IdleWatch, in_thread
 
 GRACE_SECONDS = 7.0
 EXIT_SECONDS = 60.0
@@ -116,7 +117,8 @@ class Interrupts:
             HungError: this process computes, but has used no CPU time for ``STILL_SECONDS``.
         """
         grace = GRACE_SECONDS if grace is None else grace
-        call, watch, ended = in_thread(function, *arguments), _CpuWatch(), threading.Event()
+        call, idle, ended = in_thread(function, *arguments), IdleWatch(), threading.Event()
+        on_cpu = jax.default_backend() == "cpu"
         call.add_done_callback(lambda _: ended.set())
         while not ended.wait(0.05 if self.requested is None else 0.01):
             if self.requested is not None:
@@ -126,27 +128,23 @@ class Interrupts:
                     # Python's exit would end the thread inside the compiler, which aborts the process. The event keeps no result alive.
                     atexit.register(ended.wait, EXIT_SECONDS)
                     raise AbandonedError
-            watch.check(is_computing())
+            if not (on_cpu and is_computing()):
+                idle.restart()
+            elif idle.seconds() > STILL_SECONDS:
+                raise HungError(
+                    f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint is intact: continue "
+                    "with --resume. `proximo doctor` reports whether the remedy against this deadlock is active."
+                )
         return call.result()
 
 
-class _CpuWatch:
-    """Detects that this process uses no CPU time although it computes on the CPU."""
-
-    def __init__(self) -> None:
-        self._used, self._since = time.process_time(), time.monotonic()
-        self._seen = self._since
-        self._on_cpu = jax.default_backend() == "cpu"
-
-    def check(self, is_computing: bool) -> None:
-        used, now = time.process_time(), time.monotonic()
-        stopped = now - self._seen > 5.0  # this thread was stopped too: Ctrl-Z, or a sleeping machine
-        self._seen = now
-        # The watch itself uses about 1 ms per second.
-        if not (self._on_cpu and is_computing) or stopped or used - self._used > 0.02 * (now - self._since) + 0.05:
-            self._used, self._since = used, now
-        elif now - self._since > STILL_SECONDS:
-            raise HungError(
-                f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint is intact: continue "
-                "with --resume. `proximo doctor` reports whether the remedy against this deadlock is active."
-            )
+def together(peers: Peers, doing: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """The results of ``function(*arguments)`` in all processes. If one of them abandons it, all raise ``AbandonedError``."""
+    try:
+        own = {"result": function(*arguments)}
+    except AbandonedError:
+        own = None
+    every = peers.agree(own, doing)
+    if None in every:
+        raise AbandonedError
+    return [one["result"] for one in every]

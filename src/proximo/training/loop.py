@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
 from proximo.errors import ProximoError
-from proximo.processes.peers import PeerLeftError, current
 from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.tracker import Image
 from proximo.training.boundaries import Boundaries
 from proximo.training.callback_calls import CallbackCalls
 from proximo.training.clips import Clips
-from proximo.training.interrupts import AbandonedError, Interrupts
+from proximo.training.interrupts import GRACE_SECONDS, AbandonedError, Interrupts, together
 from proximo.training.non_finite import first_non_finite, non_finite_message
 from proximo.training.periodic_evaluation import PeriodicEvaluation
 from proximo.training.saver import Saver
@@ -57,16 +55,14 @@ class Training:
         self.backend, self.seed_runs, self.interrupts, self.reporter = backend, seed_runs, interrupts, reporter
         self.path, self.config = path, seed_runs[0].config
         self.boundaries = Boundaries(self.config)
-        self.peers = peers = current()
+        self.peers = backend.peers
         self._call = functools.partial(interrupts.call, is_computing=backend.is_computing)
-        # A call that several processes share ends in all of them: none may leave it alone. If one does not come to it, the watchdog ends all.
-        shared = functools.partial(interrupts.call, grace=math.inf, is_computing=lambda: False)
-        self._shared_call = self._call if peers.count == 1 else shared
-        self.timed_calls = TimedCalls(backend, self._shared_call, max_updates)
+        shared_call = functools.partial(self._call, grace=self.peers.grace(GRACE_SECONDS))
+        self.timed_calls = TimedCalls(backend, shared_call, max_updates)
         self.saver = Saver(backend, seed_runs, reporter, self.timed_calls)
         self.evaluation = PeriodicEvaluation(backend, seed_runs, reporter, self._call)
         self.callback_calls = CallbackCalls(backend, seed_runs)
-        clips = path is not None and self.boundaries.clip_every and peers.is_first
+        clips = path is not None and self.boundaries.clip_every and self.peers.is_first
         self.clips = Clips(backend, reporter.warned) if clips else None
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
@@ -74,8 +70,8 @@ class Training:
         """Is called when the first state is made and the programs are compiled, before anything is written."""
         self.after_call: Callable[[], None] = lambda: None
         """Is called after each call of the backend, when ``snapshot`` has what was learned, and before callbacks."""
-        self._agreed: int | None = None
-        """Number of the signal for which all processes have agreed to stop; None: they go on."""
+        self._requested: int | None = None
+        """Number of the signal for which all processes stop; None: they go on."""
         backend.send_warnings_to(reporter.warned)
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
@@ -107,8 +103,7 @@ class Training:
             self._leave()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             # Save what was learned, even if an environment, the memory for an evaluation, a reporter or a callback has failed.
-            # Several processes have parts of the state, and cannot join them when one has failed.
-            last = self.snapshot if self.peers.count == 1 else None
+            last = self.snapshot if self.peers.can_rescue else None
             if last is not None and last.update and self.saver.rescue(last, error):
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(last.update))
@@ -129,27 +124,21 @@ class Training:
         is_complete = self.snapshot is not None and self.snapshot.update >= self.boundaries.total
         return None if is_complete else self._requested
 
-    @property
-    def _requested(self) -> int | None:
-        """Number of the signal for which the training stops, if it is not complete."""
-        return self.interrupts.requested if self.peers.count == 1 else self._agreed
-
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
         """Make the first state, and compile."""
         update = step // self.config.batch_size
-        self.peers.watch(self.interrupts.request, self._how_to_resume())
+        self.peers.watchdog.prepare(self.interrupts.request, self._how_to_resume())
         self.saver.start(update)
         self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
         try:
-            # Nothing is lost if this is cut short. Of several processes, one may wait here for the others.
-            alone = self.peers.count == 1
-            prepare = functools.partial(self.backend.prepare, make_state, len(self.seed_runs))
-            state = self.interrupts.call(prepare, grace=0.0, is_computing=lambda: alone and self.backend.is_computing())
+            state = self._call(
+                self.backend.prepare, make_state, len(self.seed_runs), grace=0.0
+            )  # nothing is lost if this is cut short
             self.reporter.compiled(self.backend.describe())
-            self.peers.enter("train")
-            self.peers.agree(None, "the first update")
-        except (AbandonedError, PeerLeftError):
+            # Not without a grace period: a process that has arrived here goes on with the others, which stop before the next update.
+            self._call(self.peers.agree, None, "the first update")
+        except AbandonedError:
             self._leave()
         self.before_first_call()
         return Snapshot(state, update, step)
@@ -158,8 +147,8 @@ class Training:
         """The number of updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
         own = self.interrupts.requested, self.timed_calls.num_updates(now.update, self._next_boundary(now.update))
         every = self.peers.agree(own, "the next update")
-        self._agreed = next((requested for requested, _ in every if requested is not None), None)
-        return 0 if self._agreed is not None else every[0][1]
+        self._requested = next((requested for requested, _ in every if requested is not None), None)
+        return 0 if self._requested is not None else every[0][1]
 
     def _advance(self, now: Snapshot, count: int) -> Snapshot:
         """Compute ``count`` updates, and record their metrics."""
@@ -197,9 +186,7 @@ class Training:
     def _inspect(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call ``function`` for histograms. None if an interruption cut it short: histograms must not cost what was learned."""
         try:
-            if self.peers.count > 1:
-                return self._shared_call(function, *arguments)
-            return self._call(function, *arguments, grace=HISTOGRAM_GRACE_SECONDS)
+            return self._call(function, *arguments, grace=self.peers.grace(HISTOGRAM_GRACE_SECONDS))
         except AbandonedError:
             return None
 
@@ -212,10 +199,9 @@ class Training:
         """What can be saved while the next call runs. If the call uses the state up, this is a copy, made only before long calls."""
         if not self.backend.donates:
             return now
-        if self.peers.count > 1:
-            return None
         seconds = self.timed_calls.last_seconds_per_update * count
-        return now._replace(state=copy_of(now.state)) if not seconds or seconds > SNAPSHOT_SECONDS else None
+        is_long = self.peers.can_rescue and (not seconds or seconds > SNAPSHOT_SECONDS)
+        return now._replace(state=copy_of(now.state)) if is_long else None
 
     def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
         """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen in the ``later`` updates of the
@@ -240,20 +226,22 @@ class Training:
                 seed_run.write_window(now.step, self.timed_calls)
         improved = self.evaluation.evaluate(now) if evaluates else set()
         # Callbacks come before the checkpoint, which contains their state.
-        stopped = self.peers.from_first(self.callback_calls.boundary(now, evaluates, improved), "a callback")
+        asked = self.callback_calls.boundary(now, evaluates, improved)
+        stopped = self.peers.from_first(lambda: asked, "a callback")
         self.saver.finish()  # after evaluation and callbacks, which a resume would not make up for
         if saves or improved:
             self.saver.save(now)
         if update < boundaries.total:
             for i in stopped:
                 self._stop_seed(now, i)
-        if self.clips is not None and boundaries.is_due(boundaries.clip_every, update):
+        if self.path is not None and boundaries.is_due(boundaries.clip_every, update):
+            together(self.peers, "a clip", self._record_clips, now)
+
+    def _record_clips(self, now: Snapshot) -> None:
+        """Record a clip of each seed, in the process that writes."""
+        if self.clips is not None:
             for i, seed_run in active(self.seed_runs):
-                try:
-                    self._call(self.clips.record, seed_run, self.backend.policy(now.state, i), now.step)
-                except AbandonedError:
-                    if self.peers.count == 1:
-                        raise
+                self._call(self.clips.record, seed_run, self.backend.policy(now.state, i), now.step)
 
     def _stop_seed(self, now: Snapshot, index: int) -> None:
         """End a seed because one of its callbacks asks for it."""
@@ -290,7 +278,7 @@ class Training:
             self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))
         self.reporter.stopped(message)
-        self.peers.leave()
+        self.peers.watchdog.linger()
         if not self.interrupts.owns_process:
             raise KeyboardInterrupt
         for seed_run in self.seed_runs:

@@ -12,9 +12,8 @@ import numpy as np
 from proximo.backends import Backend
 from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
 from proximo.networks import ActorCritic
-from proximo.processes.peers import current
 from proximo.tracking.reporter import Reporter
-from proximo.training.interrupts import AbandonedError
+from proximo.training.interrupts import together
 from proximo.training.seed_run import SeedRun, active
 from proximo.training.timed_calls import Snapshot
 
@@ -30,7 +29,7 @@ class PeriodicEvaluation:
     backend; it may raise to end the training. Each process plays a part of the episodes."""
 
     def __init__(self, backend: Backend, seed_runs: Sequence[SeedRun], reporter: Reporter, call: Callable[..., Any]):
-        self.backend, self.seed_runs, self.reporter, self.call, self.peers = backend, seed_runs, reporter, call, current()
+        self.backend, self.seed_runs, self.reporter, self.call = backend, seed_runs, reporter, call
         self._warned: set[str] = set()
 
     def num_episodes(self, snapshot: Snapshot) -> int:
@@ -58,7 +57,9 @@ class PeriodicEvaluation:
         improved, summaries = set(), []
         for index, seed_run in active(self.seed_runs):
             began = time.monotonic()
-            episodes = self._play(self.backend.policy(snapshot.state, index), seed_run.config.run.seed, count)
+            policy, seed = self.backend.policy(snapshot.state, index), seed_run.config.run.seed
+            played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
+            episodes = Episodes.joined([Episodes.from_json(part) for part in played])
             seed_run.evaluation_seconds += time.monotonic() - began
             if snapshot.update < self.backend.config.total_updates:
                 seed_run.evaluation_steps += int(episodes.length.sum())
@@ -94,15 +95,6 @@ class PeriodicEvaluation:
             self._warned.add(about)
             self.reporter.warned(message)
 
-    def _play(self, policy: ActorCritic, seed: int, count: int) -> Episodes:
-        """Play this process's part of the episodes, and return those of all processes. If one of them was interrupted, all are."""
-        if self.peers.count == 1:
-            return self.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count)
-        try:
-            own = self.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count).to_json()
-        except AbandonedError:
-            own = None
-        every = self.peers.agree(own, "the results of an evaluation")
-        if None in every:
-            raise AbandonedError
-        return Episodes.joined([Episodes.from_json(played) for played in every])
+    def _play(self, policy: ActorCritic, seed: int, count: int) -> dict[str, Any]:
+        """The episodes that this process plays."""
+        return self.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count).to_json()

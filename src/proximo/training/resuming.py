@@ -13,11 +13,11 @@ from typing import Any
 
 from proximo.backends import Backend
 from proximo.collect.devices import from_first
-from proximo.config import Config, from_mapping, override, to_mapping
+from proximo.config import Config, from_mapping, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError
-from proximo.processes.peers import current
+from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, retention, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.named_folders import seed_run_dirs
@@ -49,36 +49,15 @@ def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
         raise ConfigError(f"The seeds of {path} have different {', '.join(differing)}: resume each seed alone{remedy}.")
 
 
-def stored_settings(found: Path | None, reporter: Reporter) -> tuple[Path, list[tuple[Path, Config]]]:
-    """The run to resume; and the run directory and the settings of each of its seeds that has not ended. Process 0 has ``found`` the run,
-    and the others learn of it."""
-    read: Any = None
-    if found is not None:
-        run_dirs = not_ended(seed_run_dirs(found), reporter) or [found]
-        configs = [run_directory.read_config(run_dir) for run_dir in run_dirs]
-        if current().count == 1:
-            return found, list(zip(run_dirs, configs, strict=True))
-        read = str(found), [(str(run_dir), to_mapping(config)) for run_dir, config in zip(run_dirs, configs, strict=True)]
-    path, stored = current().from_first(read, "the settings of the run")
-    return Path(path), [(Path(run_dir), from_mapping(mapping, Config(), path)) for run_dir, mapping in stored]
+def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> list[tuple[Path, Config]]:
+    """The run directory and the settings of each seed of the run at ``path`` that has not ended."""
 
+    def read() -> list[Any]:
+        run_dirs = not_ended(seed_run_dirs(path), reporter) or [path]
+        return [(str(run_dir), to_mapping(run_directory.read_config(run_dir))) for run_dir in run_dirs]
 
-def on_these_devices(config: Config) -> Config:
-    """``config`` with all devices of several processes. A resumed run uses them, also if it used others before."""
-    return config if current().count == 1 else override(config, {"devices": "all"})
-
-
-def shared(starts: list[SeedStart], run_dirs: list[Path], configs: list[Config]) -> list[SeedStart]:
-    """The starts that process 0 has found, in all processes. Only process 0 has the arrays of their checkpoints."""
-    peers = current()
-    every = [(start.step, start.saved and start.saved.info) for start in starts]
-    found = peers.from_first(every, "the checkpoints")
-    if peers.is_first:
-        return starts
-    return [
-        SeedStart(run_dir, config, step, None if info is None else Checkpoint(run_dir, step, info, {}, {}, {}))
-        for run_dir, config, (step, info) in zip(run_dirs, configs, found, strict=True)
-    ]
+    stored = peers.from_first(read, "the settings of the run")
+    return [(Path(run_dir), from_mapping(mapping, Config(), str(path))) for run_dir, mapping in stored]
 
 
 def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
@@ -99,10 +78,25 @@ def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     return [run_dir for run_dir in run_dirs if run_dir not in ended]
 
 
-def starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter) -> list[SeedStart]:
+def starts(
+    run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter, peers: Peers
+) -> list[SeedStart]:
     """Where each run continues: at the checkpoint ``which``, at the newest valid one, or at the beginning if none was saved yet. Stacked
-    seeds that are not complete continue from the same step."""
+    seeds that are not complete continue from the same step. Only process 0 has the arrays of the checkpoints."""
+    found: list[SeedStart] = []
 
+    def find() -> list[Any]:
+        found[:] = _starts(run_dirs, configs, which, stacked, reporter)
+        return [(start.step, start.saved and start.saved.info) for start in found]
+
+    every = peers.from_first(find, "the checkpoints")
+    return found or [
+        SeedStart(run_dir, config, step, None if info is None else Checkpoint(run_dir, step, info, {}, {}, {}))
+        for run_dir, config, (step, info) in zip(run_dirs, configs, every, strict=True)
+    ]
+
+
+def _starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter) -> list[SeedStart]:
     def start(run_dir: Path, config: Config, found: Checkpoint | None) -> SeedStart:
         return SeedStart(run_dir, config, found.step if found else 0, found)
 
@@ -162,7 +156,7 @@ def is_complete(start: SeedStart) -> bool:
 def restore(backend: Backend, start: SeedStart, callbacks: SeedCallbacks, reporter: Reporter) -> TrainState:
     """The state of the checkpoint of ``start``. ``callbacks`` get their saved state."""
     assert start.saved is not None
-    state = from_first(backend.restore(start.saved) if current().is_first else None, backend.template())
+    state = from_first(backend.restore(start.saved) if backend.peers.is_first else None, backend.template())
     if start.saved.policy_only:
         reporter.warned(f"{start.saved.path} has only the policy: optimizer, environments and random keys start anew.")
     if warning := callbacks.restore(start.saved.info.get("callbacks", [])):

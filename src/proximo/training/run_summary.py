@@ -14,7 +14,6 @@ from proximo.jax_setup import available_devices, cores, has_fast_bfloat16
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.networks.image_encoders import NatureCNN
-from proximo.processes.peers import current
 from proximo.tracking.progress import amount
 
 
@@ -38,19 +37,19 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "updates": config.total_updates,
         "seeds": "in one program" if backend.stacked else "one after the other",
         "twin": twin(config.env.id),
-        "device": describe_devices(backend.num_devices) + _bfloat16_hint(config, policy),
+        "device": describe_devices(backend.num_devices, backend.peers.count) + _bfloat16_hint(config, policy),
     }
 
 
-def describe_devices(used: int) -> str:
+def describe_devices(used: int, processes: int = 1) -> str:
     """The devices that a training uses, and how it could use more, in words."""
     devices = available_devices()
     kind, platform = devices[0].device_kind, devices[0].platform
     name = platform if kind == platform else f"{kind} ({platform})"
     several = f"{used} × " if used > 1 else ""
     more = f" ({used} of {len(devices)} devices; --devices all uses all)" if used < len(devices) else ""
-    processes = f" in {current().count} processes" if current().count > 1 else ""
-    return f"{several}{name}{processes}, {amount(cores(), 'core')}{more}"
+    where = f" in {processes} processes" if processes > 1 else ""
+    return f"{several}{name}{where}, {amount(cores(), 'core')}{more}"
 
 
 def _bfloat16_hint(config: Config, policy: ActorCritic) -> str:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, RunDirectoryError, TrainingError
-from proximo.processes.peers import current
 from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
@@ -177,13 +176,15 @@ def writable(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(seeds: list[tuple[SeedStart, SeedCallbacks]], warn: Callable[[str], None]) -> Iterator[list[StoredSeedRun]]:
-    """Context manager: the seed runs of ``seeds`` with open trackers, which are closed at the end."""
+def opened(
+    seeds: list[tuple[SeedStart, SeedCallbacks]], warn: Callable[[str], None], writes: bool
+) -> Iterator[list[StoredSeedRun]]:
+    """Context manager: the seed runs of ``seeds`` with open trackers, which are closed at the end. ``writes``: whether this process writes."""
     with contextlib.ExitStack() as stack:
         seed_runs: list[StoredSeedRun] = []
         for start, callbacks in seeds:
             with writable(start.run_dir):
-                kind = StoredSeedRun if current().is_first else FollowingSeedRun
+                kind = StoredSeedRun if writes else FollowingSeedRun
                 seed_runs.append(kind(start, callbacks, warn))
             stack.callback(seed_runs[-1].close)
         # Called before every `close`, so that the trackers of all seeds close at the same time.

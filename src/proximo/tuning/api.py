@@ -16,7 +16,7 @@ from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import check_name
 from proximo.errors import ConfigError, lacking
 from proximo.jax_setup import prepare_jax
-from proximo.processes.peers import require_one
+from proximo.processes.peers import current
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
@@ -158,5 +158,5 @@ def resume(
     if trials is not None:
         plan = dataclasses.replace(plan, trials=trials)
     prepare_jax(for_seeds=True)
-    require_one("tune")
+    current().require_one("tune")
     return run_study(folder, plan, reporter or Reporter(), deadline)
