@@ -32,12 +32,7 @@ def test_fitting_call_is_unchanged():
             r"^PPO: too many positional arguments; .* The environment is the first argument, without 'MlpPolicy': proximo has no policy classes",
         ),
         (lambda: proximo.train("gymnax:CartPole-v1", "x"), r"^train: too many positional arguments"),
-        (
-            lambda: proximo.evaluate("x", n_eval_episodes=3),
-            r"^evaluate: got an unexpected .* n_eval_episodes is called episodes here\.$",
-        ),
         (lambda: proximo.load(), r"^load: missing a required argument: 'run'"),
-        (lambda: proximo.load_policy(), r"^load_policy: missing a required argument: 'run'"),
         (lambda: proximo.resume("x", "y"), r"^resume: too many positional arguments"),
         (
             lambda: proximo.make_config("gymnax:CartPole-v1", total_step=5),

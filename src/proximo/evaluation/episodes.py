@@ -130,7 +130,7 @@ def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
 
 
 def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
-    """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap with a fixed seed."""
+    """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap."""
     return stratified_interval([x], resamples)
 
 

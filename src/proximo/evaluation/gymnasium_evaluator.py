@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
 
 from proximo.collect.compiled_function import TRACING
 from proximo.collect.environment import vector_options
@@ -26,9 +25,9 @@ from proximo.evaluation.policy import Carried, act
 from proximo.networks import ActorCritic
 from proximo.networks.custom.forward import Forward
 from proximo.networks.recurrent import select
-from proximo.types import Observation, Previous
+from proximo.types import Previous
 
-_select = jax.jit(select)
+_select, _fold_in = jax.jit(select), jax.jit(jax.random.fold_in)
 
 
 class GymnasiumEvaluator:
@@ -52,7 +51,7 @@ class GymnasiumEvaluator:
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
         self._predict = getattr(Forward.of(config.network), "predict", None)
-        self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(_act))
+        self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act))
 
     def compile(self, policy: ActorCritic) -> None:
         """Compile what a call with the most probable actions needs."""
@@ -62,7 +61,7 @@ class GymnasiumEvaluator:
             observation = unflatten(self.env.observation_space, parts)
             with TRACING:
                 carried = jax.eval_shape(lambda network: Carried.initial(network, len(self.own)), policy)
-                lowered = self._act.lower(policy, carried, observation, np.zeros(n, bool), None, 0)
+                lowered = self._act.lower(policy, carried, observation, np.zeros(n, bool), None)
             lowered.compile()
 
     def close(self) -> None:
@@ -89,7 +88,8 @@ class GymnasiumEvaluator:
             played.check(parts, valid)
             observation = unflatten(self.env.observation_space, parts)
             if self._predict is None:
-                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key, t)
+                now = None if key is None else _fold_in(key, t)
+                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), now)
             else:
                 action = self._predict(policy, observation, deterministic)
             buffer.clear()
@@ -128,12 +128,6 @@ class GymnasiumEvaluator:
             }
             rows.append(row)
         return rows
-
-
-def _act(
-    policy: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None, t: int
-) -> tuple[Carried, Array]:
-    return act(policy, carried, observation, episode_start, None if key is None else jax.random.fold_in(key, t))
 
 
 class _PlayedEpisodes:

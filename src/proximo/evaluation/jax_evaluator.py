@@ -27,8 +27,9 @@ JAX_TOGETHER = 512
 
 
 class _RunningEpisodes(NamedTuple):
-    """Episodes so far, one in each of ``N`` environments."""
+    """Episodes so far, one in each of ``N`` environments, after ``time`` steps."""
 
+    time: Int32[Array, ""]
     state: StepState
     episode_return: CompensatedSum
     length: Int32[Array, " N"]
@@ -91,40 +92,37 @@ class JaxEvaluator:
         is carried to the next episodes, and the results."""
         seed, stream, chunk = numbers
         env, num_envs = self.env, len(self.own)
+
+        def own(drawn: PyTree) -> PyTree:  # of what was drawn for the environments of all parts
+            return jax.tree.map(lambda x: x[self.own.start : self.own.stop], drawn)
+
         params = jax.tree.map(jnp.asarray, env.default_params)
         key, key_reset = jax.random.split(jax.random.fold_in(evaluation_key(seed, stream), chunk))
-        keys_reset = self._own(jax.random.split(key_reset, self.num_envs))
+        keys_reset = own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
-        never = jnp.zeros(num_envs, bool)
+        state, never = StepState(env_state, observation, *carried), jnp.zeros(num_envs, bool)
         start = _RunningEpisodes(
-            StepState(env_state, observation, *carried),
-            CompensatedSum.zeros(num_envs),
-            jnp.zeros(num_envs, jnp.int32),
-            never,
-            never,
+            jnp.int32(0), state, CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
         )
 
-        def is_running(carry: tuple[Array, _RunningEpisodes]) -> Array:
-            return (carry[0] < self.limit) & ~jnp.all(carry[1].done)
-
-        def play(carry: tuple[Array, _RunningEpisodes]) -> tuple[Array, _RunningEpisodes]:
-            t, now = carry
-            key_act, key_step = jax.random.split(jax.random.fold_in(key, t))
-            episode_start = jnp.broadcast_to(t == 0, (num_envs,))
+        def play(now: _RunningEpisodes) -> _RunningEpisodes:
+            key_act, key_step = jax.random.split(jax.random.fold_in(key, now.time))
+            episode_start = jnp.broadcast_to(now.time == 0, (num_envs,))
             # An episode in which the policy acts on NaN or infinity has no return.
             or_nan = jnp.where(_all_finite(now.state.observation, num_envs), 0.0, jnp.nan)
-            noise = None if deterministic else self._own(policy.actor.noise(key_act, (self.num_envs,)))
-            keys_step = self._own(jax.random.split(key_step, self.num_envs))
+            noise = None if deterministic else own(policy.actor.noise(key_act, (self.num_envs,)))
+            keys_step = own(jax.random.split(key_step, self.num_envs))
             after, step, success = policy_step(env, policy, now.state, episode_start, ~now.done, noise, keys_step, params)
-            return t + 1, _RunningEpisodes(
+            return _RunningEpisodes(
+                now.time + 1,
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
                 now.episode_return.plus(jnp.where(now.done, 0.0, step.reward + or_nan)),
                 now.length + ~now.done,
                 now.success if success is None else jnp.where(now.done, now.success, success),
-                now.done | ((step.terminated | step.truncated) & ~now.done),
+                now.done | step.terminated | step.truncated,
             )
 
-        _, end = jax.lax.while_loop(is_running, play, (jnp.int32(0), start))
+        end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)
         result: dict[str, PyTree] = {"episode_return": end.episode_return.value, "length": end.length, "done": end.done}
         if jax_vector.reports_success(env):
             # An episode that is cut off counts as no success.
@@ -132,10 +130,6 @@ class JaxEvaluator:
         if isinstance(env, JaxLevels):
             result["level"] = jax.vmap(env.level)(keys_reset)
         return Carried(end.state.memory, end.state.previous), result
-
-    def _own(self, drawn: PyTree) -> PyTree:
-        """The part for the own environments of what was drawn for all."""
-        return jax.tree.map(lambda x: x[self.own.start : self.own.stop], drawn)
 
 
 def _all_finite(observation: Observation, num_envs: int) -> Bool[Array, " N"]:

@@ -136,7 +136,7 @@ class Policy:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
         """
         if deterministic != (key is None):
-            raise ConfigError(f"key = {key!r} with deterministic = {deterministic}: pass a key to sample, and only then.")
+            raise ConfigError(f"key = {shown(key)} with deterministic = {deterministic}: pass a key to sample, and only then.")
         if getattr(key, "dtype", None) == jnp.uint32:  # of jax.random.PRNGKey
             key = jax.random.wrap_key_data(jnp.asarray(key))
         arguments, is_single = self._read(observation, memory, episode_start, action_mask, reward)
