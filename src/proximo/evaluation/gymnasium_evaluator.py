@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from proximo.collect.compiled_function import TRACING
@@ -27,7 +26,7 @@ from proximo.networks.custom.forward import Forward
 from proximo.networks.recurrent import select
 from proximo.types import Previous
 
-_select, _fold_in = jax.jit(select), jax.jit(jax.random.fold_in)
+_select = jax.jit(select)
 
 
 class GymnasiumEvaluator:
@@ -51,7 +50,11 @@ class GymnasiumEvaluator:
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
         self._predict = getattr(Forward.of(config.network), "predict", None)
-        self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act))
+
+        def act_at(policy: ActorCritic, *step: Any, key: Any, t: Any) -> tuple[Carried, Any]:
+            return act(policy, *step, None if key is None else jax.random.fold_in(key, t))
+
+        self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act_at))
 
     def compile(self, policy: ActorCritic) -> None:
         """Compile what a call with the most probable actions needs."""
@@ -61,7 +64,7 @@ class GymnasiumEvaluator:
             observation = unflatten(self.env.observation_space, parts)
             with TRACING:
                 carried = jax.eval_shape(lambda network: Carried.initial(network, len(self.own)), policy)
-                lowered = self._act.lower(policy, carried, observation, np.zeros(n, bool), None)
+                lowered = self._act.lower(policy, carried, observation, np.zeros(n, bool), key=None, t=0)
             lowered.compile()
 
     def close(self) -> None:
@@ -88,8 +91,7 @@ class GymnasiumEvaluator:
             played.check(parts, valid)
             observation = unflatten(self.env.observation_space, parts)
             if self._predict is None:
-                now = None if key is None else _fold_in(key, t)
-                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), now)
+                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key=key, t=t)
             else:
                 action = self._predict(policy, observation, deterministic)
             buffer.clear()
@@ -97,7 +99,7 @@ class GymnasiumEvaluator:
             vector_env.send(0, 0, 0)
             vector_env.receive(0, 0, 0)
             if carried.previous is not None:
-                carried = Carried(carried.memory, Previous(carried.previous.action, jnp.array(buffer.reward[0])))
+                carried = Carried(carried.memory, Previous(carried.previous.action, jax.device_put(buffer.reward[0].copy())))
             valid = buffer.valid[0].copy()
             if not valid.all():  # a padding step, or a lost one
                 carried = _select(valid, carried, before)

@@ -43,18 +43,16 @@ def convert_observation(given: Any, space: Space, what: str = "The observation")
         raise ConfigError(f"{what} is {_kind(given)}: expected numbers, in {space}.")
     with np.errstate(over="ignore", invalid="ignore"):
         converted = x.astype(zeros(space, ()).dtype, copy=False)
-    if converted.dtype.kind == "f":
-        wrong, expected = (
-            ~np.isfinite(converted),
-            ": expected finite numbers. Check the code of the environment that computes it.",
-        )
-    else:
-        wrong, expected = converted != x, f", which is not in {space}: pass the numbers of the environment, unchanged."
-        if isinstance(space, Discrete | MultiDiscrete) and x.shape[x.ndim - len(space.shape) :] == space.shape:
-            start, n = choices(space)
-            wrong |= (converted < start) | (converted >= start + n)
+    is_float = converted.dtype.kind == "f"
+    wrong = ~np.isfinite(converted) if is_float else converted != x
+    if isinstance(space, Discrete | MultiDiscrete) and x.shape[x.ndim - len(space.shape) :] == space.shape:
+        start, n = choices(space)
+        wrong |= (converted < start) | (converted >= start + n)
     if wrong.any():
-        raise ConfigError(f"{what} has {(converted if converted.dtype.kind == 'f' else x)[wrong].flat[0]}{expected}")
+        why = f", which is not in {space}: pass the numbers of the environment, unchanged."
+        if is_float:
+            why = ": expected finite numbers. Check the code of the environment that computes it."
+        raise ConfigError(f"{what} has {(converted if is_float else x)[wrong].flat[0]}{why}")
     return converted
 
 
