@@ -51,8 +51,8 @@ class GymnasiumEvaluator:
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
         self._predict = getattr(Forward.of(config.network), "predict", None)
 
-        def act_at(policy: ActorCritic, *step: Any, key: Any, t: Any) -> tuple[Carried, Any]:
-            return act(policy, *step, None if key is None else jax.random.fold_in(key, t))
+        def act_at(policy: ActorCritic, carried: Carried, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
+            return act(policy, carried, observation, episode_start, None if key is None else jax.random.fold_in(key, t))
 
         self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act_at))
 
@@ -64,7 +64,7 @@ class GymnasiumEvaluator:
             observation = unflatten(self.env.observation_space, parts)
             with TRACING:
                 carried = jax.eval_shape(lambda network: Carried.initial(network, len(self.own)), policy)
-                lowered = self._act.lower(policy, carried, observation, np.zeros(n, bool), key=None, t=0)
+                lowered = self._act.lower(policy, carried, observation, np.zeros(n, bool), None, 0)
             lowered.compile()
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class GymnasiumEvaluator:
             played.check(parts, valid)
             observation = unflatten(self.env.observation_space, parts)
             if self._predict is None:
-                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key=key, t=t)
+                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key, t)
             else:
                 action = self._predict(policy, observation, deterministic)
             buffer.clear()
