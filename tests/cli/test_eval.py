@@ -53,25 +53,16 @@ def test_json_contains_results_of_both_policies_and_the_evaluation_settings(runs
 
 @pytest.mark.parametrize(("flag", "policy"), [("--greedy", "greedy"), ("--stochastic", "sampled")])
 def test_evaluating_one_policy_alone_gives_the_same_results(runs, capsys, flag, policy):
-    both, alone = (evaluated(capsys, runs, "r", "--episodes", "40", *words) for words in ([], [flag]))
+    both, alone, other = (evaluated(capsys, runs, "r", "--episodes", "40", *words) for words in ([], [flag], ["--seed", "3"]))
+    assert other[policy] != both[policy]
     assert alone["policy"] == policy
     assert figures(alone) == alone[policy] == both[policy]
     assert not {"greedy", "sampled"} - {policy} & set(alone)
 
 
-def test_greedy_and_stochastic_flags_exclude_each_other(runs, capsys):
-    assert main(["eval", "r", "--greedy", "--stochastic"]) == 2
-    assert "not allowed with argument --greedy" in capsys.readouterr().err
-
-
-def test_a_seed_repeats_and_another_one_draws_other_episodes(runs, capsys):
-    first, same, other = (evaluated(capsys, runs, "r", "--episodes", "40", "--seed", seed) for seed in "003")
-    assert first == same
-    assert first["greedy"] != other["greedy"]
-    assert other["seed"] == 3
-
-
-def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
+def test_what_differs_from_the_training_is_reported(runs, capsys):
+    other = evaluated(capsys, runs, "r", "--episodes", "4", "--greedy", "--env", "toys:RandomEnds")
+    assert other["env"] == "toys:RandomEnds"
     words = ["r", "--episodes", "4", "--greedy", "--levels", "7:9", "--env-settings", "freeze_steps=2,show_steps=1"]
     result = evaluated(capsys, runs, *words)
     assert result["levels"] == "7:9"
@@ -82,13 +73,6 @@ def test_changed_levels_and_environment_settings_are_reported(runs, capsys):
     assert (
         "proximo:PocMemory, freeze_steps=2, show_steps=1, levels 7:9, environment seed 0, 4 episodes\n" in capsys.readouterr().out
     )
-
-
-def test_policy_is_evaluated_on_another_environment(runs, capsys):
-    words = ["r", "--episodes", "4", "--greedy", "--env", "toys:RandomEnds"]
-    assert evaluated(capsys, runs, *words)["env"] == "toys:RandomEnds"
-    assert main(["eval", "r", "--env", "CartPole-v1", "--runs-dir", str(runs)]) == 2
-    assert "The observation space of CartPole-v1 is Box(4,) float32, but the policy is for Box" in capsys.readouterr().err
 
 
 def test_episodes_file_agrees_with_the_reported_means(runs, tmp_path, capsys):
@@ -121,13 +105,6 @@ def test_episodes_file_may_be_a_link_or_a_pipe(runs, tmp_path, capsys):
     assert pipe.is_fifo()
     assert len(os.read(reader, 100_000).splitlines()) == 4
     os.close(reader)
-
-
-@pytest.mark.parametrize("place", [".", "nowhere/lines.jsonl"])
-def test_unwritable_episodes_file_exits_2_before_the_evaluation(runs, tmp_path, capsys, monkeypatch, place):
-    monkeypatch.setattr("proximo.cli.eval._evaluated", lambda *_: pytest.fail("played"))
-    assert main(["eval", "r", "--episodes-file", str(tmp_path / place)]) == 2
-    assert "expected a file in a folder that exists" in capsys.readouterr().err
 
 
 def test_group_reports_the_mean_over_seeds_and_two_intervals(runs, tmp_path, capsys):
@@ -168,19 +145,6 @@ def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):
     assert evaluated(capsys, runs, "r", "--episodes", "2")["best_step"] == 320
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--episodes", "0"], "episodes = 0: expected a whole number of 1 … 1000000."),
-        (["--num-envs", "-1"], "num_envs = -1: expected a whole number of 0 … 100000."),
-        (["--seed", "-1"], "seed = -1: expected a whole number of 0 … 4294967295."),
-    ],
-)
-def test_number_out_of_range_exits_2(runs, capsys, words, sentence):
-    assert main(["eval", "r", "--runs-dir", str(runs), *words]) == 2
-    assert capsys.readouterr().err == f"proximo: {sentence}\n"
-
-
 def test_seed_without_reported_success_counts_as_zero():
     """A Gymnasium environment may report ``success`` only in successful episodes."""
     successes = (np.array([True, False]), None)
@@ -190,3 +154,20 @@ def test_seed_without_reported_success_counts_as_zero():
     }
     assert _over_seeds(judged, "greedy")["success_rate"] == 0.25
     assert _over_seeds({"1": judged["1"]}, "greedy")["success_rate"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--episodes", "0"], "episodes = 0: expected a whole number of 1 … 1000000."),
+        (["--num-envs", "-1"], "num_envs = -1: expected a whole number of 0 … 100000."),
+        (["--seed", "-1"], "seed = -1: expected a whole number of 0 … 4294967295."),
+        (["--env", "CartPole-v1"], "The observation space of CartPole-v1 is Box(4,) float32, but the policy is for Box"),
+        (["--episodes-file", "."], "Cannot write --episodes-file .: expected a file in a folder that exists."),
+        (["--episodes-file", "nowhere/lines.jsonl"], "expected a file in a folder that exists."),
+        (["--greedy", "--stochastic"], "not allowed with argument --greedy"),
+    ],
+)
+def test_mistake_exits_2_with_one_sentence(runs, capsys, words, sentence):
+    assert main(["eval", "r", "--runs-dir", str(runs), *words]) == 2
+    assert sentence in capsys.readouterr().err

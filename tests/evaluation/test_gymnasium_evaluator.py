@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 import proximo
-from buffers import buffer_of
 from proximo.config import Config, override
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, Episodes
 from proximo.evaluation.evaluators import make_evaluator
-from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator, _PlayedEpisodes
 from proximo.evaluation.policy import Policy
 
 import gym_toys
@@ -23,11 +21,11 @@ from helpers import REMEMBERING, drawn_policy, kill_first_worker
 NONE = Preprocessing()
 
 
-def evaluator_of(env, episodes, **settings):
+def evaluator_of(env, episodes, part=(0, 1), **settings):
     config = override(
         Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "memory_size": 8, "num_workers": -1, **settings}
     )
-    return make_evaluator(env, config, episodes), drawn_policy(env, config)
+    return make_evaluator(env, config, episodes, part=part), drawn_policy(env, config)
 
 
 def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
@@ -178,39 +176,10 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
     whole = played(env, 8, num_workers=0, memory="gru", reset_memory=reset_memory)
     seeded = [seed is not None for seed in whole.seed]
     assert seeded == ([True] * 3 + [False] * 5 if reset_memory else [True, False, False] * 2 + [True, False])
-    config = override(
-        Config(),
-        {
-            "id": "toy",
-            "num_envs": 3,
-            "hidden_sizes": (8,),
-            "memory_size": 8,
-            "memory": "gru",
-            "num_workers": 0,
-            "reset_memory": reset_memory,
-        },
-    )
-    parts = []
-    for part in range(2):
-        evaluator = GymnasiumEvaluator(env, config, 8, 3, (part, 2))
-        parts.append(evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM))
-        evaluator.close()
+    parts = [played(env, 8, part=(i, 2), num_workers=0, memory="gru", reset_memory=reset_memory) for i in range(2)]
     joined = Episodes.joined(parts)
     assert joined.seed == whole.seed
     np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
-
-
-def test_part_without_a_reported_success_has_no_successes():
-    def part(success, *index):
-        played = np.array(index)
-        return Episodes(played * 1.0, played, success, 0, index=played)
-
-    assert Episodes.joined([part(np.array([True, True]), 0, 2), part(None, 1), part(None)]).success.tolist() == [
-        True,
-        False,
-        True,
-    ]
-    assert Episodes.joined([part(None, 0), part(None, 1)]).success is None
 
 
 def test_native_vector_environment_reports_no_seeds():
@@ -239,18 +208,12 @@ def test_greedy_and_sampled_evaluation_play_the_same_episodes():
     np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
 
 
-def test_endless_episode_counts_once_with_its_partial_return():
-    env = from_factory(functools.partial(gym_toys.Countdown, 10**9), "toy", NONE)
-    result = played(env, 7, num_workers=0, eval_max_steps=20)
-    np.testing.assert_array_equal(result.length, [20, 20, 20])
-    assert result.unfinished == 3
-
-
 def test_episodes_that_cannot_be_played_are_a_warning():
     agent = proximo.PPO(functools.partial(gym_toys.Countdown, 10**9), preset=False, num_workers=0, eval_max_steps=20, verbose=0)
     result = agent.evaluate(7, num_envs=3)
-    assert (len(result.length), result.unfinished) == (3, 3)
+    assert (result.length.tolist(), result.unfinished) == ([20, 20, 20], 3)
     assert result.warnings == (
+        "3 greedy episodes did not end: their returns so far are counted.",
         "4 of 7 greedy episodes were not played: an environment whose episode does not end plays no other one. Set max_episode_steps.",
     )
 
@@ -291,20 +254,6 @@ def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, mon
     result = played(env, 6, num_envs=2, num_workers=workers)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2
-
-
-def test_lost_environment_repeats_its_episode():
-    played = _PlayedEpisodes(np.array([1, 1]), 100)
-    steps = [
-        buffer_of(np.ones((1, 2)), lost=[(0, 0)], invalid=[(0, 0)]),
-        buffer_of(np.ones((1, 2)), terminated=[(0, 1)]),
-        buffer_of(np.ones((1, 2)), terminated=[(0, 0)]),
-    ]
-    for buffer in steps:
-        assert played.is_running
-        played.add(buffer)
-    assert not played.is_running
-    np.testing.assert_array_equal(played.episodes([(0, 0), (1, 0)]).length, [2, 2])
 
 
 def test_lost_workers_of_an_evaluation_are_reported():

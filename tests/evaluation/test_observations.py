@@ -1,11 +1,11 @@
-"""Observations of a user: converted if no number changes, and otherwise refused with a message."""
+"""Observations and masks of a user: converted if no number changes, and otherwise refused with a message."""
 
 import jax
 import numpy as np
 import pytest
 
 from proximo.errors import ConfigError
-from proximo.evaluation.observations import convert_observation, count_stacked
+from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, zeros
 
 PICTURE = Box((2, 2), 0.0, 255.0, "uint8")
@@ -19,7 +19,6 @@ GRID = MultiDiscrete((2, 3), start=(0, 5))
         (Box((3,)), [0, 1, 2]),
         (Box((3,)), np.arange(3)),
         (Box((3,)), [jax.numpy.float32(0), 1.0, 2]),
-        (PICTURE, [[0, 255], [3, 4]]),
         (PICTURE, np.array([[0.0, 255.0], [3.0, 4.0]])),
         (Discrete(16), 15),
         (Discrete(4, start=-2), np.int64(-2)),
@@ -31,66 +30,100 @@ GRID = MultiDiscrete((2, 3), start=(0, 5))
     ids=str,
 )
 def test_equivalent_forms_are_converted_alike(space, given):
-    for stacked in (False, True):
-        if stacked:
-            given = jax.tree.map(
-                lambda x: np.asarray(x)[None], given, is_leaf=lambda x: isinstance(x, list) and space is not PARTS
-            )
-            if space is PARTS:
-                given = {"a": np.zeros((1, 3)), "b": (np.ones(1, int), np.zeros((1, 2)))}
-        found, expected = convert_observation(given, space), zeros(space, (1,) if stacked else ())
-        assert jax.tree.structure(found) == jax.tree.structure(expected)
-        for x, like in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            assert (x.dtype, x.shape) == (like.dtype, like.shape)
-        assert count_stacked(found, space) == (1 if stacked else None)
+    single = convert_observation(given, space)
+    stacked = convert_observation(jax.tree.map(lambda x: x[None], single), space)
+    for found, count in ((single, None), (stacked, 1)):
+        like = zeros(space, () if count is None else (count,))
+        assert jax.tree.map(lambda x: (x.dtype, x.shape), found) == jax.tree.map(lambda x: (x.dtype, x.shape), like)
+        assert count_stacked(found, space) == count
+
+
+ONE, TWO = [1, 0, 1], [0, 0, 1, 1]
+MASK = np.array(ONE + TWO)
+ROWS = np.array([[0, 1, 0], [0, 0, 1]])
+OBJECTS = np.empty(2, object)
+OBJECTS[:] = [(np.array(ONE), np.array(TWO))] * 2
 
 
 @pytest.mark.parametrize(
-    ("space", "given", "says"),
+    ("sizes", "count", "given"),
+    [
+        *(((3, 4), None, given) for given in (MASK, (np.array(ONE, np.int8), np.array(TWO)), [ONE, TWO], 0.5 * MASK, 256 * MASK)),
+        *(((3, 4), 2, given) for given in (np.stack([MASK] * 2), [MASK] * 2, [(ONE, TWO)] * 2, OBJECTS)),
+        ((3, 4), 2, tuple(np.stack([part] * 2) for part in (ONE, TWO))),
+        *(((3, 3), None, given) for given in (ROWS, tuple(ROWS), ROWS.ravel())),
+        *(((3, 3), 3, given) for given in (np.stack([ROWS] * 3), [ROWS] * 3, [tuple(ROWS)] * 3, [ROWS.ravel()] * 3)),
+        ((3, 3), 2, [ROWS.ravel()] * 2),
+        ((3,), 1, [np.array(ONE)]),
+    ],
+    ids=str,
+)
+def test_action_masks_may_have_any_form_of_an_environment(sizes, count, given):
+    expected = {(3, 4): MASK, (3, 3): ROWS, (3,): np.array(ONE)}[sizes].ravel() != 0
+    assert convert_masks(given, sizes, count).tolist() == [expected.tolist()] * (count or 1)
+
+
+MASKS = "two masks of two components"
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "sentence"),
     [
         (
             PICTURE,
             np.full((2, 2), 0.5),
-            r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass the numbers of the environment, unchanged\.$",
+            r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass the numbers of the env",
         ),
         (PICTURE, np.full((2, 2), 256), r"^The observation has 256, which"),
         (Discrete(16), 16, r"^The observation has 16, which is not in Discrete\(16\)"),
         (Discrete(16), [3, -1], r"^The observation has -1, which"),
         (Discrete(4, start=-2), 2, r"^The observation has 2, which"),
         (Discrete(16), np.nan, r"^The observation has nan, which"),
-        (
-            Box((3,)),
-            [0, np.nan, 0],
-            r"^The observation has nan: expected finite numbers. Check the code of the environment that computes it\.$",
-        ),
+        (Box((3,)), [0, np.nan, 0], r"^The observation has nan: expected finite numbers. Check the code of the environment"),
         (Box((3,)), np.array([0, 0, 1e300]), r"^The observation has inf: expected finite"),
         (PARTS, {"a": [0, 0, -np.inf], "b": (1, [0, 0])}, r"^The observation's a has -inf: expected finite"),
         (GRID, [[0, 5], [0, 8]], r"^The observation has 8, which"),
         (MultiBinary((2,)), [0, 2], r"^The observation has 2, which"),
-        (Box((3,)), "abc", r"^The observation is str: expected an array of Box\(3,\) float32\.$"),
-        (Box((3,)), None, r"^The observation is NoneType: expected an array"),
-        (Box((3,)), np.array([None] * 3), r"^The observation is an array of object: expected an array"),
-        (Box((2,)), [[1, 2], [3]], r"^The observation is a list of 2: expected an array"),
+        (Box((3,)), "abc", r"^The observation is str: expected numbers, in Box\(3,\) float32\.$"),
+        (Box((3,)), np.array([None] * 3), r"^The observation is ndarray: expected numbers"),
+        (Box((2,)), [[1, 2], [3]], r"^The observation is list: expected numbers"),
         (
             Box((3,)),
             (np.zeros(3), {}),
-            r"^The observation is a tuple of 2: expected an array .*; Gymnasium's reset returns a pair: observation, info",
+            r"^The observation is tuple \(env\.reset\(\) returns observation, info\): expected numbers",
         ),
-        (Discrete(3), (1, {}), r"^The observation is a tuple of 2: .* Gymnasium's reset"),
-        (PARTS, ({}, {}), r"^The observation is a tuple of 2: expected a dict of a, b; Gymnasium's reset"),
-        (PARTS, {"a": [0, 0, 0]}, r"^The observation is a dict of a: expected a dict of a, b\.$"),
-        (PARTS, {1: 0, "a": 1}, r"^The observation is a dict of 1, a: expected"),
-        (PARTS, {"a": [0, 0, 0], "b": (1,)}, r"^The observation's b is a tuple of 1: expected a tuple of 2\.$"),
+        (PARTS, ({}, {}), r"^The observation is tuple \(env\.reset\(\) returns observation, info\): expected a dict of a, b"),
+        (PARTS, {1: 0, "a": 1}, r"^The observation is a dict of 1, a: expected a dict of a, b\.$"),
+        (PARTS, {"a": [0, 0, 0], "b": (1,)}, r"^The observation's b is tuple: expected a tuple of 2\.$"),
         (
             PARTS,
             {"a": [0, 0, 0], "b": (9, [0, 0])},
             r"^The observation's b's part 0 has 9, which is not in Discrete\(4, start=1\)",
         ),
+        *(
+            (Box((3,)), np.zeros(shape), r"An observation .*: expected \(3,\), or N of them")
+            for shape in ((), (2,), (2, 2, 3), (0, 3))
+        ),
+        (
+            PARTS,
+            {"a": np.zeros((2, 3)), "b": (1, [0, 0])},
+            r"part \['b'\]\[0\] has the shape \(\): .* stacked in all parts alike\.$",
+        ),
+        (MASKS, [ROWS, ROWS], r"may be the masks of 2 environments or of 2 components: give one array of shape \(2, 6\)"),
+        (MASKS, np.ones((2, 2, 3)) * [[0], [1]], "action_mask allows no action, or none in one component"),
+        *(
+            (MASKS, wrong, "action_mask = .*: expected 6 numbers for each")
+            for wrong in ((), [[1], [1, 0]], "all", np.ones((2, 5)))
+        ),
+        *(
+            (MASKS, wrong, "action_mask = .*: expected 6 numbers for each")
+            for wrong in ([None, None], np.full((2, 6), np.nan), 1)
+        ),
     ],
 )
-def test_observations_that_a_cast_would_change_raise(space, given, says):
-    with pytest.raises(ConfigError, match=says):
-        convert_observation(given, space)
+def test_what_cannot_be_converted_raises(space, given, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        convert_masks(given, (3, 3), 2) if space is MASKS else count_stacked(convert_observation(given, space), space)
 
 
 def test_traced_observation_raises_and_suggests_the_actor_critic():
@@ -98,19 +131,3 @@ def test_traced_observation_raises_and_suggests_the_actor_critic():
         ConfigError, match=r"^The observation is within a JAX program .*: call policy\.actor_critic\.step there\."
     ):
         jax.jit(lambda x: convert_observation(x, Box((3,))))(np.zeros(3))
-
-
-@pytest.mark.parametrize("shape", [(), (2,), (2, 2, 3), (3, 2)])
-def test_other_shapes_than_one_or_many_raise(shape):
-    with pytest.raises(ConfigError, match=r"^An observation has the shape .*: expected \(3,\), or N of them stacked"):
-        count_stacked(np.zeros(shape, np.float32), Box((3,)))
-
-
-@pytest.mark.parametrize(("a", "b"), [((3,), (2,)), ((2, 3), (3,)), ((2, 3), ())])
-def test_entries_stacked_unlike_each_other_raise(a, b):
-    space = Dict((("a", Box((3,))), ("b", Discrete(4))))
-    with pytest.raises(
-        ConfigError,
-        match=r"^The observation's part \['b'\] has the shape .*: expected \(\), or N of them stacked in all parts alike\.$",
-    ):
-        count_stacked({"a": np.zeros(a), "b": np.zeros(b, int)}, space)

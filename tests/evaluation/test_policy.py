@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 
 import equinox as eqx
 import gymnasium as gym
@@ -112,15 +113,6 @@ def test_actions_have_the_type_of_their_space(dtype):
         assert space.contains(action)
 
 
-def test_sampling_needs_a_key_and_a_key_needs_sampling():
-    policy = made(space=Box((2,)))
-    for key in (None, 0, jax.random.split(jax.random.key(0)), np.zeros(3, np.uint32)):
-        with pytest.raises(ConfigError, match=r"(?s)key = .* with deterministic = False: expected a single key, such as jax"):
-            policy.predict(np.zeros(2), deterministic=False, key=key)
-    with pytest.raises(ConfigError, match="key was given with deterministic = True, which ignores it: pass deterministic=False"):
-        policy.predict(np.zeros(2), key=jax.random.key(0))
-
-
 @pytest.mark.parametrize("settings", [{}, {"memory": "gru", "memory_size": 4}, REMEMBERING["observing"]])
 def test_one_observation_is_acted_on_like_one_of_many(settings):
     policy, rng = made(**settings), np.random.default_rng(0)
@@ -153,12 +145,6 @@ def test_forward_gives_the_distribution_that_predict_acts_by(actions, settings):
         memory = after
 
 
-def test_an_array_with_a_mask_is_refused_if_the_observation_has_several_parts():
-    space = Dict((("a", Box((2,))), ("b", Box((2,))), ("action_mask", MultiBinary((3,)))))
-    with pytest.raises(ConfigError, match=r"The observation is ndarray: expected a dict of a, b\."):
-        made(actions=Discrete(3), space=space).predict(np.ones(2), action_mask=[1, 1, 0])
-
-
 def test_policies_of_one_structure_share_their_compiled_program(monkeypatch):
     traced, to_space = [], ActorCritic.to_space
     monkeypatch.setattr(ActorCritic, "to_space", lambda *arguments: traced.append(1) or to_space(*arguments))
@@ -185,27 +171,6 @@ def test_a_policy_without_memory_needs_none():
     np.testing.assert_array_equal(action, policy.predict(np.ones(2), None, False)[0])
 
 
-@pytest.mark.parametrize("settings", [{"memory": "gru", "memory_size": 4}, REMEMBERING["observing without memory"]])
-def test_a_missing_memory_raises_unless_an_episode_begins(settings):
-    policy, observation = made(**settings, space=Box((2,))), np.ones((2, 2))
-    assert policy.has_memory
-    action, _ = policy.predict(observation, None, [True, True])
-    expected, _ = policy.predict(observation, policy.init_memory(2), [True, True])
-    np.testing.assert_array_equal(action, expected)
-    for episode_start in (None, [True, False]):
-        given = "None" if episode_start is None else r"\[True, False\]"
-        with pytest.raises(
-            ConfigError, match=rf"memory = None with episode_start = {given}, but .* pass memory=policy\.init_memory"
-        ):
-            policy.predict(observation, None, episode_start, reward=[0.0, 0.0])
-
-
-def test_memory_kept_across_episodes_must_be_given():
-    policy = made(memory="gru", memory_size=4, reset_memory=False, space=Box((2,)))
-    with pytest.raises(ConfigError, match=r"memory = None with episode_start = \[True\], but this policy has a memory"):
-        policy.predict(np.ones(2), None, True)
-
-
 MASKED = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((3,)))))
 
 
@@ -222,110 +187,80 @@ def test_an_action_mask_may_be_an_argument():
     assert action.tolist() == [2, 0]
 
 
-ONE, TWO = [1, 0, 1], [0, 0, 1, 1]
-FORMS = {
-    "array": np.array(ONE + TWO),
-    "tuple": (np.array(ONE, np.int8), np.array(TWO, np.int8)),
-    "list of arrays": [np.array(ONE), np.array(TWO)],
-    "lists": [ONE, TWO],
-    "fractions": 0.5 * np.array(ONE + TWO),
-    "large numbers": 256 * np.array(ONE + TWO),
+WRONG = {
+    "plain": {"space": Box((2,))},
+    "parts": {},
+    "gru": {"space": Box((2,)), "memory": "gru", "memory_size": 4},
+    "kept": {"space": Box((2,)), "memory": "gru", "memory_size": 4, "reset_memory": False},
+    "lstm": {"space": Box((2,)), "memory": "lstm", "memory_size": 4},
+    "observing": {"space": Box((2,)), **REMEMBERING["observing"]},
+    "masked": {"actions": Discrete(3), "space": MASKED},
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_action_mask_of_two_components_may_have_any_form_of_an_environment(form):
-    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((7,)))))
-    policy, observation = made(MultiDiscrete((3, 4)), space), np.ones(2, np.float32)
-    expected, _ = policy.predict({"observation": observation, "action_mask": np.array(ONE + TWO)})
-    assert policy.predict(observation, action_mask=FORMS[form])[0].tolist() == expected.tolist()
-    one = FORMS[form]
-    many = np.stack([one] * 5) if isinstance(one, np.ndarray) else tuple(np.stack([part] * 5) for part in one)
-    assert policy.predict(np.ones((5, 2)), action_mask=many)[0].tolist() == [expected.tolist()] * 5
+@functools.cache
+def wrongly_called(name):
+    return made(**WRONG[name])
 
 
-def test_action_mask_may_have_an_axis_for_components_or_be_an_array_of_tuples():
-    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,)))))
-    policy, rows = made(MultiDiscrete((3, 3)), space), np.array([[0, 1, 0], [0, 0, 1]])
-    assert policy.predict(np.ones(2), action_mask=rows)[0].tolist() == [1, 2]
-    assert policy.predict(np.ones((2, 2)), action_mask=np.stack([rows, rows[::-1]]))[0].tolist() == [[1, 2], [2, 1]]
-    tuples = np.empty(2, object)
-    tuples[:] = [tuple(rows), tuple(rows[::-1])]
-    assert policy.predict(np.ones((2, 2)), action_mask=tuples)[0].tolist() == [[1, 2], [2, 1]]
-    with pytest.raises(ConfigError, match=r"action_mask.* has the shape \(5,\): expected \(6,\), or N of them stacked"):
-        policy.predict(np.ones(2), action_mask=np.ones(5, np.int8))
-    with pytest.raises(ConfigError, match="action_mask allows no action, or none in one component"):
-        policy.predict(np.ones(2), action_mask=[[0, 0, 0], [0, 1, 1]])
-    for wrong in ((), [[1], [1, 0]], "all", (None, None)):
-        with pytest.raises(ConfigError, match="action_mask"):
-            policy.predict(np.ones(2), action_mask=wrong)
+def initial(name):
+    return lambda: wrongly_called(name).init_memory()
 
 
-def test_action_masks_may_be_a_sequence_with_one_for_each_environment():
-    space = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((6,)))))
-    policy, rows = made(MultiDiscrete((3, 3)), space), [np.array([[0, 1, 0], [0, 0, 1]]), np.array([[0, 0, 1], [1, 0, 0]])]
-    for count in (1, 3):
-        masks = (rows * 2)[:count]
-        for given in (masks, tuple(masks), [tuple(mask) for mask in masks], [mask.reshape(6) for mask in masks]):
-            expected = [mask.argmax(axis=1).tolist() for mask in masks]
-            assert policy.predict(np.ones((count, 2)), action_mask=given)[0].tolist() == expected
-    assert policy.predict(np.ones((2, 2)), action_mask=[mask.reshape(6) for mask in rows])[0].tolist() == [[1, 2], [2, 0]]
-    with pytest.raises(
-        ConfigError, match=r"may be the masks of 2 environments or of 2 components: give one array of shape \(2, 6\)"
-    ):
-        policy.predict(np.ones((2, 2)), action_mask=rows)
-    one = made(Discrete(3), MASKED)
-    assert one.predict(np.ones((1, 2)), action_mask=[np.array([0, 1, 0])])[0].tolist() == [1]
+def after_a_step():
+    policy = wrongly_called("observing")
+    return policy.predict(np.zeros(2), None, True)[1]
 
 
-def test_unexpected_duplicate_or_missing_action_mask_raises():
-    policy, mask = made(Discrete(3), MASKED), np.ones(3, bool)
-    with pytest.raises(ConfigError, match="action_mask allows no action"):
-        policy.predict(np.ones(2), action_mask=np.zeros(3, bool))
-    with pytest.raises(ConfigError, match="action_mask was given twice, in the observation and as an argument"):
-        policy.predict({"observation": np.ones(2), "action_mask": mask}, action_mask=mask)
-    with pytest.raises(
-        ConfigError, match="action_mask was not given, but this policy was trained with action masks: pass action_mask"
-    ):
-        policy.predict(np.ones(2))
-    with pytest.raises(ConfigError, match="action_mask was given, but this policy was trained without action masks"):
-        made(Discrete(3), Box((2,))).predict(np.ones(2), action_mask=mask)
+@pytest.mark.parametrize(
+    ("policy", "arguments", "sentence"),
+    [
+        ("plain", {"observation": np.zeros(3)}, r"the shape \(3,\): expected \(2,\), or N of them stacked"),
+        ("parts", {}, r"^The observation is ndarray: expected a dict of bits, x\.$"),
+        (
+            "plain",
+            {"observation": np.zeros((3, 2)), "episode_start": True},
+            "^episode_start = True: expected True or False for each of",
+        ),
+        ("plain", {"episode_start": [True, True]}, r"^episode_start = \[True, True\]: expected True or False\.$"),
+        ("plain", {"deterministic": False}, "key = None with deterministic = False: pass a key to sample, and only then"),
+        ("plain", {"key": jax.random.key(0)}, "key = .* with deterministic = True: pass a key to sample, and only then"),
+        ("gru", {}, r"memory was not given, but this policy has a memory: pass memory=policy\.init_memory\(N\)"),
+        ("gru", {"observation": np.zeros((2, 2)), "episode_start": [True, False]}, "memory was not given"),
+        ("kept", {"episode_start": True}, "memory was not given"),
+        (
+            "gru",
+            {"memory": initial("lstm")},
+            r"memory is not of this policy for 1 environments: expected policy\.init_memory\(1\)",
+        ),
+        ("gru", {"memory": initial("gru"), "observation": np.zeros((3, 2))}, "memory is not of this policy for 3 environments"),
+        ("gru", {"memory": lambda: wrongly_called("gru").actor_critic.init_memory(1)}, "memory is not of this policy"),
+        ("observing", {"memory": after_a_step}, r"reward was not given, but this policy observes it \(observe_reward\)"),
+        ("observing", {"memory": after_a_step, "reward": "much"}, r"^reward = 'much': expected a finite number\.$"),
+        ("observing", {"memory": after_a_step, "reward": np.nan}, "^reward = nan: expected a finite number"),
+        ("observing", {"memory": after_a_step, "reward": [1, 2]}, r"^reward = \[1, 2\]: expected a finite number"),
+        ("masked", {"action_mask": np.zeros(3)}, "action_mask allows no action"),
+        ("masked", {"action_mask": np.ones(5)}, r"^action_mask = .*: expected 3 numbers, which are 0 for forbidden choices\."),
+        ("masked", {}, "action_mask was not given, but this policy was trained with action masks: pass action_mask"),
+        (
+            "masked",
+            {"observation": {"x": np.ones(2)}, "action_mask": [1, 1, 1]},
+            "is a dict of x: expected a dict of observation",
+        ),
+        ("plain", {"action_mask": [1, 1]}, "action_mask was given, but this policy was trained without action masks"),
+    ],
+)
+def test_arguments_that_do_not_match_raise(policy, arguments, sentence):
+    given = {name: value() if callable(value) else value for name, value in {"observation": np.zeros(2), **arguments}.items()}
+    with pytest.raises(ConfigError, match=sentence):
+        wrongly_called(policy).predict(**given)
 
 
-def test_arguments_that_do_not_match_raise():
-    policy = made(space=Box((2,)))
-    with pytest.raises(ConfigError, match=r"the shape \(3,\): expected \(2,\), or N of them stacked"):
-        policy.predict(np.zeros(3))
-    with pytest.raises(ConfigError, match=r"the shape \(0, 2\): expected \(2,\), or N of them stacked"):
-        policy.predict(np.zeros((0, 2)))
-    with pytest.raises(ConfigError, match=r"episode_start has the shape \(\): expected \(3,\), one for each observation"):
-        policy.predict(np.zeros((3, 2)), episode_start=True)
-    with pytest.raises(ConfigError, match=r"^episode_start = 0\.5: expected True where an episode begins, and False elsewhere"):
-        policy.predict(np.zeros(2), episode_start=0.5)
-    with pytest.raises(ConfigError, match=r"episode_start has the shape \(2,\): expected a single one, as the observation is"):
-        policy.predict(np.zeros(2), episode_start=[True, True])
-    with pytest.raises(ConfigError, match=r"^The observation is an array of float64: expected a dict of bits, x\.$"):
-        made().predict(np.zeros((1, 2)))
-    remembering = made(memory="gru", memory_size=4, space=Box((2,)))
-    with pytest.raises(ConfigError, match=r"^memory is that of another policy: expected policy\.init_memory\(N\)"):
-        remembering.predict(np.zeros(2), made(memory="lstm", memory_size=4, space=Box((2,))).init_memory())
-    observing = made(**REMEMBERING["observing"], space=Box((2,)))
-    _, memory = observing.predict([[0, 0]], observing.init_memory(), [True])
-    with pytest.raises(ConfigError, match=r"reward was not given, but this policy observes it"):
-        observing.predict([[0, 0]], memory)
-    with pytest.raises(ConfigError, match=r"reward has the shape \(\): expected \(1,\)"):
-        observing.predict([[0, 0]], memory, reward=1.0)
-    with pytest.raises(ConfigError, match=r"reward is 'much': expected one entry for each environment"):
-        observing.predict([[0, 0]], memory, reward="much")
-    with pytest.raises(ConfigError, match=r"reward is \[nan\]: expected finite numbers"):
-        observing.predict([[0, 0]], memory, reward=[np.nan])
-    with pytest.raises(ConfigError, match=r"memory is for 1 environments, but the observation is for 3"):
-        observing.predict(np.zeros((3, 2)), memory, reward=np.zeros(3))
-    with pytest.raises(ConfigError, match=r"memory is tuple: expected policy.init_memory\(N\)"):
-        observing.predict([[0, 0]], observing.actor_critic.init_memory(1))
-    for count in (0, -1, "3", 1.0, True):
-        with pytest.raises(ConfigError, match=r"num_envs = .*: expected a whole number of environments, 1 or more"):
-            policy.init_memory(count)
+@pytest.mark.parametrize("policy", ["gru", "observing"])
+def test_a_missing_memory_is_a_new_one_where_episodes_begin(policy):
+    policy, observation = wrongly_called(policy), np.ones((2, 2))
+    expected, _ = policy.predict(observation, policy.init_memory(2), [True, True])
+    np.testing.assert_array_equal(policy.predict(observation, None, [True, True])[0], expected)
 
 
 def test_repr_of_a_policy_is_one_line():

@@ -71,23 +71,13 @@ def run(arguments: list[str]) -> int:
 def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
     """Evaluate one run. Warnings go to standard error."""
     from proximo.evaluation.evaluate import Mode, evaluate_policy
-    from proximo.evaluation.policy import load_policy
 
     modes: list[Mode] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
+    names = "seed", "runs_dir", "levels", "env_settings", "num_envs", "env"
     with quiet_stdout(options.json):
-        policy = load_policy(f"{run_dir}@{which}", options.runs_dir, env=options.env)
-        evaluation = evaluate_policy(
-            policy,
-            options.episodes,
-            modes,
-            seed=options.seed,
-            levels=options.levels,
-            env_settings=options.env_settings,
-            num_envs=options.num_envs,
-            env=options.env,
-        )
-    print_warnings(dict.fromkeys((*policy.warnings, *(w for e in evaluation.episodes.values() for w in e.warnings))))
-    print_warnings(evaluation.unfinished_warnings())
+        arguments: dict[str, Any] = {name: getattr(options, name) for name in names}
+        evaluation = evaluate_policy(f"{run_dir}@{which}", options.episodes, modes, **arguments)
+    print_warnings(evaluation.warnings)
     return evaluation
 
 
@@ -127,26 +117,22 @@ def _over_seeds(evaluations: dict[str, Any], mode: str) -> dict[str, Any]:
     """
     import numpy as np
 
-    from proximo.evaluation.episodes import bootstrap_interval, interquartile_mean, stratified_interval
+    from proximo.evaluation.episodes import Episodes, stratified_interval
 
-    rows = [evaluation.episodes[mode].summary() for evaluation in evaluations.values()]
-    returns = np.array([row["return_mean"] for row in rows])
-    reported = any(row["success_rate"] is not None for row in rows)
+    parts = [evaluation.episodes[mode] for evaluation in evaluations.values()]
+    rows = [episodes.summary() for episodes in parts]
+    rates = [row["success_rate"] for row in rows]
+    success = np.array([rate or 0.0 for rate in rates]) if any(rate is not None for rate in rates) else None
+    seeds = Episodes(np.array([row["return_mean"] for row in rows]), np.array([row["length_mean"] for row in rows]), success, 0)
     return {
+        **seeds.summary(),
         "episodes": sum(row["episodes"] for row in rows),
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "return_iqm": interquartile_mean(returns),
-        "ci95": bootstrap_interval(returns),
-        "length_mean": float(np.mean([row["length_mean"] for row in rows])),
-        "success_rate": float(np.mean([row["success_rate"] or 0.0 for row in rows])) if reported else None,
-        "ci95_episodes": stratified_interval([j.episodes[mode].episode_return.astype(np.float64) for j in evaluations.values()]),
+        "ci95_episodes": stratified_interval([episodes.episode_return.astype(np.float64) for episodes in parts]),
     }
 
 
 def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
     from proximo.serialization import jsonable
-    from proximo.storage.atomic_files import write_atomic
 
     lines = [
         json.dumps(jsonable({"run": name, **evaluation.played, "policy": mode, **row}), allow_nan=False)
@@ -154,12 +140,8 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
         for mode, episodes in evaluation.episodes.items()
         for row in episodes.rows()
     ]
-    text, path = "\n".join(lines) + "\n", path.resolve()  # the file, where path is a link
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device
-            path.write_text(text)
-        else:
-            write_atomic(path, text)
+        path.write_text("\n".join(lines) + "\n")
     except OSError as error:
         raise UsageError(f"Cannot write --episodes-file {path} ({error.strerror}).") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM, NETWORK_S
 """Streams of random keys. Episodes that select a checkpoint during training, or settings in `tune`, are never those of a later evaluation."""
 MAX_STEPS = 100_000
 MAX_EPISODES = 10**6
+COLUMNS = ("index", "env_seed", "level", "return", "length", "success")
 
 
 def evaluation_key(seed: int | Array, stream: int | Array) -> Key[Array, ""]:
@@ -38,7 +38,7 @@ class Episodes:
     unfinished: int
     """Episodes that were still running after ``eval_max_steps`` (or ``MAX_STEPS``) steps. Their returns so far are counted."""
     warnings: tuple[str, ...] = ()
-    """Warnings that the policy may have been trained on the levels that were played."""
+    """Warnings about the checkpoint, levels of the training, and episodes that did not end."""
     seed: list[int | None] | None = None
     """E: seed of the reset that began the episode; None for a reset without a seed. None instead of a list: unknown."""
     level: list[int | None] | None = None
@@ -58,44 +58,34 @@ class Episodes:
         return iter((self.episode_return.tolist(), self.length.tolist()))
 
     @classmethod
-    def none(cls) -> Episodes:
-        """No episode: the part of a process if there are more processes than environments."""
-        return cls(np.zeros(0), np.zeros(0, np.int64), None, 0, index=np.zeros(0, np.int64))
+    def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Episodes:
+        """The episodes of ``rows``, in the order of their ``index``. If any of them reports its success, an unreported one is no success."""
+        index, seed, level, returns, lengths, success = (
+            [row[name] for row in sorted(rows, key=lambda row: row["index"])] for name in COLUMNS
+        )
+        return cls(
+            np.array(returns, np.float64),
+            np.array(lengths, np.int64),
+            np.array([x is True for x in success]) if any(x is not None for x in success) else None,
+            unfinished,
+            seed=seed if any(x is not None for x in seed) else None,
+            level=level if any(x is not None for x in level) else None,
+            index=np.array(index, np.int64),
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Episodes]) -> Episodes:
         """The episodes of all processes, in the order in which one process would have played them."""
-        index = np.concatenate([part.index for part in parts if part.index is not None])
-        order, some = np.argsort(index, kind="stable"), parts[0]
-
-        def column(name: str) -> Any:
-            played = [part for part in parts if len(part.length)]  # a part may be empty
-            values = [getattr(part, name) for part in played]
-            if name == "success" and any(value is not None for value in values):  # what is not reported is no success
-                values = [np.zeros(len(part.length), bool) if part.success is None else part.success for part in played]
-            if any(value is None for value in values):
-                return None
-            whole = [one for value in values for one in value]
-            return [whole[i] for i in order] if isinstance(values[0], list) else np.asarray(whole)[order]
-
-        columns = {name: column(name) for name in ("episode_return", "length", "success", "seed", "level")}
-        return dataclasses.replace(some, **columns, unfinished=sum(part.unfinished for part in parts), index=index[order])
+        return cls.from_rows([row for part in parts for row in part.rows()], sum(part.unfinished for part in parts))
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, for another process."""
-        return {
-            field.name: [str(value.dtype), value.tolist()]
-            if isinstance(value := getattr(self, field.name), np.ndarray)
-            else value
-            for field in dataclasses.fields(self)
-        }
+        """The arguments of ``from_rows``, for another process."""
+        return {"rows": self.rows(), "unfinished": self.unfinished}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Episodes:
         """The episodes of ``to_json``."""
-        names = ("episode_return", "length", "success", "index")
-        arrays = {name: np.array(fields[name][1], fields[name][0]) for name in names if fields[name] is not None}
-        return cls(**{**fields, **arrays, "warnings": tuple(fields["warnings"])})
+        return cls.from_rows(**fields)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
@@ -104,15 +94,11 @@ class Episodes:
             ``{index, env_seed, level, return, length, success}`` for each episode. Unknown values are None.
         """
         unknown = [None] * len(self.length)
-        columns = {
-            "index": range(len(self.length)),
-            "env_seed": self.seed or unknown,
-            "level": self.level or unknown,
-            "return": self.episode_return.astype(np.float64).tolist(),
-            "length": self.length.tolist(),
-            "success": unknown if self.success is None else self.success.tolist(),
-        }
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        index = range(len(self.length)) if self.index is None else self.index.tolist()
+        success = unknown if self.success is None else self.success.tolist()
+        returns = self.episode_return.astype(np.float64).tolist()
+        columns = index, self.seed or unknown, self.level or unknown, returns, self.length.tolist(), success
+        return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def summary(self) -> dict[str, Any]:
         """Statistics of the episodes.
@@ -135,21 +121,16 @@ class Episodes:
 
 
 def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded down. NaN
-    if any value is NaN.
-
-    It equals ``scipy.stats.trim_mean(x, 0.25)``, but importing SciPy takes longer than writing a report.
-    """
+    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded down. NaN if
+    any value is NaN. ``scipy.stats.trim_mean(x, 0.25)`` is the same, but takes longer to import than a report to write."""
     ordered = np.sort(x, axis=axis)
-    cut = ordered.shape[axis or 0] // 4
-    kept = np.take(ordered, range(cut, ordered.shape[axis or 0] - cut), axis=axis or 0)
-    # NaN is sorted last: it would be trimmed as if it were the highest value.
-    mean = np.where(np.isnan(np.take(ordered, -1, axis=axis or 0)), np.nan, kept.mean(axis=axis))
-    return float(mean) if axis is None else mean
+    n = ordered.shape[axis or 0]
+    mean = np.take(ordered, range(n // 4, n - n // 4), axis=axis or 0).mean(axis=axis)
+    return np.where(np.isnan(x).any(axis=axis), np.nan, mean)[()]  # NaN is sorted last, and would be trimmed
 
 
 def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
-    """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap with a fixed seed."""
+    """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap."""
     return stratified_interval([x], resamples)
 
 

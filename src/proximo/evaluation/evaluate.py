@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -25,15 +25,6 @@ Mode = Literal["greedy", "sampled"]
 MAX_NUM_ENVS = 100_000
 
 
-class HasPolicy(Protocol):
-    """An agent: ``proximo.PPO``."""
-
-    @property
-    def policy(self) -> Policy:
-        """Its current policy."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
@@ -48,16 +39,14 @@ class EvaluationResult:
         found = ", ".join(f"{mode}: {episodes!r}" for mode, episodes in self.episodes.items())
         return f"EvaluationResult({self.played['env']!r} at step {self.played['step']}, {found})"
 
-    def unfinished_warnings(self) -> list[str]:
-        """A sentence for each mode in which episodes did not end."""
-        counts = {mode: episodes.unfinished for mode, episodes in self.episodes.items()}
-        return [
-            f"{count} {mode} episodes did not end: their returns so far are counted." for mode, count in counts.items() if count
-        ]
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the checkpoint and of all episodes."""
+        return list(dict.fromkeys(warning for episodes in self.episodes.values() for warning in episodes.warnings))
 
 
 def evaluate(
-    run: str | Path | Policy | HasPolicy,
+    run: str | Path | Policy | Any,
     episodes: int = 100,
     *,
     deterministic: bool = True,
@@ -95,21 +84,12 @@ def evaluate(
         EnvError, TrainingError: the environment is unknown, cannot be made, or fails during an episode.
     """
     mode: Mode = "greedy" if deterministic else "sampled"
-    return evaluate_policy(
-        run,
-        episodes,
-        [mode],
-        seed=seed,
-        runs_dir=runs_dir,
-        levels=levels,
-        env_settings=env_settings,
-        num_envs=num_envs,
-        env=env,
-    ).episodes[mode]
+    options: dict[str, Any] = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env}
+    return evaluate_policy(run, episodes, [mode], seed=seed, runs_dir=runs_dir, **options).episodes[mode]
 
 
 def evaluate_policy(
-    policy: str | Path | Policy | HasPolicy,
+    policy: str | Path | Policy | Any,
     episodes: int = 100,
     modes: Sequence[Mode] = ("greedy", "sampled"),
     *,
@@ -148,18 +128,24 @@ def evaluate_policy(
     check_numbers(episodes, seed, num_envs)
     if not modes or not isinstance(modes, list | tuple) or any(mode not in get_args(Mode) for mode in modes):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
-    policy = _policy_of(policy, runs_dir, env)
+    if isinstance(policy, str | Path):
+        policy = load_policy(policy, runs_dir, env=env)
+    policy = policy if isinstance(policy, Policy) else getattr(policy, "policy", policy)
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"{type(policy).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
     made, config = evaluation_environment(policy.config, policy.env, env, env_settings, levels)
-    warnings = _level_warnings(policy.config, config, levels is not None)
     played: dict[Mode, Episodes] = {}
     with contextlib.closing(make_evaluator(made, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
             _check_returns(result, config.env.id)
-            missing = episodes - len(result.episode_return)
-            why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
-            lost = (f"{missing} of {episodes} {mode} episodes were not played: {why}",) if missing else ()
-            played[mode] = dataclasses.replace(result, warnings=(*warnings, *lost))
+            warnings = [*policy.warnings, *_level_warnings(policy.config, config, levels is not None)]
+            if result.unfinished:
+                warnings.append(f"{result.unfinished} {mode} episodes did not end: their returns so far are counted.")
+            if missing := episodes - len(result.length):
+                why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
+                warnings.append(f"{missing} of {episodes} {mode} episodes were not played: {why}")
+            played[mode] = dataclasses.replace(result, warnings=tuple(warnings))
     trained = policy.config.env.env_settings
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
@@ -171,22 +157,11 @@ def _check_returns(episodes: Episodes, env_id: str) -> None:
     wrong = np.flatnonzero(~np.isfinite(episodes.episode_return))
     if len(wrong):
         row = episodes.rows()[wrong[0]]
-        known = ", ".join(
-            f"{name} {row[key]}" for name, key in (("seed", "env_seed"), ("level", "level")) if row[key] is not None
-        )
+        first = ", ".join(f"{name} {row[name]}" for name in ("index", "env_seed", "level") if row[name] is not None)
         raise EnvError(
-            f"{len(wrong)} of {len(episodes.length)} episodes of {env_id} have no finite return, first episode "
-            f"{row['index']}{f' ({known})' if known else ''}: an observation or a reward is NaN or infinite. Check the code of the environment."
+            f"{len(wrong)} of {len(episodes.length)} episodes of {env_id} have no finite return, first {first}: an observation or a reward "
+            "is NaN or infinite. Check the code of the environment."
         )
-
-
-def _policy_of(given: str | Path | Policy | HasPolicy, runs_dir: str, env: Any) -> Policy:
-    if isinstance(given, str | Path):
-        return load_policy(given, runs_dir, env=env)
-    policy = given if isinstance(given, Policy) else getattr(given, "policy", None)
-    if not isinstance(policy, Policy):
-        raise ConfigError(f"{type(given).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
-    return policy
 
 
 def check_numbers(episodes: Any, seed: Any, num_envs: Any = 0) -> None:
@@ -202,24 +177,20 @@ def check_number(name: str, value: Any, low: int, high: int) -> None:
         raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
 
 
-def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> tuple[str, ...]:
+def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> list[str]:
     """Warnings that the requested ``levels`` may overlap those of the training."""
     if trained.env.id != evaluated.env.id:
-        return ()
+        return []
     found = []
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
-    if before != part and before in PARTS and part in PARTS and "all" in (before, part):
+    shared = levels and part != "all" if before == part else "all" in (before, part)
+    if shared and before in PARTS and part in PARTS:
         found.append(f"the policy was trained on levels={before}: not all levels of levels={part} are new to it.")
-    if levels and before == part and part in PARTS and part != "all":
-        other = "held_out" if part == "train" else "train"
-        found.append(
-            f"every seed plays a level of levels={part}, on which the policy was trained: set env_settings levels={other} to play new levels."
-        )
     if levels and trained.env.levels:
         past, now = (LevelRange.parse(config.env.levels) for config in (trained, evaluated))
         if seen := now.common(past):
             found.append(f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {evaluated.env.levels}.")
-    return tuple(found)
+    return found
 
 
 def environment_settings(levels: str | None, env_settings: dict[str, Any]) -> dict[str, Any]:

@@ -20,25 +20,11 @@ from proximo.config.custom import is_custom
 from proximo.config.loading import with_given
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
-from proximo.envs.gymnasium.transition_checks import MaskCheck
-from proximo.errors import CheckpointError, ConfigError
-from proximo.evaluation.observations import convert_observation, count_stacked, flat_masks
+from proximo.errors import CheckpointError, ConfigError, shown
+from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
-from proximo.signatures import is_integer
-from proximo.spaces import (
-    ACTION_MASK,
-    OBSERVATION,
-    PREVIOUS_REWARD,
-    Box,
-    Dict,
-    MultiBinary,
-    Space,
-    from_any,
-    mask_sizes,
-    without,
-    zeros,
-)
+from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, from_any, mask_sizes, without, zeros
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.checkpoint import POLICY
 from proximo.storage.checkpoint_format import flatten
@@ -51,6 +37,11 @@ class Carried(NamedTuple):
     memory: Memory
     previous: Previous | None
     """The last action and reward, if the policy observes either of them."""
+
+    @classmethod
+    def initial(cls, network: ActorCritic, num_envs: int) -> Carried:
+        """What is carried to the first step."""
+        return cls(network.init_memory(num_envs), network.no_previous_step(num_envs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +75,8 @@ class Policy:
     """Warnings about the checkpoint that the policy was loaded from."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle has: not the structure of the networks, which JAX cannot copy."""
-        return {name: value for name, value in self.__dict__.items() if name != "_parts"}
+        """What a copy or a pickle has: not the compiled functions."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -97,7 +88,7 @@ class Policy:
     @property
     def has_memory(self) -> bool:
         """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
-        return self.actor_critic.is_recurrent or bool(self.actor_critic.observed_previous)
+        return bool(jax.tree.leaves(self._memory_shapes))
 
     def init_memory(self, num_envs: int = 1) -> Carried:
         """Return the memory before the first step.
@@ -107,13 +98,8 @@ class Policy:
 
         Returns:
             The memory for the first call of ``predict``.
-
-        Raises:
-            ConfigError: If ``num_envs`` is not a positive integer.
         """
-        if not is_integer(num_envs) or num_envs < 1:
-            raise ConfigError(f"num_envs = {num_envs!r}: expected a whole number of environments, 1 or more.")
-        return Carried(self.actor_critic.init_memory(num_envs), self.actor_critic.no_previous_step(num_envs))
+        return Carried.initial(self.actor_critic, num_envs)
 
     def predict(
         self,
@@ -149,11 +135,15 @@ class Policy:
         Raises:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
         """
-        key = _check_key(key, deterministic)
-        (after, action), is_one = self._call(_act, observation, memory, episode_start, action_mask, reward, key)
+        if deterministic != (key is None):
+            raise ConfigError(f"key = {shown(key)} with deterministic = {deterministic}: pass a key to sample, and only then.")
+        if getattr(key, "dtype", None) == jnp.uint32:  # of jax.random.PRNGKey
+            key = jax.random.wrap_key_data(jnp.asarray(key))
+        arguments, is_single = self._read(observation, memory, episode_start, action_mask, reward)
+        after, action = self._compiled[0](*arguments, key)
         space = self.actor_critic.actor.space
         action = np.asarray(action, space.dtype if isinstance(space, Box) else None)
-        return (action[0] if is_one else action), after
+        return (action[0] if is_single else action), after
 
     def forward(
         self,
@@ -183,203 +173,121 @@ class Policy:
         Raises:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
         """
-        return self._call(_forward, observation, memory, episode_start, action_mask, reward)[0]
+        arguments, _ = self._read(observation, memory, episode_start, action_mask, reward)
+        return self._compiled[1](*arguments)
+
+    def _read(
+        self, observation: Any, memory: Any, episode_start: Any, action_mask: Any, reward: Any
+    ) -> tuple[tuple[Carried, Observation, np.ndarray], bool]:
+        """Read the arguments of ``predict`` and ``forward``: the memory, the observations and the starts of N environments, and whether
+        a single observation was given."""
+        observation, stacked = self._read_observation(observation, action_mask)
+        n = stacked or 1
+        starts = np.zeros(n) if episode_start is None else episode_start
+        starts = _one_each("episode_start", starts, stacked, "True or False") != 0
+        resets = self.actor_critic.reset_memory and starts.all()
+        if memory is None and self.has_memory and not resets:
+            raise ConfigError(
+                "memory was not given, but this policy has a memory: pass memory=policy.init_memory(N) for N environments at the start, "
+                "and afterwards the memory that the last call returned."
+            )
+        memory = self.init_memory(n) if memory is None else memory
+        leaves, structure = jax.tree.flatten(memory)
+        likes, expected = jax.tree.flatten(self._memory_shapes)
+        if structure != expected or any(np.shape(x) != (n, *like.shape[1:]) for x, like in zip(leaves, likes, strict=True)):
+            raise ConfigError(
+                f"memory is not of this policy for {n} environments: expected policy.init_memory({n}), or what the last call returned."
+            )
+        if PREVIOUS_REWARD in self.actor_critic.observed_previous:
+            if reward is not None:
+                reward = _one_each("reward", reward, stacked, "a finite number")
+                memory = Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward, float)))
+            elif not resets and not all(map(np.array_equal, leaves, jax.tree.leaves(self.init_memory(n)))):
+                raise ConfigError("reward was not given, but this policy observes it (observe_reward): pass the last reward.")
+        return (memory, observation, starts), stacked is None
+
+    def _read_observation(self, given: Any, action_mask: Any) -> tuple[Observation, int | None]:
+        """N observations with their masks and without missing entries; and N, or None if a single one was given."""
+        network, space = self.actor_critic, from_any(self.env.observation_space, "observation")
+        is_masked = network.mask_ndim is not None
+        parts = dict(given) if isinstance(given, Mapping) else {OBSERVATION: given} if is_masked else {}
+        if is_masked and action_mask is None:
+            action_mask = parts.pop(ACTION_MASK, None)
+        elif action_mask is not None and not is_masked:
+            raise ConfigError("action_mask was given, but this policy was trained without action masks: remove it.")
+        lacking = tuple(name for name in network.privileged if name not in parts)
+        read = without(space, (*lacking, ACTION_MASK) if is_masked else lacking)
+        observation = convert_observation(parts or given, read)
+        stacked = count_stacked(observation, read)
+        if stacked is None:
+            observation = jax.tree.map(lambda x: x[None], observation)
+        if is_masked or lacking:
+            observation = {**zeros(space, (stacked or 1,)), **observation}
+        if is_masked:
+            if action_mask is None:
+                raise ConfigError(
+                    "action_mask was not given, but this policy was trained with action masks: pass action_mask=…, such as "
+                    'info["action_mask"] or env.action_masks().'
+                )
+            masks, like = convert_masks(action_mask, mask_sizes(network.actor.space), stacked), observation[ACTION_MASK]
+            observation[ACTION_MASK] = masks.reshape(like.shape).astype(like.dtype)
+        return observation, stacked
 
     @functools.cached_property
-    def _parts(self) -> tuple[_Structure, tuple[Any, ...]]:
-        """The structure of the networks, and their arrays."""
+    def _memory_shapes(self) -> Carried:
+        return jax.eval_shape(lambda: self.init_memory())
+
+    @functools.cached_property
+    def _compiled(self) -> tuple[Callable[..., Any], ...]:
+        """``act`` and ``_forward`` of the networks."""
         leaves, treedef = jax.tree.flatten(self.actor_critic)
         others = tuple(jax.Array if isinstance(leaf, jax.Array | np.ndarray) else leaf for leaf in leaves)
         arrays = tuple(leaf for leaf, other in zip(leaves, others, strict=True) if other is jax.Array)
-        return _Structure(treedef, others, self.config.run.matmul_precision), arrays
-
-    def _call(
-        self,
-        function: Callable[..., Any],
-        observation: Any,
-        memory: Any,
-        episode_start: Any,
-        action_mask: Any,
-        reward: Any,
-        *more: Any,
-    ) -> tuple[Any, bool]:
-        """``function`` of the networks, the memory, N observations, N flags of the start of an episode, and ``more``. Also returns whether a
-        single observation was given."""
-        observation, space = self._with_action_mask(observation, action_mask)
-        observation = convert_observation(observation, space)
-        stacked = count_stacked(observation, space)
-        count = stacked or 1
-        if stacked is None:
-            observation = jax.tree.map(lambda x: x[None], observation)
-        if self.actor_critic.mask_ndim is not None:
-            masks = np.reshape(observation[ACTION_MASK], (count, -1))
-            check = MaskCheck(masks.shape[1], mask_sizes(from_any(self.env.action_space, "action")))
-            if not check.allows(masks).all():
-                raise ConfigError("action_mask allows no action, or none in one component: at least one must be allowed.")
-        if episode_start is not None:
-            flags = _one_each("episode_start", episode_start, stacked)
-            if not ((flags == 0) | (flags == 1)).all():
-                raise ConfigError(
-                    f"episode_start = {episode_start!r}: expected True where an episode begins, and False elsewhere."
-                )
-            episode_start = flags.astype(bool)
-        memory = self._check_memory(memory, episode_start, count)
-        if episode_start is None:
-            episode_start = np.zeros(count, bool)
-        if PREVIOUS_REWARD in self.actor_critic.observed_previous:
-            memory = self._with_reward(memory, episode_start, reward, stacked)
-        if self.actor_critic.privileged:
-            observation = {**zeros(from_any(self.env.observation_space, "observation"), (count,)), **observation}
-        try:
-            return function(*self._parts, memory, observation, episode_start, *more), stacked is None
-        except (AttributeError, IndexError, TypeError, ValueError):
-            given, expected = (jax.tree.map(np.shape, x) for x in (memory, self.init_memory(count)))
-            if given == expected:
-                raise
-            raise ConfigError(
-                "memory is that of another policy: expected policy.init_memory(N), or what the last call returned."
-            ) from None
-
-    def _with_action_mask(self, observation: Any, action_mask: Any) -> tuple[Any, Space]:
-        """The observation with its action mask, and its space. The space lacks the entries that only the value reads and that are missing."""
-        space = from_any(self.env.observation_space, "observation")
-        if action_mask is not None:
-            if self.actor_critic.mask_ndim is None:
-                raise ConfigError("action_mask was given, but this policy was trained without action masks: remove it.")
-            assert isinstance(space, Dict)  # the mask is one of its entries
-            if not isinstance(observation, Mapping):
-                parts = [name for name, _ in space.spaces if name not in (ACTION_MASK, *self.actor_critic.privileged)]
-                if parts != [OBSERVATION]:
-                    raise ConfigError(f"The observation is {type(observation).__name__}: expected a dict of {', '.join(parts)}.")
-                observation = {OBSERVATION: observation}
-            if ACTION_MASK in observation:
-                raise ConfigError("action_mask was given twice, in the observation and as an argument: remove one of them.")
-            sizes = mask_sizes(from_any(self.env.action_space, "action"))
-            if dict(space.spaces)[ACTION_MASK] == MultiBinary((sum(sizes),)):
-                lacking = [name for name in self.actor_critic.privileged if name not in observation]
-                others = without(space, (ACTION_MASK, *lacking))
-                count = count_stacked(convert_observation(observation, others), others)
-                action_mask = flat_masks(action_mask, sizes, count)
-            observation = {**observation, ACTION_MASK: action_mask}
-        elif (
-            self.actor_critic.mask_ndim is not None
-            and not isinstance(observation, tuple)
-            and not (isinstance(observation, Mapping) and ACTION_MASK in observation)
-        ):
-            raise ConfigError(
-                "action_mask was not given, but this policy was trained with action masks: pass action_mask=…, such as "
-                'info["action_mask"] or env.action_masks().'
-            )
-        missing = [name for name in self.actor_critic.privileged if isinstance(observation, Mapping) and name not in observation]
-        return observation, without(space, tuple(missing))
-
-    def _check_memory(self, memory: Any, episode_start: np.ndarray | None, count: int) -> Carried:
-        """The memory of ``count`` environments; a new one if none was given and none is needed."""
-        if memory is None:
-            starts = episode_start is not None and episode_start.all() and self.actor_critic.reset_memory
-            if self.has_memory and not starts:
-                flags = None if episode_start is None else episode_start.tolist()
-                raise ConfigError(
-                    f"memory = None with episode_start = {flags}, but this policy has a memory: pass memory=policy.init_memory(N) "
-                    "for N environments at the start, and afterwards the memory that the last call returned."
-                )
-            return self.init_memory(count)
-        if not isinstance(memory, Carried):
-            raise ConfigError(
-                f"memory is {type(memory).__name__}: expected policy.init_memory(N), or what the last call returned."
-            )
-        sizes = {len(leaf) for leaf in jax.tree.leaves(memory)} - {count}
-        if sizes:
-            raise ConfigError(
-                f"memory is for {sizes.pop()} environments, but the observation is for {count}: pass the same number."
-            )
-        return memory
-
-    def _with_reward(self, memory: Carried, episode_start: np.ndarray, reward: Any, stacked: int | None) -> Carried:
-        """``memory`` with the reward of the last action, which may be missing where it is not read."""
-        if reward is None:
-            if (self.actor_critic.reset_memory and episode_start.all()) or self._is_initial(memory, len(episode_start)):
-                return memory
-            raise ConfigError("reward was not given, but this policy observes it (observe_reward): pass the last reward.")
-        reward = _one_each("reward", reward, stacked)
-        if not np.isfinite(reward).all():
-            raise ConfigError(f"reward is {reward}: expected finite numbers. Check the rewards of the environment.")
-        assert memory.previous is not None
-        return Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward)))
-
-    def _is_initial(self, memory: Carried, count: int) -> bool:
-        pairs = zip(jax.tree.leaves(memory), jax.tree.leaves(self.init_memory(count)), strict=False)
-        return all(np.array_equal(leaf, initial) for leaf, initial in pairs)
+        return tuple(
+            functools.partial(function, arrays) for function in _programs(treedef, others, self.config.run.matmul_precision)
+        )
 
 
-class _Structure(NamedTuple):
-    """Networks without their arrays, and the precision of their products: what a compiled function is compiled for."""
-
-    treedef: Any
-    """The tree of the networks, with their static fields."""
-    leaves: tuple[Any, ...]
-    """The leaves; ``jax.Array`` in place of an array."""
-    matmul_precision: str
-
-    def with_arrays(self, arrays: tuple[Any, ...]) -> ActorCritic:
-        left = iter(arrays)
-        return jax.tree.unflatten(self.treedef, [next(left) if leaf is jax.Array else leaf for leaf in self.leaves])
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, whose first argument is an ``ActorCritic``, compiled with a ``_Structure`` and its arrays instead. To flatten and to hash
-    the networks in every call, as ``equinox.filter_jit`` does, takes several times as long as the call."""
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def call(structure: _Structure, arrays: tuple[Any, ...], *arguments: Any) -> Any:
-        with jax.default_matmul_precision(structure.matmul_precision):
-            return function(structure.with_arrays(arrays), *arguments)
-
-    return call
-
-
-@_compiled
-def _act(
-    actor_critic: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None
+def act(
+    network: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None
 ) -> tuple[Carried, Array]:
-    observation = actor_critic.with_previous_step(observation, episode_start, carried.previous)
-    memory, action, _, value = actor_critic.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
-    return Carried(memory, actor_critic.previous_step(action, jnp.zeros_like(value))), actor_critic.to_space(action)
+    """One step of ``predict`` and of evaluations. In what it carries, the reward is still 0: the environment returns it later."""
+    observation = network.with_previous_step(observation, episode_start, carried.previous)
+    memory, action, _, value = network.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
+    return Carried(memory, network.previous_step(action, jnp.zeros_like(value))), network.to_space(action)
 
 
-@_compiled
 def _forward(
-    actor_critic: ActorCritic, carried: Carried, observation: Observation, episode_start: Array
+    network: ActorCritic, carried: Carried, observation: Observation, episode_start: Array
 ) -> tuple[Distribution, Array]:
-    observation = actor_critic.with_previous_step(observation, episode_start, carried.previous)
-    return actor_critic.forward(carried.memory, observation, episode_start, jnp.ones_like(episode_start))[1:]
+    observation = network.with_previous_step(observation, episode_start, carried.previous)
+    return network.forward(carried.memory, observation, episode_start, jnp.ones_like(episode_start))[1:]
 
 
-def _check_key(key: Any, deterministic: bool) -> Key[Array, ""] | None:
-    """``key`` as a typed key if actions are sampled, else None."""
-    if deterministic:
-        if key is not None:
-            raise ConfigError("key was given with deterministic = True, which ignores it: pass deterministic=False to sample.")
-        return None
-    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key) == jax.random.PRNGKey(0).shape:
-        return jax.random.wrap_key_data(jnp.asarray(key))
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
-        return key
-    raise ConfigError(
-        f"key = {key!r} with deterministic = False: expected a single key, such as jax.random.key(0), and a new one for each call."
-    )
+@functools.lru_cache(maxsize=16)
+def _programs(treedef: Any, leaves: tuple[Any, ...], matmul_precision: str) -> list[Callable[..., Any]]:
+    """``act`` and ``_forward``, compiled for networks with this structure, whose arrays are the first argument. ``leaves`` has
+    ``jax.Array`` in place of an array. To flatten and to hash the networks in every call, as ``equinox.filter_jit`` does, takes several
+    times as long as the call."""
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(arrays: tuple[Any, ...], *arguments: Any) -> Any:
+            left = iter(arrays)
+            network = jax.tree.unflatten(treedef, [next(left) if leaf is jax.Array else leaf for leaf in leaves])
+            return function(network, *arguments)
+
+        return jax.jit(jax.default_matmul_precision(matmul_precision)(call))
+
+    return [compiled(act), compiled(_forward)]
 
 
-def _one_each(name: str, given: Any, stacked: int | None) -> np.ndarray:
-    """``given`` as an array with one entry per environment."""
-    try:
-        x = np.asarray(given, float)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name} is {given!r}: expected one entry for each environment.") from None
+def _one_each(name: str, given: Any, stacked: int | None, expected: str) -> np.ndarray:
+    """``given`` as an array with one finite number per environment."""
+    x = np.asarray(given)
     x = x[None] if stacked is None and x.ndim == 0 else x
-    if x.shape != (stacked or 1,):
-        expected = "a single one, as the observation is" if stacked is None else f"({stacked},), one for each observation"
-        raise ConfigError(f"{name} has the shape {x.shape}: expected {expected}.")
+    if x.shape != (stacked or 1,) or x.dtype.kind not in "biuf" or not np.isfinite(x).all():
+        each = "" if stacked is None else f" for each of the {stacked} observations"
+        raise ConfigError(f"{name} = {shown(given)}: expected {expected}{each}.")
     return x
 
 

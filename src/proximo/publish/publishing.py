@@ -115,7 +115,7 @@ def push(
         on_progress(f"evaluating {path} at step {policy.step:,} on {amount(episodes, 'episode')}")
         evaluated = evaluate_policy(policy, episodes, seed=seed, levels=levels, env_settings=env_settings)
         evaluation = jsonable({**evaluated.played, **{mode: played.summary() for mode, played in evaluated.episodes.items()}})
-        warnings = [*policy.warnings, *evaluated.unfinished_warnings(), *evaluated.episodes["greedy"].warnings]
+        warnings = [*evaluated.warnings]
         if clip:
             on_progress("recording an episode")
             env, config = evaluation_environment(policy.config, policy.env, None, env_settings, levels)
