@@ -1,8 +1,5 @@
 """Ids of environments, and errors for unknown ids and invalid settings."""
 
-import sys
-import textwrap
-
 import equinox as eqx
 import gymnasium as gym
 import jax
@@ -45,24 +42,27 @@ def test_settings_of_gymnax_change_its_spaces():
         ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         (
             "pocmem",
-            r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$",
+            r"\(did you mean 'proximo:PocMemory'\?\): expected Gymnasium's NAME-v1, gymnax:NAME.*; `proximo envs` lists the ids\.$",
         ),
-        ("toys:Walk-v0", r"the module 'toys' registers no environments: name one of its classes"),
-        ("no-such-module:A-v0", r"\(did you mean 'no_such_module:A-v0'\?\): no library or module 'no-such-module' is installed"),
+        ("toys:Walk-v0", r"the module 'toys' registers no such environment; a class is named as"),
+        ("no-such-module:A-v0", r"no library or module 'no-such-module' is installed"),
         ("FetchReach-v4", r"^Unknown environment 'FetchReach-v4'(?!.*Reacher)"),
         ("CartPole-v9", r"\(did you mean 'CartPole-v1'\?\)"),
-        ("MultiAgent", r"Unknown environment 'MultiAgent': expected an id of the form"),
+        ("MultiAgent", r"Unknown environment 'MultiAgent': expected Gymnasium's NAME-v1"),
         ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
         ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         ("proximo:PocMemry", r"proximo has no environment 'PocMemry' \(did you mean 'PocMemory'\?\)"),
         ("gymnx:CartPole-v1", r"Unknown environment 'gymnx:CartPole-v1' \(did you mean 'gymnax:CartPole-v1'\?\)"),
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),
-        ("", r"Unknown environment ''.*expected an id of the form Gymnasium's NAME-v1, gymnax:NAME"),
+        ("", r"Unknown environment ''.*expected Gymnasium's NAME-v1, gymnax:NAME"),
         ("json:loads", r"'json' is a part of Python or a program, which settings must not import"),
         ("venv.__main__:X-v0", r"'venv.__main__' is a part of Python or a program"),
         ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method: expected the class"),
-        ("numpy:ndarray", r"'numpy:ndarray' is neither a JAX nor a Gymnasium environment: its class lacks reset and step"),
+        (
+            "numpy:ndarray",
+            r"'numpy:ndarray' is a class without reset and step: expected the class of a JAX or Gymnasium environment",
+        ),
         ("numpy:pi", r"'numpy:pi' is float: expected the class"),
         (".foo:Bar", r"no library or module '.foo'"),
         ("test_registry:Spaceless", r"Spaceless has no observation_space: define it"),
@@ -74,42 +74,6 @@ def test_settings_of_gymnax_change_its_spaces():
 def test_an_unknown_id_raises_with_the_nearest_name(env_id, message):
     with pytest.raises(EnvError, match=message):
         make_env(env_id)
-
-
-def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkeypatch):
-    code = """
-        import gymnasium
-        gymnasium.register("yard/Crane-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
-        gymnasium.register("yard/Crane-v2", entry_point="robot_yard:Crane")
-        for suffix in ("", "Dense"):
-            gymnasium.register(f"Lift{suffix}-v3", entry_point="robot_yard:Lift")
-    """
-    files = {
-        "robot_yard/__init__.py": textwrap.dedent(code),
-        "robot_yard-1.dist-info/METADATA": "Name: robot-yard\nVersion: 1\nRequires-Dist: gymnasium>=1\n",
-        "robot_yard-1.dist-info/RECORD": "robot_yard/__init__.py,,\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    registered = dict(gym.registry)
-    try:
-        for env_id, typed in (("Crane-v2", "yard/Crane-v2"), ("yard/Crane-v1", "yard/Crane-v1"), ("Lift-v3", "Lift-v3")):
-            with pytest.raises(
-                EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): robot_yard registers this id when it is imported"
-            ):
-                make_env(env_id)
-        assert "robot_yard" not in sys.modules
-        for env_id, typed in (("Crane-v1", "yard/Crane-v2"), ("Crain-v2", "yard/Crane-v2"), ("LiftDens-v3", "LiftDense-v3")):
-            with pytest.raises(
-                EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): expected an id that robot_yard registers"
-            ):
-                make_env(f"robot_yard:{env_id}")
-    finally:
-        gym.registry.clear()
-        gym.registry.update(registered)
-        sys.modules.pop("robot_yard", None)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def check(env: GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     if all(f.level == "ok" for f in seeding):
         yield run_check("side by side", lambda: check_side_by_side(env, step_seconds))
     yield _workers(env)
-    yield run_check("speed", lambda: _speed(env, config.env.num_envs))
+    yield run_check("speed", lambda: _speed(env, config.env.num_envs, step_seconds))
 
 
 def make_one(env: GymnasiumEnvironment) -> contextlib.AbstractContextManager[Any]:
@@ -127,16 +127,11 @@ def _workers(env: GymnasiumEnvironment) -> Finding:
     return ok("workers", f"The function that makes the environment can be sent to worker processes ({size:,} bytes).")
 
 
-def _speed(env: GymnasiumEnvironment, num_envs: int) -> str:
+def _speed(env: GymnasiumEnvironment, num_envs: int, seconds: float) -> str:
     """Steps per second of one environment, and where a training would step them."""
-    seconds = env.step_seconds()
     alone = f"{1 / seconds:,.0f} steps/s with one environment in this process"
     if env.make_vector is not None:
         return f"{alone}; training uses its vector environment, unless num_workers, overlap or stagger_steps ask for single ones."
-    workers = env.choose_workers(num_envs, 1, cores(), seconds)
-    where = (
-        f"in {workers} worker processes (--num-workers 0: in this process)"
-        if workers
-        else "in this process, which is at least as fast as workers"
-    )
+    workers = env.default_workers(num_envs, 1, cores())
+    where = f"in {workers} worker processes (--num-workers 0: in this process)" if workers else "in this process"
     return f"{alone}; training would step {num_envs} environments {where}."

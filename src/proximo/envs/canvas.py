@@ -1,6 +1,6 @@
-"""Draws lines, shapes and text in world coordinates, with Pillow and without a window.
+"""Draws lines, shapes, text and boards with Pillow, without a window.
 
-Pictures are drawn at twice their size and reduced, which smooths the edges.
+Pictures are drawn at twice their size and reduced, which smooths the edges. Positions are pixels; y grows downwards.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ TINTS: tuple[Color, ...] = (
     BLUE, AMBER, GREEN, RED, (128, 84, 190), (30, 158, 172), (212, 90, 150), (120, 120, 40), (110, 78, 60), (90, 100, 116),
 )  # fmt: skip
 """Distinct colors for several kinds of objects."""
+SIZE = 400
+"""Pixels of a picture, along each side."""
 SUPERSAMPLING = 2
 
 
@@ -37,71 +39,57 @@ def _font(size: int) -> Any:
 
 
 class Canvas:
-    """A picture of ``width`` × ``height`` pixels.
+    """A picture of ``SIZE`` pixels along each side."""
 
-    ``world`` is the visible part, ``(left, right, bottom, top)``. By default the units are pixels, and y grows downwards.
-    """
-
-    def __init__(self, width: int, height: int, world: tuple[float, float, float, float] | None = None):
+    def __init__(self):
         from PIL import Image, ImageDraw  # imported only to draw
 
-        self.width, self.height = width, height
-        self.left, self.right, self.bottom, self.top = world or (0.0, width, height, 0.0)
-        self._image = Image.new("RGB", (width * SUPERSAMPLING, height * SUPERSAMPLING), PAPER)
+        self._image = Image.new("RGB", (SIZE * SUPERSAMPLING, SIZE * SUPERSAMPLING), PAPER)
         self._draw = ImageDraw.Draw(self._image)
 
-    @property
-    def unit(self) -> float:
-        """Pixels of one unit of the world's x."""
-        return self.width / (self.right - self.left)
+    def line(self, points: Sequence[Point], color: Color = INK, width: int = 2) -> None:
+        """A line through ``points``, ``width`` pixels wide."""
+        self._draw.line(_scaled(*points), fill=color, width=width * SUPERSAMPLING, joint="curve")
 
-    def _place(self, point: Point) -> Point:
-        x = (float(point[0]) - self.left) / (self.right - self.left) * self.width
-        y = (float(point[1]) - self.top) / (self.bottom - self.top) * self.height
-        return x * SUPERSAMPLING, y * SUPERSAMPLING
+    def box(self, lower: Point, upper: Point, color: Color | None, edge: Color | None = None) -> None:
+        """A rectangle from its upper left to its lower right corner."""
+        self._draw.rectangle(_scaled(lower, upper), fill=color, outline=edge, width=2 * SUPERSAMPLING)
 
-    def line(self, points: Sequence[Point], color: Color = INK, width: float = 2) -> None:
-        """A line through ``points``, ``width`` pixels wide, with round ends and corners."""
-        placed, thick = [self._place(point) for point in points], max(1, round(width * SUPERSAMPLING))
-        self._draw.line(placed, fill=color, width=thick, joint="curve")
-        if thick > SUPERSAMPLING:
-            for end in (placed[0], placed[-1]):
-                self._disc(end, thick / 2, color)
+    def disc(self, center: Point, radius: float, color: Color) -> None:
+        """A disc."""
+        (x, y), r = center, radius
+        self._draw.ellipse(_scaled((x - r, y - r), (x + r, y + r)), fill=color)
 
-    def polygon(self, points: Sequence[Point], color: Color) -> None:
-        """A filled polygon with the corners ``points``."""
-        self._draw.polygon([self._place(point) for point in points], fill=color)
-
-    def box(self, lower: Point, upper: Point, color: Color | None, edge: Color | None = None, width: float = 1) -> None:
-        """A rectangle between two opposite corners."""
-        (x0, y0), (x1, y1) = self._place(lower), self._place(upper)
-        corners = (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
-        self._draw.rectangle(corners, fill=color, outline=edge, width=max(1, round(width * SUPERSAMPLING)))
-
-    def disc(self, center: Point, radius: float, color: Color, edge: Color | None = None) -> None:
-        """A disc of ``radius`` pixels."""
-        self._disc(self._place(center), radius * SUPERSAMPLING, color, edge)
-
-    def _disc(self, center: Point, radius: float, color: Color, edge: Color | None = None) -> None:
-        x, y = center
-        self._draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color, outline=edge, width=2 * SUPERSAMPLING)
-
-    def text(self, place: Point, words: str, size: int = 18, color: Color = INK, anchor: str = "mm") -> None:
-        """Text at ``place``, ``size`` pixels high. ``anchor`` is Pillow's: mm centers the text, lm puts its left end at ``place``."""
-        self._draw.text(self._place(place), words, fill=color, font=_font(size * SUPERSAMPLING), anchor=anchor)
+    def text(self, place: Point, words: str, size: int = 20, color: Color = INK) -> None:
+        """Text whose middle is at ``place``, ``size`` pixels high."""
+        self._draw.text(*_scaled(place), words, fill=color, font=_font(size * SUPERSAMPLING), anchor="mm")
 
     def array(self) -> np.ndarray:
         """Return the picture, uint8 [height, width, 3]."""
         return np.array(self._image.reduce(SUPERSAMPLING))
 
 
-def board(cells: np.ndarray, size: int = 400) -> np.ndarray:
-    """Draw a board of about ``size`` pixels from the color of each cell [rows, columns, 3], with thin lines between the cells."""
+def _scaled(*points: Point) -> list[Point]:
+    return [(float(x) * SUPERSAMPLING, float(y) * SUPERSAMPLING) for x, y in points]
+
+
+def board(cells: np.ndarray, marks: Sequence[tuple[Any, Any, Color]] = ()) -> np.ndarray:
+    """Draw a board of about ``SIZE`` pixels, with thin lines between the cells.
+
+    Args:
+        cells: the color of each cell, [rows, columns, 3].
+        marks: (row, column, color) of further cells; those outside are not drawn.
+
+    Returns:
+        The picture, uint8 [height, width, 3].
+    """
+    cells = np.array(cells, np.uint8)
     rows, columns = cells.shape[:2]
-    cell = max(4, size // max(rows, columns)) // 2 * 2
-    picture = np.repeat(np.repeat(np.asarray(cells, np.uint8), cell, axis=0), cell, axis=1)
-    for axis, count in ((0, rows), (1, columns)):
-        lines = np.arange(1, count) * cell
-        view = picture if axis == 0 else picture.swapaxes(0, 1)
-        view[lines] = view[lines] // 8 * 7
+    for row, column, color in marks:
+        if 0 <= int(row) < rows and 0 <= int(column) < columns:
+            cells[int(row), int(column)] = color
+    size = max(4, SIZE // max(rows, columns)) // 2 * 2
+    picture = cells.repeat(size, axis=0).repeat(size, axis=1)
+    for lines in (picture[size::size], picture[:, size::size]):
+        lines[:] = lines // 8 * 7
     return picture

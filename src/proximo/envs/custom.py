@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -21,19 +20,15 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     not exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
     try:
-        with custom_code_errors(f"Importing {module_name}"):  # of a package, whose code runs now
-            found = importlib.util.find_spec(module_name) is not None
+        with custom_code_errors(f"Importing {module_name}"):
+            module = importlib.import_module(module_name)
     except EnvError as error:
         if not is_missing(error.__cause__, module_name):
             raise
-        found = False
-    if not found:
         raise EnvError(
             f"Unknown environment '{module_name}:{class_name}': no library or module {module_name!r} is on Python's path "
             f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
-        )
-    with custom_code_errors(f"Importing {module_name}"):
-        module = importlib.import_module(module_name)
+        ) from None
     if not hasattr(module, class_name):
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
@@ -44,19 +39,13 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
             f"'{module_name}:{class_name}' is a function of an installed library. A file such as config.yaml cannot choose "
-            "such a function, because it could call anything. Give it again: `proximo train ENV` (also with --resume or --config), `proximo eval "
-            "--env`, `proximo watch --env`, --eval-env, or in Python env=… or eval_env=…. For any other command, train on a function of your own "
-            "module that calls it."
+            "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
+            "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
-    if not inspect.isclass(cls):
+    if not inspect.isclass(cls) or not all(callable(getattr(cls, name, None)) for name in ("reset", "step")):
         raise EnvError(
-            f"'{module_name}:{class_name}' is {type(cls).__name__}: expected the class of an environment, or a function that makes one."
-        )
-    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
-    if missing:
-        raise EnvError(
-            f"'{module_name}:{class_name}' is neither a JAX nor a Gymnasium environment: its class lacks {' and '.join(missing)} "
-            "(proximo.envs.protocol defines the protocol)."
+            f"'{module_name}:{class_name}' is {'a class without reset and step' if inspect.isclass(cls) else type(cls).__name__}: expected the "
+            "class of a JAX or Gymnasium environment (proximo.envs.protocol defines the protocol), or a function that makes one."
         )
     return cls
 
@@ -67,8 +56,9 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in _parameters(cls, env_id))
-    if takes_num_envs and not _takes(_parameters(cls, env_id), "num_envs"):
+    parameters = _parameters(cls, env_id)
+    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in parameters)
+    if takes_num_envs and "num_envs" not in parameters and not _takes_any(parameters):
         raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one, for the number of environments.")
     _check_settings(cls, {**settings, **({"num_envs": 1} if takes_num_envs else {})}, env_id)
     made = []
@@ -92,21 +82,21 @@ def _parameters(cls: Any, env_id: str) -> Mapping[str, inspect.Parameter]:
         raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
 
 
-def _takes(parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
-    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-
 def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
     parameters = _parameters(cls, env_id)
-    for name in settings:
-        if not _takes(parameters, name):
-            raise ConfigError(
-                f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
-            )
+    unknown = [] if _takes_any(parameters) else [name for name in settings if name not in parameters]
+    for name in unknown:
+        raise ConfigError(
+            f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
+        )
     try:
         inspect.signature(cls).bind(**settings)
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def _bases(cls: Any) -> list[str]:

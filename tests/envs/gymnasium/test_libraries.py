@@ -124,12 +124,6 @@ def without(monkeypatch, *names):
 @pytest.mark.parametrize(
     ("env_id", "library", "sentence"),
     [
-        ("ale:pong", "ale_py", r"ale:pong needs a library that is not installed: pip install 'proximo\[atari\]'"),
-        (
-            "envpool:Pong-v5",
-            "envpool",
-            r"envpool:Pong-v5 needs a library that is not installed: pip install 'proximo\[envpool\]'",
-        ),
         ("LunarLander-v3", "Box2D", r"LunarLander-v3 needs a library that is not installed: pip install 'proximo\[box2d\]'"),
     ],
 )
