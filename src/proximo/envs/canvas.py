@@ -1,18 +1,13 @@
-"""Draws lines, shapes, text and boards with Pillow, without a window.
-
-Pictures are drawn at twice their size and reduced, which smooths the edges. Positions are pixels; y grows downwards.
-"""
+"""Draws pictures without a window: shapes and text with Pillow, and boards. Positions are pixels; y grows downwards."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 Color = tuple[int, int, int]
-Point = tuple[float, float]
 
 INK: Color = (38, 43, 51)
 PAPER: Color = (252, 252, 250)
@@ -28,49 +23,28 @@ TINTS: tuple[Color, ...] = (
 """Distinct colors for several kinds of objects."""
 SIZE = 400
 """Pixels of a picture, along each side."""
-SUPERSAMPLING = 2
-
-
-@functools.cache
-def _font(size: int) -> Any:
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)
 
 
 class Canvas:
-    """A picture of ``SIZE`` pixels along each side."""
+    """A picture of ``SIZE`` pixels along each side; ``draw`` is Pillow's ``ImageDraw``."""
 
     def __init__(self):
         from PIL import Image, ImageDraw  # imported only to draw
 
-        self._image = Image.new("RGB", (SIZE * SUPERSAMPLING, SIZE * SUPERSAMPLING), PAPER)
-        self._draw = ImageDraw.Draw(self._image)
+        self._image = Image.new("RGB", (SIZE, SIZE), PAPER)
+        self.draw = ImageDraw.Draw(self._image)
 
-    def line(self, points: Sequence[Point], color: Color = INK, width: int = 2) -> None:
-        """A line through ``points``, ``width`` pixels wide."""
-        self._draw.line(_scaled(*points), fill=color, width=width * SUPERSAMPLING, joint="curve")
+    def disc(self, x: float, y: float, radius: float, color: Color) -> None:
+        """Draw a disc around a point."""
+        self.draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)
 
-    def box(self, lower: Point, upper: Point, color: Color | None, edge: Color | None = None) -> None:
-        """A rectangle from its upper left to its lower right corner."""
-        self._draw.rectangle(_scaled(lower, upper), fill=color, outline=edge, width=2 * SUPERSAMPLING)
-
-    def disc(self, center: Point, radius: float, color: Color) -> None:
-        """A disc."""
-        (x, y), r = center, radius
-        self._draw.ellipse(_scaled((x - r, y - r), (x + r, y + r)), fill=color)
-
-    def text(self, place: Point, words: str, size: int = 20, color: Color = INK) -> None:
-        """Text whose middle is at ``place``, ``size`` pixels high."""
-        self._draw.text(*_scaled(place), words, fill=color, font=_font(size * SUPERSAMPLING), anchor="mm")
+    def text(self, x: float, y: float, words: str, size: int = 20, color: Color = INK) -> None:
+        """Draw text whose middle is at a point, ``size`` pixels high."""
+        self.draw.text((x, y), words, color, anchor="mm", font_size=size)
 
     def array(self) -> np.ndarray:
         """Return the picture, uint8 [height, width, 3]."""
-        return np.array(self._image.reduce(SUPERSAMPLING))
-
-
-def _scaled(*points: Point) -> list[Point]:
-    return [(float(x) * SUPERSAMPLING, float(y) * SUPERSAMPLING) for x, y in points]
+        return np.array(self._image)
 
 
 def board(cells: np.ndarray, marks: Sequence[tuple[Any, Any, Color]] = ()) -> np.ndarray:

@@ -14,11 +14,14 @@ from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
+PROTOCOL = "(proximo.envs.protocol defines the protocol)"
+
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     """Find the class of an environment in a module on Python's path, or a function that makes one. Raises ``EnvError`` if it does
     not exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
+    env_id = f"'{module_name}:{class_name}'"
     try:
         with custom_code_errors(f"Importing {module_name}"):
             module = importlib.import_module(module_name)
@@ -26,7 +29,7 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         if not is_missing(error.__cause__, module_name):
             raise
         raise EnvError(
-            f"Unknown environment '{module_name}:{class_name}': no library or module {module_name!r} is on Python's path "
+            f"Unknown environment {env_id}: no library or module {module_name!r} is on Python's path "
             f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
         ) from None
     if not hasattr(module, class_name):
@@ -38,14 +41,14 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
-            f"'{module_name}:{class_name}' is a function of an installed library. A file such as config.yaml cannot choose "
+            f"{env_id} is a function of an installed library. A file such as config.yaml cannot choose "
             "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
             "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
     if not inspect.isclass(cls) or not all(callable(getattr(cls, name, None)) for name in ("reset", "step")):
         raise EnvError(
-            f"'{module_name}:{class_name}' is {'a class without reset and step' if inspect.isclass(cls) else type(cls).__name__}: expected the "
-            "class of a JAX or Gymnasium environment (proximo.envs.protocol defines the protocol), or a function that makes one."
+            f"{env_id} is {'a class without reset and step' if inspect.isclass(cls) else type(cls).__name__}: expected the "
+            f"class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
         )
     return cls
 
@@ -56,11 +59,12 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    parameters = _parameters(cls, env_id)
+    parameters = _parameters(cls, env_id, settings)
     takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in parameters)
-    if takes_num_envs and "num_envs" not in parameters and not _takes_any(parameters):
-        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one, for the number of environments.")
-    _check_settings(cls, {**settings, **({"num_envs": 1} if takes_num_envs else {})}, env_id)
+    try:
+        inspect.signature(cls).bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
+    except TypeError as error:
+        raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
     made = []
     if not takes_num_envs and not _is_gymnasium(cls):
         with custom_code_errors(f"{env_id}()"):
@@ -75,28 +79,23 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing(), takes_num_envs, made)
 
 
-def _parameters(cls: Any, env_id: str) -> Mapping[str, inspect.Parameter]:
+def _parameters(cls: Any, env_id: str, settings: dict[str, Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class or function. Raises ``ConfigError`` if one of ``settings`` is not among them, and ``EnvError`` if a ``VectorEnv``
+    does not accept ``num_envs``."""
     try:
-        return inspect.signature(cls).parameters
+        parameters = inspect.signature(cls).parameters
     except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
-
-
-def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
-    parameters = _parameters(cls, env_id)
-    unknown = [] if _takes_any(parameters) else [name for name in settings if name not in parameters]
-    for name in unknown:
-        raise ConfigError(
-            f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
-        )
-    try:
-        inspect.signature(cls).bind(**settings)
-    except TypeError as error:
-        raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
-
-
-def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return parameters
+    if is_vectorized(cls) and "num_envs" not in parameters:
+        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one, for the number of environments.")
+    for name in settings:
+        if name not in parameters:
+            raise ConfigError(
+                f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
+            )
+    return parameters
 
 
 def _bases(cls: Any) -> list[str]:
@@ -131,17 +130,14 @@ def check_protocol(env: Any, env_id: str) -> None:
     """
     missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
     if missing:
-        raise EnvError(
-            f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} "
-            "(proximo.envs.protocol defines the protocol)."
-        )
-    for name, expected in (("reset", 2), ("step", 4)):
+        raise EnvError(f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} {PROTOCOL}.")
+    for name, arguments in (("reset", ("key", "params")), ("step", ("key", "state", "action", "params"))):
         signature = inspect.signature(getattr(env, name))
         try:
-            signature.bind(*range(expected))
+            signature.bind(*arguments)
         except TypeError:
-            arguments = "(key, params)" if name == "reset" else "(key, state, action, params)"
-            raise EnvError(f"{env_id}.{name}{signature} does not accept the {expected} arguments {arguments}.") from None
+            expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
+            raise EnvError(f"{env_id}.{name}{signature} does not accept {expected}.") from None
     if not hasattr(env, "default_params"):
         try:
             object.__setattr__(env, "default_params", ())  # the environment may be a frozen dataclass or an equinox module

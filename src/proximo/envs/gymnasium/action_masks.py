@@ -160,12 +160,10 @@ class MaskInObservation(gym.Wrapper):
         return flat_mask(self.source.in_info_of(call, info) if self.source.in_info else _method(self.env)())
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the first observation with its mask."""
         observation, info = self.env.reset(**arguments)
         return _joined(observation, self._mask("reset", info)), info
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        """Take a step; the observation contains the mask of the next action."""
         observation, *result, info = self.env.step(action)
         return _joined(observation, self._mask("step", info)), *result, info
 
@@ -188,12 +186,10 @@ class VectorMaskInObservation(gym.vector.VectorWrapper):
         return np.stack([flat_mask(mask) for mask in self._method()])
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the first observations with their masks."""
         observation, info = self.env.reset(**arguments)
         return _joined(observation, self._masks("reset", info)), info
 
     def step(self, actions: Any) -> tuple[Any, ...]:
-        """Take a step; observations contain the masks of the next actions."""
         observation, *result, info = self.env.step(actions)
         if "final_obs" in info:
             finals = np.empty(self.num_envs, object)

@@ -73,12 +73,7 @@ class EnvironmentFactory:
 
 
 def from_class(
-    cls: Any,
-    settings: dict[str, Any],
-    env_id: str,
-    preprocessing: Preprocessing,
-    takes_num_envs: bool = False,
-    made: Sequence[Any] = (),
+    cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing, takes_num_envs: bool, made: Sequence[Any]
 ) -> GymnasiumEnvironment:
     """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` if it takes the argument ``num_envs``.
     ``made`` is what it has returned before, which is closed."""
@@ -121,10 +116,7 @@ def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> Gymnas
 
 
 def from_factory(
-    make: Callable[[], Any],
-    env_id: str,
-    preprocessing: Preprocessing,
-    make_vector: Callable[[int], Any] | None = None,
+    make: Callable[[], Any], env_id: str, preprocessing: Preprocessing, make_vector: Callable[[int], Any] | None = None
 ) -> GymnasiumEnvironment:
     """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
 
@@ -150,22 +142,12 @@ def from_factory(
         metadata = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
-    spec = EnvironmentSpec(
-        env_id,
-        observation_space,
-        preprocessing.max_episode_steps,
-        life_loss=preprocessing.life_loss,
-        mask_sizes=mask_sizes(action_space),
-    )
+    lives, masks, limit = preprocessing.life_loss, mask_sizes(action_space), preprocessing.max_episode_steps
+    spec = EnvironmentSpec(env_id, observation_space, limit, life_loss=lives, mask_sizes=masks)
+    factory, vector = EnvironmentFactory(make, env_id, preprocessing, mask), make_vector if mask is None else None
+    modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     return GymnasiumEnvironment(
-        env_id,
-        observation_space,
-        action_space,
-        spec,
-        EnvironmentFactory(make, env_id, preprocessing, mask),
-        make_vector if mask is None else None,
-        render_modes=tuple(metadata.get("render_modes") or ()),
-        render_fps=float(metadata.get("render_fps") or 0),
+        env_id, observation_space, action_space, spec, factory, vector, render_modes=modes, render_fps=fps
     )
 
 

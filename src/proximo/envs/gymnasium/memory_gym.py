@@ -62,7 +62,6 @@ class MemoryGym(gym.Wrapper):
         self.parameters, self.steps = parameters, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with the reset parameters."""
         self.steps = 0
         result = self.env.reset(seed=seed, options={**self.parameters, **(options or {})} or None)
         self._show()

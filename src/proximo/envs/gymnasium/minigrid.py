@@ -158,7 +158,6 @@ class Levels(gym.Wrapper):
         self.held_out = held_out
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start the first level, from ``seed`` on, that belongs to the part."""
         result = self.env.reset(seed=seed, options=options)
         for _ in range(MAX_DRAWS):
             if is_held_out(self.env.unwrapped) == self.held_out:
@@ -200,7 +199,6 @@ class PolicyView(gym.Wrapper):
             self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment and return only the picture or the cells."""
         observation, info = self.env.reset(seed=seed, options=options)
         return observation["image"], info
 
@@ -223,13 +221,11 @@ class NewCellBonus(gym.Wrapper):
         self._entered: set[tuple[Any, ...]] = set()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode. The agent has entered its first cell."""
         result = self.env.reset(seed=seed, options=options)
         self._entered = {self._cell()}
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take one step. If the agent enters a new cell, the reward contains the bonus."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         cell = self._cell()
         if cell not in self._entered:

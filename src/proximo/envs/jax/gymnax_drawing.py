@@ -12,7 +12,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from proximo.envs.canvas import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, SIZE, TINTS, Canvas, Point, board
+from proximo.envs.canvas import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, SIZE, TINTS, Canvas, board
 
 Draw = Callable[[Any, Any], np.ndarray]
 """``(state, params) -> uint8 [height, width, 3]``"""
@@ -99,13 +99,13 @@ _BOARDS: dict[str, Callable[[Any], Draw]] = {
 def _plane(discs: list[tuple[Any, float, Any]], reach: float, joints: Any = ()) -> np.ndarray:
     """Draw discs (place, pixels, color), over an arm through ``joints``. The middle of the picture is (0, 0), and its edge ``reach`` away."""
 
-    def at(place: Any) -> Point:
+    def at(place: Any) -> tuple[float, float]:
         return SIZE / 2 * (1 + float(place[0]) / reach), SIZE / 2 * (1 - float(place[1]) / reach)
 
     canvas = Canvas()
-    canvas.line([at(joint) for joint in joints], BLUE, 12)
+    canvas.draw.line([at(joint) for joint in joints], BLUE, 12)
     for place, radius, color in discs:
-        canvas.disc(at(place), radius, color)
+        canvas.disc(*at(place), radius, color)
     return canvas.array()
 
 
