@@ -117,9 +117,7 @@ def test_scale_is_reported_where_steps_were_seen():
 def test_warning_about_an_earlier_version_names_the_newer_one():
     (finding,) = hints(Spaces(Box((17,))), make_config("Walker2d-v4", preset=False))
     assert (finding.check, finding.level) == ("version", "warning")
-    assert finding.message.startswith(
-        "Walker2d-v4 is an earlier version: use 'Walker2d-v5', which has a preset. Compared with version 4, both feet"
-    )
+    assert finding.message.startswith("Walker2d-v4 is an earlier version: use 'Walker2d-v5', which has a preset.")
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,11 @@ REFUSED = {
     "same object": (lambda: ONE, r"returned the same environment twice.*create it inside the function"),
     "wrapped same object": (lambda: gym.wrappers.TimeLimit(ONE, 3), r"returned the same environment twice"),
     "same objects": (SyncVectorEnv([lambda: ONE] * 2), r"returned the same environment twice"),
-    "same vector": (lambda num_envs: ONLY, r"returned the same environment twice"),
     "vector of 2": (lambda num_envs: VECTOR, r"returned 2 environments for num_envs = 1: expected a gymnasium.vector.VectorEnv of 1 environments"),
     "no number": (lambda: SyncVectorEnv([gym_toys.Walk]), r"returned a vector environment: give it an argument num_envs"),
     "single for vector": (lambda num_envs: gym_toys.Walk(), r"returned Walk for num_envs = 1: expected a gymnasium.vector.VectorEnv"),
     "wrapped vector": (gym.wrappers.vector.RecordEpisodeStatistics(VECTOR), r"vector environment of 2 environments, and evaluation needs other numbers of them: pass a function"),
 }  # fmt: skip
-ONLY = SyncVectorEnv([gym_toys.Walk])
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,7 +79,7 @@ def from_class(
     make = partial(cls, **settings)
     with construction_errors(env_id):
         if takes_num_envs:
-            return from_vector(partial(_vector_env_of, make, env_id, []), env_id, preprocessing)
+            return from_vector(partial(_vector_env_of, make, env_id), env_id, preprocessing)
         if made and isinstance(made[0], VectorEnv):
             raise EnvError(
                 f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
@@ -93,8 +92,7 @@ def from_class(
         return from_factory(make, env_id, preprocessing)
 
 
-def _vector_env_of(make: Callable[..., Any], env_id: str, before: list[weakref.ref], num_envs: int) -> Any:
-    """A new ``VectorEnv`` of ``num_envs`` environments. ``before`` has those that ``make`` returned before."""
+def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
     env = make(num_envs=num_envs)
     if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
         returned = f"{env.num_envs} environments" if isinstance(env, VectorEnv) else type(env).__name__
@@ -102,8 +100,6 @@ def _vector_env_of(make: Callable[..., Any], env_id: str, before: list[weakref.r
             f"{env_id} returned {returned} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
             "lambda num_envs: MyVectorEnv(num_envs). A function that makes a single environment has no such argument."
         )
-    instances.check_distinct([env, *(made for ref in before if (made := ref()) is not None)], env_id)
-    before.append(weakref.ref(env))
     return env
 
 
