@@ -72,7 +72,12 @@ class EnvironmentFactory:
 
 
 def from_class(
-    cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing, takes_num_envs: bool, made: Sequence[Any]
+    cls: Any,
+    settings: dict[str, Any],
+    env_id: str,
+    preprocessing: Preprocessing,
+    takes_num_envs: bool = False,
+    made: Sequence[Any] = (),
 ) -> GymnasiumEnvironment:
     """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` if it takes the argument ``num_envs``.
     ``made`` is what it has returned before, which is closed."""
