@@ -1,4 +1,4 @@
-"""Draws pictures without a window: shapes and text with Pillow, and boards. Positions are pixels; y grows downwards."""
+"""Draws shapes and text with Pillow, and boards. Positions are pixels; y grows downwards."""
 
 from __future__ import annotations
 

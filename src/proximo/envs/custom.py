@@ -89,7 +89,7 @@ def _parameters(cls: Any, env_id: str, settings: dict[str, Any]) -> Mapping[str,
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return parameters
     if is_vectorized(cls) and "num_envs" not in parameters:
-        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one, for the number of environments.")
+        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
     for name in settings:
         if name not in parameters:
             raise ConfigError(

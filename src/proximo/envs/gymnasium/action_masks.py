@@ -84,7 +84,7 @@ def _method(env: Any) -> Callable[[], Any]:
 
 
 def _vector_method(env: Any) -> Callable[[], Any] | None:
-    """The method of a vector environment that returns the masks of all environments; or that of its single environments."""
+    """The method of a vector environment, or of its single environments, that returns all masks."""
     for layer in layers(env):
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)

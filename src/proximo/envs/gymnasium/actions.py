@@ -62,9 +62,9 @@ def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
 
 
 def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
-    """Draw an action of ``space`` that ``mask`` allows. A mask of the wrong size, or without a choice, is ignored; other checks report it."""
-    sizes, flat = mask_sizes(space), np.asarray(0 if mask is None else mask).reshape(-1) != 0
-    parts = np.split(flat, np.cumsum(sizes)[:-1]) if mask is not None and sizes and flat.size == sum(sizes) else []
+    """Draw an action of ``space`` that ``mask`` allows. Other checks report a mask that does not fit."""
+    sizes, flat = mask_sizes(space), np.asarray(() if mask is None else mask).reshape(-1) != 0
+    parts = np.split(flat, np.cumsum(sizes)[:-1]) if sizes and flat.size == sum(sizes) else []
     if not parts or not all(part.any() for part in parts):
         return random_actions(space, rng, 1)[0]
     drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))

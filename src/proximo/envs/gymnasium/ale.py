@@ -31,10 +31,10 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     check_known(env_id, names())
     library, vectors = load(env_id), load(env_id, ".vector_env").AtariVectorEnv
     check_names(settings, [key for key in inspect.signature(vectors).parameters if key not in RESERVED], env_id)
-    library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # else it prints a banner for each vector environment
+    library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # no banner
 
     def make(num_threads: int, num_envs: int) -> Any:
         given = {"num_threads": num_threads, **settings}
         return vectors(name, num_envs, autoreset_mode="SameStep", reward_clipping=False, **given)
 
-    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, ALE chooses the number of threads
+    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, it chooses the threads

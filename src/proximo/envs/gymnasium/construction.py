@@ -1,4 +1,4 @@
-"""Makes ``GymnasiumEnvironment``s. An adapter to a library uses ``from_factory`` for single environments, ``from_vector`` for a vector environment."""
+"""Makes ``GymnasiumEnvironment``s of classes, functions, objects and vector environments."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
         returned = f"{env.num_envs} environments" if isinstance(env, VectorEnv) else type(env).__name__
         raise EnvError(
             f"{env_id} returned {returned} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
-            "lambda num_envs: MyVectorEnv(num_envs). A function that makes a single environment has no such argument."
+            "lambda num_envs: MyVectorEnv(num_envs)."
         )
     return env
 

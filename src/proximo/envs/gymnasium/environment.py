@@ -23,7 +23,7 @@ from proximo.spaces import Space
 class GymnasiumEnvironment(Described):
     """A Gymnasium environment of which any number can be made.
 
-    ``make_env`` returns it for ids of Gymnasium; ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.
+    ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.
     """
 
     id: str
@@ -81,7 +81,7 @@ class GymnasiumEnvironment(Described):
         return self.make_vector is not None and (self.make is None or not options.single_environments)
 
     def default_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
-        """The number of workers for ``num_workers = -1``: one for each core, but not more than environments, and equally many for each group.
+        """The workers for ``num_workers = -1``: one for each core, at most ``num_envs``, equally many for each group.
         0 if that is one, or if a step is quick."""
         workers = min(cores, num_envs) // num_groups * num_groups
         return 0 if self.is_quick or workers < 2 else workers

@@ -74,4 +74,4 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     def make(num_threads: int, num_envs: int) -> EnvPoolVector:
         return EnvPoolVector(name, **{"num_envs": num_envs, "num_threads": num_threads, **settings})
 
-    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, EnvPool chooses the number of threads
+    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, it chooses the threads

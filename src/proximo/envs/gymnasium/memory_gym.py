@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a task of Memory Gym; ``settings`` are its reset parameters. A single value becomes a list where the task draws from a list."""
+    """Make a task; ``settings`` are its reset parameters. One value may replace a list from which the task draws."""
     env_id = f"memory-gym:{name}"
     check_known(env_id, names())
     known = load_env_creator(str(gym.spec(f"{name}-v0").entry_point)).default_reset_parameters  # type: ignore[attr-defined]

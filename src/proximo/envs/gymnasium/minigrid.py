@@ -29,7 +29,7 @@ NEED_MISSION = ("BabyAI-", "Fetch-", "GoTo", "PutNear-")
 MAX_DRAWS = 1000
 """Maximum number of draws until a level belongs to the requested part."""
 MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
-"""Maximum numbers of cached views and pictures in a process. A view takes a few hundred bytes, a picture 21 kB or more."""
+"""Cached views and pictures in a process, at most. A view takes a few hundred bytes, a picture 21 kB."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Handle:
 
 
 def allocate(size: int) -> Handle:
-    """Allocate ``size`` zeroed bytes. Child processes receive the handle, and on POSIX they inherit its descriptor."""
+    """Allocate ``size`` zeroed bytes. Child processes receive the handle and inherit its descriptor."""
     if sys.platform == "win32":
         return Handle(size, tag=f"proximo-{os.getpid()}-{secrets.token_hex(4)}")
     if hasattr(os, "memfd_create"):

@@ -138,7 +138,7 @@ def _problem(value: np.ndarray, leaf: Leaf) -> str:
     is_mask = leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _BINARY
     if is_mask or np.can_cast(value.dtype, leaf.dtype) or (value.astype(leaf.dtype) == value).all():
         return ""
-    return f"= {_shortened(value)}: it does not fit into {leaf.dtype}, the type in which proximo stores values of its space {leaf.space}"
+    return f"= {_shortened(value)}: it does not fit into {leaf.dtype}, the type in which proximo stores {leaf.space}"
 
 
 def _shortened(value: np.ndarray) -> str:

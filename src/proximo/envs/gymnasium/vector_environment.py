@@ -30,7 +30,7 @@ class VectorOptions:
     """
 
     num_workers: int = AUTO
-    """Worker processes; 0: step in this process; -1: as many as ``GymnasiumEnvironment.default_workers`` returns."""
+    """Worker processes; 0: step in this process; -1: ``GymnasiumEnvironment.default_workers``."""
     single_environments: bool = False
     """Step single environments even if the environment has a vector environment."""
     num_groups: int = 1

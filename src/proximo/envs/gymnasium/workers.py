@@ -118,7 +118,7 @@ class WorkerVectorEnvironment:
         buffer.valid[here], buffer.lost[here] = False, True
 
     def _restart(self, group: int, w: int, buffer: int, row: int) -> None:
-        """Replace a lost worker by a new one, and write the first observations of its environments into ``row``."""
+        """Replace a lost worker, and write the first observations of its environments into ``row``."""
         setup = self._setups[group][w]
         for _ in range(MAX_ATTEMPTS):
             why = self._processes[group][w].why_lost()
@@ -139,7 +139,8 @@ class WorkerVectorEnvironment:
     def _replace(self, group: int, w: int, why: str) -> WorkerProcess:
         """Replace a lost process by a new one, which begins to start. Raises ``EnvironmentFault`` after too many restarts, and ``EnvError`` if
         another thread has closed the environments, which ended the workers."""
-        setup, what, most = self._setups[group][w], self._name(self._setups[group][w]), self.options.max_restarts
+        setup, most = self._setups[group][w], self.options.max_restarts
+        what = self._name(setup)
         with self._lock:
             if not self._end.alive:
                 raise EnvError("The environments were closed during a step.")
@@ -152,7 +153,7 @@ class WorkerVectorEnvironment:
             try:
                 process = self._processes[group][w] = WorkerProcess(setup, setup.memory.descriptor)
             except OSError as error:  # no memory, or too many processes or files
-                raise EnvironmentFault(f"{what} {why}, and no process could be started in its place ({error}).") from error
+                raise EnvironmentFault(f"{what} {why}, and no process could be started ({error}).") from error
         self.options.warn(f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
         process.begin(setup)
         return process
