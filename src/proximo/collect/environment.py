@@ -161,7 +161,6 @@ def vector_options(config: Config, warn: Callable[[str], None] = lambda message:
         num_groups=2 if env.overlap else 1,
         stagger_steps=env.stagger_steps,
         step_timeout=env.step_timeout,
-        reset_timeout=env.reset_timeout,
         max_restarts=env.max_restarts,
         cores=cores(),
         warn=warn,

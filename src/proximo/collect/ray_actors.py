@@ -176,13 +176,13 @@ class RolloutActors:
             for actor, ping in zip(late, pings, strict=True):
                 if not actor.has_answered:
                     if now - actor.started > reset_timeout:
-                        actor.why_killed = f"did not start within {reset_timeout:g} s (reset_timeout)"
+                        actor.why_killed = f"did not start within {reset_timeout:g} s (ten times step_timeout)"
                 elif ping not in answered:
                     actor.why_killed = f"did not answer for more than {step_timeout:g} s (step_timeout)"
                 else:
                     with contextlib.suppress(ray.exceptions.RayError):  # it has ended
                         before, actor.progress = actor.progress, ray.get(ping)
-                        name, seconds = ("step_timeout", step_timeout) if before else ("reset_timeout", reset_timeout)
+                        name, seconds = ("step_timeout", step_timeout) if before else ("ten times step_timeout", reset_timeout)
                         if before is not None and before == actor.progress and now - began > seconds:
                             actor.why_killed = f"took no step for more than {seconds:g} s ({name})"
                 if actor.why_killed:
@@ -202,7 +202,7 @@ class RolloutActors:
             if getattr(error, "actor_init_failed", False):
                 raise EnvError(f"{name} cannot start: {lines[-1]}.") from None
             if actor.why_killed and not actor.has_answered and not self.restarts:
-                raise EnvError(f"{name} {actor.why_killed}: increase reset_timeout, or find out why in Ray's logs.") from None
+                raise EnvError(f"{name} {actor.why_killed}: increase step_timeout, or find out why in Ray's logs.") from None
             why = actor.why_killed or f"was lost ({lines[0].rstrip('.')})"
             self.restarts += 1
             self._check_restarts(f"{name} {why}")

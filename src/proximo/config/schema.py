@@ -79,14 +79,16 @@ class EnvConfig:
     life_loss: bool = _setting(False, "treat a lost life as a termination when learning; the episode continues")
     num_workers: int = _setting(
         -1,
-        "worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start",
+        "worker processes that step environments; 0: none, the main process steps them; -1: one for each core, but not more than environments, and "
+        "none for Gymnasium's classic control and toy text",
         low=-1,
         high=1024,
     )
     overlap: bool = _setting(False, "divide the environments into two halves: the policy acts for one while the other steps")
-    step_timeout: float = _setting(60.0, "seconds that a step may take before its worker is restarted", above=0)
-    reset_timeout: float = _setting(
-        600.0, "seconds that a worker may take to create or reset its environments before it is restarted", above=0
+    step_timeout: float = _setting(
+        60.0,
+        "seconds that a step may take before its worker is restarted; ten times as many to make or reset environments",
+        above=0,
     )
     max_restarts: int = _setting(100, "lost workers and Ray actors that are restarted before training stops", low=0, high=10**6)
     actors: int = _setting(
@@ -99,6 +101,11 @@ class EnvConfig:
     env_settings: dict[str, Any] = _setting(
         {}, "parameters of the environment itself, as key=value,key=value; they are added to those of the preset"
     )
+
+    @property
+    def reset_timeout(self) -> float:
+        """Seconds that a worker or an actor may take to make or reset its environments."""
+        return 10 * self.step_timeout
 
 
 @dataclass(frozen=True)
@@ -484,9 +491,9 @@ class Config:
 
 MAX_UPDATES = 64
 """The default of ``updates_per_call``. More updates in a call save nothing."""
-WORKER_SETTINGS = ("num_workers", "step_timeout", "reset_timeout", "max_restarts", "actors")
+WORKER_SETTINGS = ("num_workers", "step_timeout", "max_restarts", "actors")
 """Settings of worker processes and of Ray actors, which change how fast training is and not what it learns."""
-REMOVED = {"ray": "auto", "actor_cpus": 0.0}
+REMOVED = {"ray": "auto", "actor_cpus": 0.0, "reset_timeout": 600.0}
 """Settings of earlier versions, each with the value that means what is done without it: files may still have it."""
 GYMNASIUM_ONLY = (
     "preprocessing", "frame_stack", "action_repeat", "wrappers", "drop_observations", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag",

@@ -33,13 +33,11 @@ class AgentSettings(TypedDict, total=False):
     life_loss: bool
     """treat a lost life as a termination when learning; the episode continues."""
     num_workers: int
-    """worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start."""
+    """worker processes that step environments; 0: none, the main process steps them; -1: one for each core, but not more than environments, and none for Gymnasium's classic control and toy text."""
     overlap: bool
     """divide the environments into two halves: the policy acts for one while the other steps."""
     step_timeout: float
-    """seconds that a step may take before its worker is restarted."""
-    reset_timeout: float
-    """seconds that a worker may take to create or reset its environments before it is restarted."""
+    """seconds that a step may take before its worker is restarted; ten times as many to make or reset environments."""
     max_restarts: int
     """lost workers and Ray actors that are restarted before training stops."""
     actors: int
@@ -263,11 +261,9 @@ class ResumeSettings(TypedDict, total=False):
     """Settings that a resumed run may change, and custom code, which may be passed again."""
 
     num_workers: int
-    """worker processes that step environments; 0: none, the main process steps them; -1: chosen by a short measurement at the start."""
+    """worker processes that step environments; 0: none, the main process steps them; -1: one for each core, but not more than environments, and none for Gymnasium's classic control and toy text."""
     step_timeout: float
-    """seconds that a step may take before its worker is restarted."""
-    reset_timeout: float
-    """seconds that a worker may take to create or reset its environments before it is restarted."""
+    """seconds that a step may take before its worker is restarted; ten times as many to make or reset environments."""
     max_restarts: int
     """lost workers and Ray actors that are restarted before training stops."""
     actors: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -15,25 +14,24 @@ from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import from_any
 
+PROTOCOL = "(proximo.envs.protocol defines the protocol)"
+
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
     """Find the class of an environment in a module on Python's path, or a function that makes one. Raises ``EnvError`` if it does
     not exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
+    env_id = f"'{module_name}:{class_name}'"
     try:
-        with custom_code_errors(f"Importing {module_name}"):  # of a package, whose code runs now
-            found = importlib.util.find_spec(module_name) is not None
+        with custom_code_errors(f"Importing {module_name}"):
+            module = importlib.import_module(module_name)
     except EnvError as error:
         if not is_missing(error.__cause__, module_name):
             raise
-        found = False
-    if not found:
         raise EnvError(
-            f"Unknown environment '{module_name}:{class_name}': no library or module {module_name!r} is on Python's path "
+            f"Unknown environment {env_id}: no library or module {module_name!r} is on Python's path "
             f"(expected {ID_FORMS}{nearest(module_name, LIBRARIES)})."
-        )
-    with custom_code_errors(f"Importing {module_name}"):
-        module = importlib.import_module(module_name)
+        ) from None
     if not hasattr(module, class_name):
         classes = [n for n, value in vars(module).items() if inspect.isclass(value)]
         raise EnvError(f"Module {module_name!r} has no class {class_name!r}{nearest(class_name, classes)}.")
@@ -43,20 +41,14 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
-            f"'{module_name}:{class_name}' is a function of an installed library. A file such as config.yaml cannot choose "
-            "such a function, because it could call anything. Give it again: `proximo train ENV` (also with --resume or --config), `proximo eval "
-            "--env`, `proximo watch --env`, --eval-env, or in Python env=… or eval_env=…. For any other command, train on a function of your own "
-            "module that calls it."
+            f"{env_id} is a function of an installed library. A file such as config.yaml cannot choose "
+            "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
+            "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
-    if not inspect.isclass(cls):
+    if not inspect.isclass(cls) or not all(callable(getattr(cls, name, None)) for name in ("reset", "step")):
         raise EnvError(
-            f"'{module_name}:{class_name}' is {type(cls).__name__}: expected the class of an environment, or a function that makes one."
-        )
-    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
-    if missing:
-        raise EnvError(
-            f"'{module_name}:{class_name}' is neither a JAX nor a Gymnasium environment: its class lacks {' and '.join(missing)} "
-            "(proximo.envs.protocol defines the protocol)."
+            f"{env_id} is {'a class without reset and step' if inspect.isclass(cls) else type(cls).__name__}: expected the "
+            f"class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
         )
     return cls
 
@@ -67,10 +59,12 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in _parameters(cls, env_id))
-    if takes_num_envs and not _takes(_parameters(cls, env_id), "num_envs"):
-        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one, for the number of environments.")
-    _check_settings(cls, {**settings, **({"num_envs": 1} if takes_num_envs else {})}, env_id)
+    parameters = _parameters(cls, env_id, settings)
+    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in parameters)
+    try:
+        inspect.signature(cls).bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
+    except TypeError as error:
+        raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
     made = []
     if not takes_num_envs and not _is_gymnasium(cls):
         with custom_code_errors(f"{env_id}()"):
@@ -85,28 +79,23 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing(), takes_num_envs, made)
 
 
-def _parameters(cls: Any, env_id: str) -> Mapping[str, inspect.Parameter]:
+def _parameters(cls: Any, env_id: str, settings: dict[str, Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class or function. Raises ``ConfigError`` if one of ``settings`` is not among them, and ``EnvError`` if a ``VectorEnv``
+    does not accept ``num_envs``."""
     try:
-        return inspect.signature(cls).parameters
+        parameters = inspect.signature(cls).parameters
     except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment (proximo.envs.protocol defines the protocol).") from None
-
-
-def _takes(parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
-    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-
-def _check_settings(cls: Any, settings: dict[str, Any], env_id: str) -> None:
-    parameters = _parameters(cls, env_id)
+        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return parameters
+    if is_vectorized(cls) and "num_envs" not in parameters:
+        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
     for name in settings:
-        if not _takes(parameters, name):
+        if name not in parameters:
             raise ConfigError(
                 f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
             )
-    try:
-        inspect.signature(cls).bind(**settings)
-    except TypeError as error:
-        raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
+    return parameters
 
 
 def _bases(cls: Any) -> list[str]:
@@ -141,17 +130,14 @@ def check_protocol(env: Any, env_id: str) -> None:
     """
     missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
     if missing:
-        raise EnvError(
-            f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} "
-            "(proximo.envs.protocol defines the protocol)."
-        )
-    for name, expected in (("reset", 2), ("step", 4)):
+        raise EnvError(f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} {PROTOCOL}.")
+    for name, arguments in (("reset", ("key", "params")), ("step", ("key", "state", "action", "params"))):
         signature = inspect.signature(getattr(env, name))
         try:
-            signature.bind(*range(expected))
+            signature.bind(*arguments)
         except TypeError:
-            arguments = "(key, params)" if name == "reset" else "(key, state, action, params)"
-            raise EnvError(f"{env_id}.{name}{signature} does not accept the {expected} arguments {arguments}.") from None
+            expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
+            raise EnvError(f"{env_id}.{name}{signature} does not accept {expected}.") from None
     if not hasattr(env, "default_params"):
         try:
             object.__setattr__(env, "default_params", ())  # the environment may be a frozen dataclass or an equinox module

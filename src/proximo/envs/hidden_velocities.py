@@ -42,28 +42,23 @@ class VelocityMask:
         """Return the observation space without velocities."""
         if not self.drops:
             return space
-        low, high = space.bounds()
-        low, high = (tuple(map(float, np.delete(bound, VELOCITIES[self.base]))) for bound in (low, high))
+        low, high = (tuple(map(float, np.delete(bound, VELOCITIES[self.base]))) for bound in space.bounds())
         return Box((len(low),), low, high, space.dtype)
 
     def hide(self, observation: Any) -> Any:
         """Hide the velocities of an observation or of a batch of them (NumPy or JAX)."""
-        visible = [i for i in range(observation.shape[-1]) if i not in VELOCITIES[self.base]]
+        visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[self.base])
         if self.drops:
-            return observation[..., np.array(visible)]
+            return observation[..., visible]
         factors = np.zeros(observation.shape[-1], observation.dtype)
         factors[visible] = 1
         return observation * factors
 
 
-def base(name: str) -> str:
-    """Return ``CartPole-v1`` for ``CartPoleNoVel-v1``."""
-    return re.sub(r"NoVel(?=-v\d+$)", "", name)
-
-
 def mask_of(name: str) -> VelocityMask | None:
     """Return the mask for a name like ``CartPoleNoVel-v1``; None for other names."""
-    return VelocityMask(base(name)) if base(name) != name and base(name) in VELOCITIES else None
+    base = re.sub(r"NoVel(?=-v\d+$)", "", name)
+    return VelocityMask(base) if base != name and base in VELOCITIES else None
 
 
 def names() -> list[str]:
@@ -78,9 +73,7 @@ class JaxHiddenVelocities(Described):
         self.env, self.mask = env, mask
         self.default_params, self.action_space = env.default_params, env.action_space
         self.observation_space = mask.space(env.observation_space)
-        for name in ("render", "render_fps"):
-            if hasattr(env, name):
-                setattr(self, name, getattr(env, name))
+        self.render, self.render_fps = env.render, env.render_fps
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
         """Reset the environment and hide the velocities."""

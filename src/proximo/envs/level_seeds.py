@@ -59,7 +59,7 @@ class JaxLevels(Described):
 
     def level(self, key: Any) -> Any:
         """Return the level of an episode that starts with ``key``."""
-        import jax  # the registry imports this module, and Gymnasium environments need no JAX
+        import jax  # Gymnasium environments need no JAX
 
         return jax.random.randint(key, (), self.levels.start, self.levels.stop)
 

@@ -1,10 +1,14 @@
-"""The libraries of environments: the prefix of their ids, the adapter, and the command that installs them."""
+"""The libraries of environments: one row for each, which is all that registers an adapter (``registry.py`` has the steps)."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Iterable
+from types import ModuleType
 from typing import NamedTuple
 
+from proximo.custom_code import custom_code_errors
 from proximo.errors import EnvError, nearest
 
 
@@ -15,42 +19,68 @@ class Library(NamedTuple):
     """Module with the functions ``names`` and ``from_name``."""
     is_jax: bool
     """Whether its environments are JAX environments; otherwise they are Gymnasium environments."""
+    module: str
+    """The module by which the library is imported."""
     install: str = ""
     """Arguments of ``pip install``; empty for proximo's own tasks."""
+    example: str = ""
+    """A name, which tests train."""
 
 
 LIBRARIES = {
-    "gymnax": Library("proximo.envs.jax.gymnax", True, "gymnax"),
-    "proximo": Library("proximo.envs.tasks", True),
-    "brax": Library("proximo.envs.jax.brax", True, "'proximo[brax]'"),
-    "craftax": Library("proximo.envs.jax.craftax", True, "'proximo[craftax]'"),
-    "jumanji": Library("proximo.envs.jax.jumanji", True, "'proximo[jumanji]'"),
-    "navix": Library("proximo.envs.jax.navix", True, "'proximo[navix]'"),
-    "playground": Library("proximo.envs.jax.playground", True, "'proximo[playground]'"),
-    "ale": Library("proximo.envs.gymnasium.ale", False, "'proximo[atari]'"),
-    "envpool": Library("proximo.envs.gymnasium.envpool", False, "'proximo[envpool]'"),
-    "minigrid": Library("proximo.envs.gymnasium.minigrid", False, "'proximo[minigrid]'"),
+    "gymnax": Library("proximo.envs.jax.gymnax", True, "gymnax", "gymnax", "CartPole-v1"),
+    "proximo": Library("proximo.envs.tasks", True, "proximo", "", "PocMemory"),
+    "brax": Library("proximo.envs.jax.brax", True, "brax", "'proximo[brax]'", "inverted_pendulum"),
+    "craftax": Library("proximo.envs.jax.craftax", True, "craftax", "'proximo[craftax]'", "Craftax-Classic-Symbolic-v1"),
+    "jumanji": Library("proximo.envs.jax.jumanji", True, "jumanji", "'proximo[jumanji]'", "Snake-v1"),
+    "navix": Library("proximo.envs.jax.navix", True, "navix", "'proximo[navix]'", "Navix-Empty-5x5-v0"),
+    "playground": Library("proximo.envs.jax.playground", True, "mujoco_playground", "'proximo[playground]'", "CartpoleBalance"),
+    "ale": Library("proximo.envs.gymnasium.ale", False, "ale_py", "'proximo[atari]'", "pong"),
+    "envpool": Library("proximo.envs.gymnasium.envpool", False, "envpool", "'proximo[envpool]'", "Pong-v5"),
+    "minigrid": Library("proximo.envs.gymnasium.minigrid", False, "minigrid", "'proximo[minigrid]'", "MemoryS7"),
     "memory-gym": Library(
         "proximo.envs.gymnasium.memory_gym",
         False,
+        "memory_gym",
         "--no-deps memory-gym   # without its dependencies, which require an older Gymnasium",
+        "MysteryPath-Grid",
     ),
 }
 """What may precede the colon of an id, besides modules of the user."""
 ID_FORMS = ", ".join(("Gymnasium's NAME-v1", *(f"{library}:NAME" for library in LIBRARIES), "or my_package.module:MyEnv"))
 
 
+def adapter(library: str) -> ModuleType:
+    """The module that adapts ``library``."""
+    return importlib.import_module(LIBRARIES[library].adapter)
+
+
+def names(library: str) -> list[str]:
+    """The names of the environments of ``library``; empty if it is not installed."""
+    return list(adapter(library).names()) if is_installed(library) else []
+
+
+def is_installed(library: str) -> bool:
+    """Whether ``library`` is installed. It is not imported: that may take seconds."""
+    return importlib.util.find_spec(LIBRARIES[library].module) is not None
+
+
+def check_installed(env_id: str) -> None:
+    """Raise ``EnvError`` if the library of ``env_id`` is not installed."""
+    library = env_id.partition(":")[0]
+    if not is_installed(library):
+        raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
+
+
+def load(env_id: str, submodule: str = "") -> ModuleType:
+    """Import the library of ``env_id``, or a part of it. Raises ``EnvError`` if this fails."""
+    module = LIBRARIES[env_id.partition(":")[0]].module
+    with custom_code_errors(f"Importing {module}"):
+        return importlib.import_module(f"{module}{submodule}")
+
+
 def check_known(env_id: str, known: Iterable[str]) -> None:
-    """Raise ``EnvError`` unless the name in ``env_id`` is one of the ``known`` names of its library. If there are none, the library
-    is not installed."""
+    """Raise ``EnvError`` unless the name in ``env_id`` is one of the ``known`` names of its library."""
     (library, _, name), known = env_id.partition(":"), list(known)
-    if not known:
-        raise not_installed(env_id)
     if name not in known:
         raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
-
-
-def not_installed(env_id: str) -> EnvError:
-    """The error for an environment whose library is not installed."""
-    install = LIBRARIES[env_id.partition(":")[0]].install
-    return EnvError(f"{env_id} needs a library that is not installed: pip install {install}.")

@@ -4,36 +4,32 @@ An id is ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module
 
 To add a library of environments:
 
-1. Write an adapter module with two functions. ``names()`` returns the names of the library's environments, or ``[]`` if it is not
-   installed. ``from_name`` makes one environment and raises ``EnvError`` for an unknown name and ``ConfigError`` for an unknown
-   setting.
+1. Write an adapter with two functions. ``names()`` returns the names of the library's environments; it is called only if the library is
+   installed. ``from_name`` makes one, and raises ``EnvError`` for an unknown name and ``ConfigError`` for an unknown setting.
 
    - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
-     ``jax/craftax.py`` is a short example. ``jax/library_import.py`` imports a library that may be missing.
+     ``jax/craftax.py`` is a short example.
    - Gymnasium: ``envs/gymnasium/LIBRARY.py`` with ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
      ``from_factory`` (single environments) or ``from_vector`` (a vector environment, with ``make_threaded`` if it can step in its own
      threads) of ``gymnasium/construction.py``; ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
 
-2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs`` and the tests read this table.
-3. Run ``pytest tests/envs/test_table_of_libraries.py`` and add what it names: the extra in ``pyproject.toml``, a version in
-   ``constraints.txt``, a training in ``.ci/extras``, the packages in ``storage/system_info.py``, and the library in ``docs/environments.md``, ``README.md`` and
-   ``CONTRIBUTING.md``.
-4. Test the adapter: ``tests/envs/jax/test_LIBRARY.py``, with the helpers of ``tests/adapted.py`` and a row in ``IDS`` of
-   ``test_missing_extras.py``; or ``tests/envs/gymnasium/test_libraries.py``.
+2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs``, the tests and ``.ci/extras``, which trains the
+   example of each row, read this table.
+
+A library that proximo's extras install also needs the extra in ``pyproject.toml`` and a version in ``constraints.txt``.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from proximo.envs import custom, hidden_velocities, other_ids
+from proximo.custom_code import custom_code_errors
+from proximo.envs import custom, hidden_velocities, libraries, other_ids, unknown_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import LevelRange, with_levels
-from proximo.envs.libraries import LIBRARIES, check_known
+from proximo.envs.libraries import LIBRARIES
 from proximo.errors import ConfigError, EnvError
 
 if TYPE_CHECKING:
@@ -86,9 +82,8 @@ def check_id(env_id: str) -> None:
     """Raise ``EnvError`` if no environment has this id. Nothing is made. Names of a library that is not installed are accepted."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
-        known = _adapter(library).names()
-        if known:
-            check_known(env_id, known)
+        if libraries.is_installed(library):
+            libraries.check_known(env_id, libraries.names(library))
         return
     elsewhere = other_ids.answer(env_id)
     if elsewhere and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
@@ -101,35 +96,30 @@ Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
 
 
 def _maker(env_id: str, from_file: bool = False) -> Maker:
-    """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
-    library, separator, name = env_id.partition(":")
-    if not separator or library not in LIBRARIES:
-        return _gymnasium_or_custom(env_id, from_file)
-    from_name = _adapter(library).from_name
-    if LIBRARIES[library].is_jax:
-        return lambda settings, preprocessing: from_name(name, settings)
-    return partial(from_name, name)
-
-
-def _adapter(library: str) -> ModuleType:
-    return importlib.import_module(LIBRARIES[library].adapter)
-
-
-def _gymnasium_or_custom(env_id: str, from_file: bool) -> Maker:
-    """``CartPole-v1``, ``module:CartPole-v1`` (importing ``module`` registers the id), or ``module:MyEnv``."""
+    """The function that makes the environment: of a library, of ``module:MyEnv``, or of an id of Gymnasium's registry, such as
+    ``CartPole-v1`` and ``module:CartPole-v1``. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
+    library, separator, _ = env_id.partition(":")
+    if separator and library in LIBRARIES:
+        return partial(_of_library, env_id)
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
         cls = custom.find(module, name, from_file)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
-    from proximo.envs import unknown_ids
     from proximo.envs.gymnasium import registered_ids
 
-    mask = hidden_velocities.mask_of(env_id)
-    if mask is not None and not registered_ids.is_registered(env_id):
-        return partial(registered_ids.from_id, mask.base, mask=mask)
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
+    if mask := hidden_velocities.mask_of(env_id):
+        return partial(registered_ids.from_id, mask.base, mask=mask)
     raise unknown_ids.unknown(env_id, [i for group in listing().values() for i in group])
+
+
+def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
+    library, _, name = env_id.partition(":")
+    libraries.check_installed(env_id)
+    from_name = libraries.adapter(library).from_name
+    with custom_code_errors(f"Making {env_id}"):
+        return from_name(name, settings) if LIBRARIES[library].is_jax else from_name(name, settings, preprocessing)
 
 
 def names_code(env_id: str) -> bool:
@@ -144,7 +134,7 @@ def listing() -> dict[str, list[str]]:
 
     return {
         "gymnasium": [*registered_ids.names(), *hidden_velocities.names()],
-        **{library: [f"{library}:{name}" for name in _adapter(library).names()] for library in LIBRARIES},
+        **{library: [f"{library}:{name}" for name in libraries.names(library)] for library in LIBRARIES},
     }
 
 
@@ -155,9 +145,7 @@ def twin(env_id: str) -> str | None:
 
 def describe(env_id: str) -> dict[str, str]:
     """The spaces of a JAX environment in words, ``{observation, action}``, or ``{error}``: why the environment cannot be trained."""
-    from proximo.envs.jax.gymnax import DOWNLOADS
-
-    if env_id.partition(":")[2] in DOWNLOADS:
+    if env_id == "gymnax:MNISTBandit-bsuite":
         return {"observation": "known after its download", "action": ""}
     try:
         env = make_env(env_id)

@@ -26,8 +26,7 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
     if not separator and (found := _in_packages(name)):
         problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
-        game = other_ids.of_atari(env_id)
-        found = _similar(game if game in ids else env_id, {i: i for i in ids})
+        found = _similar(env_id, {i: i for i in ids})
         forms = (
             "that `proximo envs` lists, or"
             if found

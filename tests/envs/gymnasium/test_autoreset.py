@@ -11,7 +11,7 @@ from vector_envs import in_process, lanes, layout_of, rollout, spec_of, sync, ve
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.construction import from_factory, from_vector
-from proximo.envs.gymnasium.observations import final_observation, leaves
+from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
@@ -109,42 +109,6 @@ def test_lost_lives_are_reported_in_every_mode(mode):
     np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 1]), [11, 23 + extra])
 
 
-class SometimesLives(gym_toys.Lives):
-    """Reports lives only when one is lost."""
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)[0], {"lives": 3}
-
-    def step(self, action):
-        before = self.lives
-        *result, info = super().step(action)
-        return *result, info if self.lives < before else {}
-
-
-@pytest.mark.parametrize("mode", [*MODES, "in process"])
-def test_lives_that_are_not_reported_in_a_step_are_not_lost(mode):
-    if mode == "in process":
-        vector_env = in_process(SometimesLives, num_envs=2, num_steps=26, life_loss=True)
-    else:
-        vector_env = vectorized(SometimesLives, mode, num_envs=2, num_steps=26, life_loss=True)
-    buffer = rollout(vector_env, np.zeros((26, 2), np.int64))
-    extra = 1 if mode == "NextStep" else 0
-    np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
-
-
-@pytest.mark.parametrize("lives", [{"a": 3}, np.array([3, 3]), "three"], ids=str)
-def test_lives_of_any_kind_are_ignored_without_life_loss(lives):
-    class Reports(gym_toys.Countdown):
-        def reset(self, *, seed=None, options=None):
-            return super().reset(seed=seed)[0], {"lives": lives}
-
-        def step(self, action):
-            return *super().step(action)[:4], {"lives": lives}
-
-    buffer = rollout(vectorized(Reports, "NextStep", num_envs=2, num_steps=9), np.zeros((9, 2), np.int64))
-    assert not buffer.life_lost.any()
-
-
 @pytest.mark.parametrize("value", [None, float("nan"), "yes", np.array([True, False]), np.array([1, 1])], ids=str)
 @pytest.mark.parametrize("mode", [*MODES, "in process"])
 def test_success_may_be_an_array_of_flags_or_not_known(value, mode):
@@ -159,18 +123,6 @@ def test_success_may_be_an_array_of_flags_or_not_known(value, mode):
     assert done.any()
     expected = (SUCCESS if value.all() else FAILURE) if isinstance(value, np.ndarray) else UNREPORTED
     assert set(buffer.success[done].tolist()) == {expected}
-
-
-@pytest.mark.parametrize("mode", ["in process", *MODES])
-def test_second_key_counts_if_the_first_reports_nothing(mode):
-    class Reports(gym_toys.Countdown):
-        def step(self, action):
-            return *super().step(action)[:4], {"success": None, "is_success": True}
-
-    make = functools.partial(Reports, 5)
-    vector_env = in_process(make, num_envs=2) if mode == "in process" else vectorized(make, mode, num_envs=2)
-    buffer = rollout(vector_env, np.zeros((40, 2), np.int64))
-    assert set(buffer.success[buffer.terminated | buffer.truncated].tolist()) == {SUCCESS}
 
 
 class Both(gym_toys.Countdown):
@@ -220,15 +172,6 @@ class Reformed(gym.vector.SyncVectorEnv):
         return *result, info
 
 
-class Paired(gym_toys.InfoMask):
-    """Same-step autoreset with tuple observations."""
-
-    observation_space = gym.spaces.Tuple((gym.spaces.Box(0.0, 9.0, (2,), np.float32), gym.spaces.Discrete(3)))
-
-    def _observation(self):
-        return super()._observation(), self.now % 3
-
-
 @pytest.mark.parametrize("make", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
 @pytest.mark.parametrize("form", FORMS)
 def test_final_observations_are_read_in_every_form(make, form):
@@ -256,15 +199,6 @@ def test_final_observations_are_read_in_every_form(make, form):
             seen += 1
         lengths[done] = 0
     assert seen > 3
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_final_observations_of_tuples_are_read_in_every_form(form):
-    finals = np.array([None, None], object)
-    finals[1] = (np.ones(2), 2)
-    final = final_observation({"final_obs": FORMS[form](Paired.observation_space, finals)}, 1)
-    np.testing.assert_array_equal(final[0], 1.0)
-    assert final[1] == 2
 
 
 @pytest.mark.parametrize("mode", [*MODES, "in process"])

@@ -39,8 +39,7 @@ class Shown(gym_toys.Walk):
     render_mode = "human"
 
 
-gym.register("Locked-v0", Locked)
-REGISTERED, ONE = gym.spec("Locked-v0"), gym_toys.Countdown(5)
+ONE = gym_toys.Countdown(5)
 VECTOR = SyncVectorEnv([gym_toys.Walk] * 2)
 
 
@@ -75,71 +74,15 @@ def test_instance_is_copied_as_it_is_and_not_touched():
     assert given.now == 0, "it was never stepped"
 
 
-def test_instance_that_cannot_be_copied_is_made_by_its_specification():
-    _, env = from_object(gym.make(REGISTERED), {})
-    assert isinstance(env.make().unwrapped, Locked)
-
-
-def test_instance_is_drawn_in_the_mode_that_is_asked_for():
-    _, env = from_object(gym.make("CartPole-v1"), {})
-    one = env.make(render_mode="rgb_array")
-    one.reset(seed=0)
-    assert one.render().shape == (400, 600, 3)
-    assert env.make().render_mode is None
-
-
-class Doubled(gym.RewardWrapper):
-    """A wrapper that Gymnasium cannot make by a specification."""
-
-    def reward(self, reward):
-        return 2 * reward
-
-
-@pytest.mark.parametrize("wrap", [lambda env: env, Doubled])
-def test_changes_after_an_instance_was_made_are_drawn(wrap, recwarn):
-    given = wrap(gym.make("CartPole-v1"))
+def test_instance_is_drawn_in_the_mode_that_is_asked_for_with_its_changes():
+    given = gym.make("CartPole-v1")
     given.unwrapped.force_mag = 0.0
     _, env = from_object(given, {})
     one = env.make(render_mode="rgb_array")
     assert one.unwrapped.force_mag == 0.0
     one.reset(seed=0)
     assert one.render().shape == (400, 600, 3)
-    assert not [w for w in recwarn if "changes after gym.make" in str(w.message)]
-
-
-class MadeToDraw(gym_toys.DrawnWalk):
-    """Its constructor makes the renderer."""
-
-    def __init__(self, render_mode=None, gray=1):
-        super().__init__(render_mode)
-        self.gray, self.renderer = gray, super().render if render_mode == "rgb_array" else None
-
-    def render(self):
-        return self.renderer()
-
-
-def test_instance_whose_copy_cannot_draw_is_drawn_by_its_specification_with_a_warning():
-    gym.register("MadeToDraw-v0", MadeToDraw)
-    _, env = from_object(gym.make("MadeToDraw-v0", gray=3), {})
-    with pytest.warns(
-        UserWarning, match=r"cannot draw, so a new one is shown, without the changes made after gym.make\. To show them, make the"
-    ):
-        one = env.make(render_mode="rgb_array")
-    assert (one.unwrapped.gray, one.render_mode) == (3, "rgb_array")
-    del gym.registry["MadeToDraw-v0"]
-
-
-def test_mode_is_set_on_the_environment_and_not_on_what_it_simulates_with():
-    class Simulator:
-        __slots__ = ()
-
-    class Adapter(gym_toys.DrawnWalk):
-        def __init__(self):
-            super().__init__()
-            self.env = Simulator()
-
-    _, env = from_object(Adapter(), {})
-    assert env.make(render_mode="rgb_array").unwrapped.render_mode == "rgb_array"
+    assert env.make().render_mode is None
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -157,12 +100,6 @@ def test_vector_environments_are_made_from_an_object(vectorize, mode):
     instance.close()
 
 
-def test_options_of_a_vector_environment_are_kept():
-    instance = SyncVectorEnv([lambda: gym_toys.Countdown(5)] * 2, copy=False, observation_mode="different")
-    made = from_object(instance, {})[1].make_vector(3)
-    assert (made.copy, made.observation_mode, made.num_envs) == (False, "different", 3)
-
-
 def test_registered_vector_environment_is_made_again_in_any_number():
     for mode in ("vector_entry_point", "sync"):
         _, env = from_object(gym.make_vec("CartPole-v1", 3, vectorization_mode=mode), {})
@@ -177,13 +114,11 @@ REFUSED = {
     "same object": (lambda: ONE, r"returned the same environment twice.*create it inside the function"),
     "wrapped same object": (lambda: gym.wrappers.TimeLimit(ONE, 3), r"returned the same environment twice"),
     "same objects": (SyncVectorEnv([lambda: ONE] * 2), r"returned the same environment twice"),
-    "same vector": (lambda num_envs: ONLY, r"returned the same environment twice"),
-    "vector of 2": (lambda num_envs: VECTOR, r"returned 2 environments for num_envs = 1: create the vector environment with that number"),
+    "vector of 2": (lambda num_envs: VECTOR, r"returned 2 environments for num_envs = 1: expected a gymnasium.vector.VectorEnv of 1 environments"),
     "no number": (lambda: SyncVectorEnv([gym_toys.Walk]), r"returned a vector environment: give it an argument num_envs"),
-    "single for vector": (lambda num_envs: gym_toys.Walk(), r"takes num_envs, but returned Walk: expected a gymnasium.vector.VectorEnv"),
-    "wrapped vector": (gym.wrappers.vector.RecordEpisodeStatistics(VECTOR), r"vector environment of 2 environments that cannot be made again"),
+    "single for vector": (lambda num_envs: gym_toys.Walk(), r"returned Walk for num_envs = 1: expected a gymnasium.vector.VectorEnv"),
+    "wrapped vector": (gym.wrappers.vector.RecordEpisodeStatistics(VECTOR), r"vector environment of 2 environments, and evaluation needs other numbers of them: pass a function"),
 }  # fmt: skip
-ONLY = SyncVectorEnv([gym_toys.Walk])
 
 
 @pytest.mark.parametrize("name", REFUSED)

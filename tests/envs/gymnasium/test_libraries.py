@@ -85,12 +85,6 @@ def test_atari_games_print_no_banner():
     assert (ended.stdout, ended.stderr) == ("", "")
 
 
-def test_id_without_a_vector_entry_point_is_vectorized_by_proximo():
-    buffer, vector_env = played(make_env("Pendulum-v1"), options=VectorOptions(num_workers=0))
-    assert isinstance(vector_env, SerialVectorEnvironment)
-    assert (buffer.reward < 0).all()
-
-
 def test_settings_are_arguments_of_the_environment():
     buffer, _ = played(make_env("Pendulum-v1", {"g": 0.0}), num_steps=2, options=VectorOptions(num_workers=0))
     other, _ = played(make_env("Pendulum-v1"), num_steps=2, options=VectorOptions(num_workers=0))
@@ -124,12 +118,6 @@ def without(monkeypatch, *names):
 @pytest.mark.parametrize(
     ("env_id", "library", "sentence"),
     [
-        ("ale:pong", "ale_py", r"ale:pong needs a library that is not installed: pip install 'proximo\[atari\]'"),
-        (
-            "envpool:Pong-v5",
-            "envpool",
-            r"envpool:Pong-v5 needs a library that is not installed: pip install 'proximo\[envpool\]'",
-        ),
         ("LunarLander-v3", "Box2D", r"LunarLander-v3 needs a library that is not installed: pip install 'proximo\[box2d\]'"),
     ],
 )

@@ -6,21 +6,8 @@ import numpy as np
 import pytest
 
 from proximo.envs import make_env
-from proximo.envs.gymnasium import memory_gym
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError
 from proximo.spaces import Discrete, MultiDiscrete
-
-
-def test_a_missing_memory_gym_raises_with_its_installation(monkeypatch):
-    def missing():
-        raise ImportError("memory_gym")
-
-    monkeypatch.setattr(memory_gym, "_registered", missing)
-    with pytest.raises(
-        EnvError, match="pip install --no-deps memory-gym   # without its dependencies, which require an older Gymnasium"
-    ):
-        make_env("memory-gym:MysteryPath-Grid")
-
 
 needs = pytest.mark.skipif(importlib.util.find_spec("memory_gym") is None, reason="Memory Gym is not installed")
 

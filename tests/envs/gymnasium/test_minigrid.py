@@ -12,7 +12,7 @@ from proximo.checks import hints
 from proximo.config import Config
 from proximo.envs import make_env
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Box, Discrete, MultiDiscrete
+from proximo.spaces import Discrete, MultiDiscrete
 
 
 def contents(levels, resets=300):
@@ -84,14 +84,6 @@ def test_cached_views_equal_those_that_minigrid_computes(name, settings):
                 assert [reward, terminated, truncated] == others
                 if terminated or truncated:
                     break
-
-
-def test_the_picture_is_84_pixels_wide():
-    made = make_env("minigrid:MemoryS9", {"image": True})
-    assert made.observation_space == Box((84, 84, 3), 0.0, 255.0, "uint8")
-    observation, _ = made.make().reset(seed=0)
-    assert observation.shape == (84, 84, 3)
-    assert observation.dtype == np.uint8
 
 
 def walk(env, level, to_success):
@@ -174,10 +166,6 @@ def test_a_mission_is_left_out_with_a_warning(name, capsys):
     assert observation.shape == (3, 3, 3)
     assert capsys.readouterr().out == "", "BabyAI reports each level that it draws again"
     assert not hints(make_env("minigrid:DoorKey-5x5"), Config())
-
-
-def test_other_tasks_keep_all_actions():
-    assert make_env("minigrid:DoorKey-5x5").action_space == Discrete(7)
 
 
 @pytest.mark.parametrize("bonus", [0, 0.5])

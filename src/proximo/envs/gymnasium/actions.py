@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from proximo.errors import EnvError
-from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, mask_sizes
 
 
 def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
@@ -56,41 +56,27 @@ def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.
 
 def allows(space: Space, mask: np.ndarray, action: Any) -> bool:
     """Whether the flat ``mask`` allows ``action``. True if the size of the mask does not fit ``space``: other checks report that."""
-    flat = np.reshape(action, -1)
-    if isinstance(space, Discrete):
-        size, chosen = space.n, flat - space.start
-    elif isinstance(space, MultiDiscrete):
-        size, chosen = sum(space.nvec), np.cumsum((0, *space.nvec[:-1])) + flat - np.asarray(space.start)
-    elif isinstance(space, MultiBinary):
-        size, chosen = 2 * space.size, 2 * np.arange(space.size) + flat
-    else:
-        return True
-    return mask.size != size or bool(mask[chosen].all())
+    sizes = mask_sizes(space)
+    chosen = np.reshape(action, -1) - np.asarray(getattr(space, "start", 0))
+    return not sizes or mask.size != sum(sizes) or bool(mask[np.cumsum((0, *sizes[:-1])) + chosen].all())
 
 
 def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> Any:
-    """Draw an action of ``space`` that ``mask`` allows. A mask of the wrong size is ignored; other checks report it."""
-    action = random_actions(space, rng, 1)[0]
-    if mask is None:
-        return action
-    flat = np.asarray(mask).reshape(-1) != 0
-    if isinstance(space, Discrete | MultiDiscrete):
-        start, n = choices(space)
-        parts = np.split(flat, np.cumsum(n)[:-1])
-        if flat.size == n.sum() and all(part.any() for part in parts):
-            return start + np.reshape([rng.choice(np.flatnonzero(part)) for part in parts], space.shape)
-    if isinstance(space, MultiBinary) and flat.size == 2 * space.size:
-        may_be_0, may_be_1 = flat.reshape(-1, 2).T
-        bits = np.where(may_be_0 & may_be_1, action.reshape(-1), may_be_1)
-        return bits.reshape(space.shape).astype(action.dtype)
-    return action
+    """Draw an action of ``space`` that ``mask`` allows. Other checks report a mask that does not fit."""
+    sizes, flat = mask_sizes(space), np.asarray(() if mask is None else mask).reshape(-1) != 0
+    parts = np.split(flat, np.cumsum(sizes)[:-1]) if sizes and flat.size == sum(sizes) else []
+    if not parts or not all(part.any() for part in parts):
+        return random_actions(space, rng, 1)[0]
+    drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
+    shape, dtype = action_storage(space)
+    return drawn.reshape(shape).astype(dtype)[()]
 
 
 def allowed_actions(space: Space, rng: np.random.Generator, masks: np.ndarray | None, num_envs: int) -> np.ndarray:
     """Draw actions ``[N, ...]`` that the rows of ``masks`` ``[N, size]`` allow; None: any."""
     if masks is None:
         return random_actions(space, rng, num_envs)
-    return np.stack([allowed_action(space, rng, mask) for mask in masks]).astype(action_storage(space)[1])
+    return np.stack([allowed_action(space, rng, mask) for mask in masks])
 
 
 @functools.cache

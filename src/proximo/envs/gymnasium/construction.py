@@ -1,14 +1,10 @@
-"""Makes ``GymnasiumEnvironment``s from classes, functions, objects and vector environments.
-
-An adapter to a library uses ``from_factory`` for single environments, or ``from_vector`` for a vector environment.
-"""
+"""Makes ``GymnasiumEnvironment``s of classes, functions, objects and vector environments."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,13 +24,11 @@ from proximo.envs.gymnasium.action_masks import (
 )
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.stepper import PAIR, EnvironmentSpec
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import from_any, mask_sizes
 
-AUTO_THREADS = 0
-"""``num_threads`` with which EnvPool and ALE choose the number."""
 EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
 """The extra that installs each module."""
 
@@ -64,22 +58,17 @@ class EnvironmentFactory:
 
     @property
     def takes_render_mode(self) -> bool:
-        """Whether the environment can be made in a ``render_mode``."""
-        return _takes(self.make, "render_mode")
+        """Whether the environment can be made in a ``render_mode``. A custom class may render without it."""
+        try:
+            parameters = inspect.signature(self.make).parameters
+        except ValueError:  # some built-in types have no signature
+            return False
+        return "render_mode" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def __call__(self, render_mode: str | None = None) -> Any:
-        made = self.make() if render_mode is None or not self.takes_render_mode else self.make(render_mode=render_mode)
+        made = self.make(render_mode=render_mode) if render_mode is not None and self.takes_render_mode else self.make()
         env = self.preprocessing.wrap(made, self.env_id)
         return env if self.mask is None else MaskInObservation(env, self.mask)
-
-
-def _takes(make: Callable[..., Any], name: str) -> bool:
-    """Whether ``make`` accepts the keyword ``name``. A custom class may render without ``render_mode``."""
-    try:
-        parameters = inspect.signature(make).parameters
-    except ValueError:  # some built-in types have no signature
-        return False
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def from_class(
@@ -95,7 +84,7 @@ def from_class(
     make = partial(cls, **settings)
     with construction_errors(env_id):
         if takes_num_envs:
-            return from_vector(partial(_vector_env_of, make, env_id, []), env_id, preprocessing)
+            return from_vector(partial(_vector_env_of, make, env_id), env_id, preprocessing)
         if made and isinstance(made[0], VectorEnv):
             raise EnvError(
                 f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
@@ -108,21 +97,14 @@ def from_class(
         return from_factory(make, env_id, preprocessing)
 
 
-def _vector_env_of(make: Callable[..., Any], env_id: str, before: list[weakref.ref], num_envs: int) -> Any:
-    """A new ``VectorEnv`` of ``num_envs`` environments. ``before`` has those that ``make`` returned before."""
+def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
     env = make(num_envs=num_envs)
-    if not isinstance(env, VectorEnv):
+    if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
+        returned = f"{env.num_envs} environments" if isinstance(env, VectorEnv) else type(env).__name__
         raise EnvError(
-            f"{env_id} takes num_envs, but returned {type(env).__name__}: expected a gymnasium.vector.VectorEnv of num_envs environments. "
-            "A function that makes a single environment has no such argument."
-        )
-    if (count := getattr(env, "num_envs", num_envs)) != num_envs:
-        raise EnvError(
-            f"{env_id} returned {count} environments for num_envs = {num_envs}: create the vector environment with that number, as "
+            f"{env_id} returned {returned} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
             "lambda num_envs: MyVectorEnv(num_envs)."
         )
-    instances.check_distinct([env, *(made for ref in before if (made := ref()) is not None)], env_id)
-    before.append(weakref.ref(env))
     return env
 
 
@@ -135,10 +117,7 @@ def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> Gymnas
 
 
 def from_factory(
-    make: Callable[[], Any],
-    env_id: str,
-    preprocessing: Preprocessing,
-    make_vector: Callable[[int], Any] | None = None,
+    make: Callable[[], Any], env_id: str, preprocessing: Preprocessing, make_vector: Callable[[int], Any] | None = None
 ) -> GymnasiumEnvironment:
     """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
 
@@ -157,59 +136,44 @@ def from_factory(
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
                 raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
-        _, info = _reset(env, env_id)
+        info = _first_info(env, env_id, preprocessing)
         mask = find_mask(env, info, env_id)
-        if preprocessing.life_loss:
-            check_lives(info, env_id)
         seen = env if mask is None else MaskInObservation(env, mask)
         observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
         metadata = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
-    spec = EnvironmentSpec(
-        env_id,
-        observation_space,
-        preprocessing.max_episode_steps,
-        life_loss=preprocessing.life_loss,
-        mask_sizes=mask_sizes(action_space),
-    )
-    factory = EnvironmentFactory(make, env_id, preprocessing, mask)
-    vector = make_vector if mask is None else None
+    lives, masks, limit = preprocessing.life_loss, mask_sizes(action_space), preprocessing.max_episode_steps
+    spec = EnvironmentSpec(env_id, observation_space, limit, life_loss=lives, mask_sizes=masks)
+    factory, vector = EnvironmentFactory(make, env_id, preprocessing, mask), make_vector if mask is None else None
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     return GymnasiumEnvironment(
         env_id, observation_space, action_space, spec, factory, vector, render_modes=modes, render_fps=fps
     )
 
 
-def _reset(env: Any, env_id: str) -> tuple[Any, dict[str, Any]]:
-    """Reset with a seed. Raises ``EnvError`` if ``reset`` does not accept ``seed``, as in old Gym, or ``options``, which some wrappers pass."""
+def _first_info(env: Any, env_id: str, preprocessing: Preprocessing) -> dict[str, Any]:
+    """The ``info`` of a reset. Raises ``EnvError`` if ``reset`` does not accept ``seed``, as in old Gym, or ``options``, which some wrappers
+    pass, and if lives are needed and not reported."""
     try:
         with reports_waiting(warnings.warn, 1, env_id):
-            pair = env.reset(seed=0)
+            _, info = checked_reset(env, f"{env_id}.reset", 0)
     except TypeError as error:
-        lacking = next((words for name, words in (("seed", "a seed"), ("options", "options")) if f"'{name}'" in str(error)), None)
-        if lacking is None:
+        if not any(f"'{name}'" in str(error) for name in ("seed", "options")):
             raise
         raise EnvError(
-            f"{env_id}.reset does not accept {lacking} ({error}): define reset(self, *, seed=None, options=None), and call "
+            f"{env_id}.reset does not accept seed and options ({error}): define reset(self, *, seed=None, options=None), and call "
             "super().reset(seed=seed) in it."
         ) from error
-    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
-        raise EnvError(f"{env_id}.reset returned {type(pair).__name__}: {PAIR}.")
-    return pair
-
-
-def check_lives(info: dict[str, Any], env_id: str) -> None:
-    """Raise ``EnvError`` if ``info`` does not report lives."""
-    if "lives" not in info:
+    if preprocessing.life_loss and "lives" not in info:
         raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
+    return info
 
 
 def from_vector(
     make_vector: Callable[[int], Any],
     env_id: str,
     preprocessing: Preprocessing,
-    may_mask: bool = True,
     make_threaded: Callable[[int, int], Any] | None = None,
 ) -> GymnasiumEnvironment:
     """Make the environment of a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
@@ -218,8 +182,7 @@ def from_vector(
         make_vector: makes a ``VectorEnv`` of a given number of environments.
         env_id: id of the environment, for messages.
         preprocessing: only ``life_loss`` is supported.
-        may_mask: reset the instance to find its action mask.
-        make_threaded: as ``GymnasiumEnvironment.make_threaded``; not used with an action mask.
+        make_threaded: as ``GymnasiumEnvironment.make_threaded``; such an environment has no action mask.
 
     Raises:
         ConfigError: The preprocessing needs single environments.
@@ -230,12 +193,11 @@ def from_vector(
             f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
             "max_episode_steps need single environments; set its own parameters with --env-settings."
         )
+    may_mask = make_threaded is None
     with reports_waiting(warnings.warn, 1, env_id):
         env = make_vector(1)
     try:
-        info = _reset(env, env_id)[1] if may_mask or preprocessing.life_loss else {}
-        if preprocessing.life_loss:
-            check_lives(info, env_id)
+        info = _first_info(env, env_id, preprocessing) if may_mask or preprocessing.life_loss else {}
         mask = find_vector_mask(env, info, env_id) if may_mask else None
         seen = env if mask is None else VectorMaskInObservation(env, mask)
         observation_space = from_any(seen.single_observation_space, "observation")
@@ -250,6 +212,4 @@ def from_vector(
         made = make_vector(num_envs)
         return made if mask is None else VectorMaskInObservation(made, mask)
 
-    return GymnasiumEnvironment(
-        env_id, observation_space, action_space, spec, None, make, make_threaded if mask is None else None
-    )
+    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make, make_threaded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from functools import partial
 from typing import Any
@@ -11,53 +10,42 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from proximo.envs.env_settings import check_names
-from proximo.envs.gymnasium.construction import construction_errors, from_factory
+from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known
+from proximo.envs.libraries import check_known, load
 
 DRIVERS = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
 
 
-def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make a task of Memory Gym; ``settings`` are its reset parameters."""
-    env_id = f"memory-gym:{name}"
-    check_known(env_id, names())
-    make = partial(make_env, name, _parameters(name, settings, env_id))
-    with construction_errors(env_id):
-        return from_factory(make, env_id, preprocessing)
-
-
 def names() -> list[str]:
-    """Return all tasks, without ``-v0``; empty if Memory Gym is not installed."""
-    try:
-        _registered()
-    except ImportError:
-        return []
+    """Return all tasks, without ``-v0``."""
+    _register("memory-gym")
     return sorted(i.removesuffix("-v0") for i, spec in gym.registry.items() if str(spec.entry_point).startswith("memory_gym."))
 
 
-def _registered() -> None:
+def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make a task; ``settings`` are its reset parameters. One value may replace a list from which the task draws."""
+    env_id = f"memory-gym:{name}"
+    check_known(env_id, names())
+    known = load_env_creator(str(gym.spec(f"{name}-v0").entry_point)).default_reset_parameters  # type: ignore[attr-defined]
+    check_names(settings, known, env_id)
+    lists = {key for key, default in known.items() if isinstance(default, list)}
+    parameters = {k: [value] if k in lists and not isinstance(value, list) else value for k, value in settings.items()}
+    return from_factory(partial(make_env, name, parameters), env_id, preprocessing)
+
+
+def _register(env_id: str) -> None:
     """Import the library, which registers its ids. It opens a window and a sound device; dummy drivers make both invisible."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     for driver in DRIVERS:
         os.environ.setdefault(driver, "dummy")
-    importlib.import_module("memory_gym")
-
-
-def _parameters(name: str, given: dict[str, Any], env_id: str) -> dict[str, Any]:
-    """Convert settings to reset parameters: a single value becomes a list where the task draws from a list."""
-    creator = load_env_creator(str(gym.spec(f"{name}-v0").entry_point))
-    known = creator.default_reset_parameters  # type: ignore[attr-defined]
-    check_names(given, known, env_id)
-    return {
-        key: [value] if isinstance(known[key], list) and not isinstance(value, list) else value for key, value in given.items()
-    }
+    load(env_id)
 
 
 def make_env(name: str, parameters: dict[str, Any], render_mode: str | None = None) -> gym.Env:
     """Make one environment. Its pictures are Memory Gym's debug view, which is larger and shows the goal and hidden parts."""
-    _registered()
+    _register(f"memory-gym:{name}")
     render_mode = "debug_rgb_array" if render_mode == "rgb_array" else render_mode
     if render_mode == "human":  # this needs a real window
         for driver in DRIVERS:
@@ -74,7 +62,6 @@ class MemoryGym(gym.Wrapper):
         self.parameters, self.steps = parameters, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with the reset parameters."""
         self.steps = 0
         result = self.env.reset(seed=seed, options={**self.parameters, **(options or {})} or None)
         self._show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -12,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.envs.env_settings import replace_params
-from proximo.envs.gymnasium.construction import construction_errors, from_factory
+from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
-from proximo.envs.libraries import check_known
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.envs.libraries import check_known, load
+from proximo.errors import ConfigError, EnvError
 
 TILE = 28
 """Pixels of a cell, along each side."""
@@ -28,7 +29,7 @@ NEED_MISSION = ("BabyAI-", "Fetch-", "GoTo", "PutNear-")
 MAX_DRAWS = 1000
 """Maximum number of draws until a level belongs to the requested part."""
 MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
-"""Maximum numbers of cached views and pictures in a process. A key takes a few hundred bytes, a picture 21 kB or more."""
+"""Cached views and pictures in a process, at most. A view takes a few hundred bytes, a picture 21 kB."""
 
 
 @dataclass(frozen=True)
@@ -57,44 +58,36 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     BabyAI's levels begin with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
     check_known(env_id, names())
-    make = partial(make_env, name, _settings(settings, env_id, name))
-    with construction_errors(env_id):
-        env = from_factory(make, env_id, preprocessing)
+    env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
     dropped = f"{env_id}: the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
     return replace(env, warnings=(dropped,)) if name.startswith(NEED_MISSION) else env
 
 
 def names() -> list[str]:
-    """Return all tasks, without ``MiniGrid-``, and without the version 0; empty if MiniGrid is not installed."""
-    try:
-        import minigrid  # noqa: F401
-    except ImportError:
-        return []
+    """Return all tasks, without ``MiniGrid-``, and without the version 0."""
+    load("minigrid")  # it registers the ids
     return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in gym.registry if i.startswith(("MiniGrid-", "BabyAI-")))
 
 
 def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
     settings = replace_params(MiniGridSettings(actions=3 if name.startswith("Memory") else 7), given, env_id)
-    if settings.view < 3 or settings.view % 2 == 0:
-        raise ConfigError(f"env_settings: view = {settings.view}: expected an odd number of cells, 3 or more.")
-    if not 1 <= settings.actions <= 7:
-        raise ConfigError(f"env_settings: actions = {settings.actions}: expected 1 … 7.")
-    if settings.new_cell_bonus < 0:
-        raise ConfigError(f"env_settings: new_cell_bonus = {settings.new_cell_bonus}: expected 0 or more.")
-    if settings.levels not in PARTS:
-        raise ConfigError(
-            f"env_settings: levels = {settings.levels!r}{nearest(settings.levels, PARTS)}: expected {', '.join(PARTS)}; "
-            "to play a range of seeds, use the setting --levels 0:100."
-        )
+    for name, fits, expected in (
+        ("view", settings.view >= 3 and settings.view % 2 == 1, "an odd number of cells, 3 or more"),
+        ("actions", 1 <= settings.actions <= 7, "1 … 7"),
+        ("new_cell_bonus", settings.new_cell_bonus >= 0, "0 or more"),
+        ("levels", settings.levels in PARTS, f"{', '.join(PARTS)}; for a range of seeds, use the setting --levels 0:100"),
+    ):
+        if not fits:
+            raise ConfigError(f"env_settings: {name} = {getattr(settings, name)!r}: expected {expected}.")
     return settings
 
 
 def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = None) -> gym.Env:
     """Make one environment. It renders the whole level, with the cells that the agent sees highlighted."""
-    import minigrid  # noqa: F401  (registers the ids)
     from minigrid.envs.babyai.core import roomgrid_level
     from minigrid.wrappers import RGBImgPartialObsWrapper
 
+    load("minigrid")  # a worker has not imported it, and it registers the ids
     roomgrid_level.print = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # it reports levels that it draws again
     env_id = name if name.startswith("BabyAI-") else f"MiniGrid-{name}"
     env_id = env_id if env_id in gym.registry else f"{env_id}-v0"
@@ -110,14 +103,8 @@ def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = No
     return NewCellBonus(env, settings.new_cell_bonus) if settings.new_cell_bonus else env
 
 
-def layout(env: Any) -> bytes:
-    """Encode all cells as a key. ``env.hash()`` takes longer than computing a view."""
-    return bytes(chain.from_iterable(EMPTY_CELL if cell is None else cell.encode() for cell in env.grid.grid))
-
-
-EMPTY_CELL = (0, 0, 0)
 _cells: dict[Any, np.ndarray] = {}
-_pictures: dict[bytes, np.ndarray] = {}
+_pictures: dict[Any, np.ndarray] = {}
 
 
 def cache_views(env: Any) -> None:
@@ -137,30 +124,30 @@ def cache_views(env: Any) -> None:
         nonlocal level
         level = level or layout(env)
         key = (level, *env.agent_pos, env.agent_dir, env.agent_view_size)
-        cells = _cells.get(key)
-        if cells is None:
-            cells = generate()["image"]
-            _keep(_cells, MAX_VIEWS, key, cells)
+        cells = _cached(_cells, MAX_VIEWS, key, lambda: generate()["image"])
         return {"image": cells, "direction": env.agent_dir, "mission": env.mission}
 
     def cached_picture(highlight: bool = True, tile_size: int = TILE, agent_pov: bool = False) -> np.ndarray:
         if not agent_pov or tile_size != TILE:
             return draw(highlight, tile_size, agent_pov)
-        key = cached_view()["image"].tobytes()
-        picture = _pictures.get(key)
-        if picture is None:
-            picture = draw(highlight, tile_size, agent_pov)
-            _keep(_pictures, MAX_PICTURES, key, picture)
-        return picture
+        return _cached(_pictures, MAX_PICTURES, cached_view()["image"].tobytes(), lambda: draw(highlight, tile_size, agent_pov))
 
     env.gen_obs, env.get_frame, env.reset = cached_view, cached_picture, reset_level
 
 
-def _keep(store: dict[Any, np.ndarray], most: int, key: Any, view: np.ndarray) -> None:
-    if len(store) >= most:
-        store.clear()
-    view.flags.writeable = False
-    store[key] = view
+def layout(env: Any) -> bytes:
+    """Encode all cells as a key. ``env.hash()`` takes longer than computing a view."""
+    return bytes(chain.from_iterable((0, 0, 0) if cell is None else cell.encode() for cell in env.grid.grid))
+
+
+def _cached(store: dict[Any, np.ndarray], most: int, key: Any, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    view = store.get(key)
+    if view is None:
+        if len(store) >= most:
+            store.clear()
+        view = store[key] = compute()
+        view.flags.writeable = False
+    return view
 
 
 class Levels(gym.Wrapper):
@@ -171,7 +158,6 @@ class Levels(gym.Wrapper):
         self.held_out = held_out
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start the first level, from ``seed`` on, that belongs to the part."""
         result = self.env.reset(seed=seed, options=options)
         for _ in range(MAX_DRAWS):
             if is_held_out(self.env.unwrapped) == self.held_out:
@@ -213,7 +199,6 @@ class PolicyView(gym.Wrapper):
             self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment and return only the picture or the cells."""
         observation, info = self.env.reset(seed=seed, options=options)
         return observation["image"], info
 
@@ -236,13 +221,11 @@ class NewCellBonus(gym.Wrapper):
         self._entered: set[tuple[Any, ...]] = set()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode. The agent has entered its first cell."""
         result = self.env.reset(seed=seed, options=options)
         self._entered = {self._cell()}
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take one step. If the agent enters a new cell, the reward contains the bonus."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         cell = self._cell()
         if cell not in self._entered:

@@ -45,9 +45,11 @@ class Preprocessing:
 
     def wrap(self, env: Any, env_id: str) -> Any:
         """Add the wrappers that these settings require to ``env``."""
+        import gymnasium as gym
+
         from proximo.envs.gymnasium import wrappers  # JAX environments do not need Gymnasium
 
-        env = wrappers.with_base_class(env)
+        env = env if isinstance(env, gym.Env) else wrappers.WithBaseClass(env)
         for name, arguments in self.wrappers:
             env = wrappers.custom(env, name, arguments)
         if self.drop_observations:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +18,6 @@ from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.quiet import quiet
 from proximo.envs.gymnasium.wrappers import hide_velocities
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.errors import ConfigError, EnvError, lacking
@@ -25,6 +25,8 @@ from proximo.spaces import from_any
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
 """Libraries that register the ids of a namespace when they are imported."""
+QUICK = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+"""Packages of environments whose steps take less time than a message to a worker."""
 
 
 def is_registered(env_id: str) -> bool:
@@ -36,7 +38,8 @@ def is_registered(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if name in gym.registry and not module:
         return True
-    module = module or _library_of(name)
+    namespace = "ALE" if "NoFrameskip" in name else name.partition("/" if "/" in name else "-")[0]
+    module = module or NAMESPACES.get(namespace, "")
     if not module:
         return False
     check_module(module)
@@ -50,13 +53,6 @@ def is_registered(env_id: str) -> bool:
             raise
         return False
     return name in gym.registry
-
-
-def _library_of(name: str) -> str:
-    """Return the library that registers ids like ``ALE/Pong-v5``, ``PongNoFrameskip-v4`` or ``MiniGrid-Empty-5x5-v0``, or ``""``."""
-    if "NoFrameskip" in name:
-        return NAMESPACES["ALE"]
-    return NAMESPACES.get(name.partition("/" if "/" in name else "-")[0], "")
 
 
 def names() -> list[str]:
@@ -79,14 +75,18 @@ def from_id(
     preprocessed this way.
     """
     registered = gym.spec(env_id.rpartition(":")[2])
-    is_atari = "ale_py" in str(registered.entry_point)
+    code = str(registered.entry_point)
+    is_atari = "ale_py" in code
     if preprocessing.preprocessing == "atari" and not is_atari:
         raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
     _check_arguments(registered, settings, env_id)
     # The specification instead of the id: worker processes have not registered the id.
     make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
-    make = quiet(make, str(registered.entry_point))
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
+    if is_atari:
+        make = partial(_without_banner, make)
+    elif code.startswith("gymnasium.envs.mujoco"):
+        make = partial(_without_deprecation, make)
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
         make_vector = partial(_make_masked_vector, make_vector, mask)
@@ -96,9 +96,8 @@ def from_id(
         if registered.entry_point is None:
             return from_vector(make_vector, env_id, preprocessing)
         env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
-        return (
-            env if env.make_vector is None or _has_same_spaces(make_vector, env) else dataclasses.replace(env, make_vector=None)
-        )
+    vector = env.make_vector if env.make_vector is not None and _has_same_spaces(env.make_vector, env) else None
+    return dataclasses.replace(env, make_vector=vector, is_quick=code.startswith(QUICK))
 
 
 def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
@@ -122,6 +121,27 @@ def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, n
     """Make a vector environment with hidden velocities. The observation space is not adapted: CartPole, the only such vector environment,
     keeps its space."""
     return gym.wrappers.vector.TransformObservation(make_vector(num_envs), mask.hide)
+
+
+def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
+    """Make an Atari game without the banner that ALE prints in each process."""
+    from ale_py import ALEInterface, LoggerMode
+
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    return make(**rendering)
+
+
+def _without_deprecation(make: Callable[..., Any], **rendering: Any) -> Any:
+    """Make a robot of Gymnasium without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Other warnings become Python
+    warnings; after this call, MuJoCo handles warnings as before."""
+    import mujoco  # pyright: ignore[reportMissingImports]
+
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda words: "settotalmass" in words or warnings.warn(words, RuntimeWarning, stacklevel=2))
+    try:
+        return make(**rendering)
+    finally:
+        mujoco.set_mju_user_warning(handler)
 
 
 def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> None:

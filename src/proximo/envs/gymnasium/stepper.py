@@ -27,7 +27,6 @@ from proximo.spaces import ACTION_MASK, Space
 STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
 NO_LIMIT = 2**62
-PAIR = "expected a pair (observation, info); the interface of old Gym had only the observation"
 MASK_ONLY_IN_STEPS = f"returned an {ACTION_MASK} in its info, but its first reset returned none: return one at every reset too."
 SUCCESS_KEYS = ("success", "is_success")
 
@@ -64,6 +63,16 @@ def success_of(value: Any) -> int:
     if flags.dtype.kind not in "biuf" or not flags.size or np.isnan(flags).any():
         return UNREPORTED
     return SUCCESS if flags.all() else FAILURE
+
+
+def checked_reset(env: Any, where: str, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+    """Reset ``env``, with a seed if there is one. Raises ``EnvError`` unless it returns a pair."""
+    pair = env.reset(seed=seed) if seed is not None else env.reset()
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
+        raise EnvError(
+            f"{where} returned {type(pair).__name__}: expected a pair (observation, info); the interface of old Gym had only the observation."
+        )
+    return pair
 
 
 def mask_check(expected: list[Leaf], spec: EnvironmentSpec) -> MaskCheck | None:
@@ -120,11 +129,8 @@ class Stepper:
     def _begin(self, buffer: RolloutBuffer, row: int, k: int, env: Any, seed: int | None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
         self.call = "reset"
-        pair = env.reset(seed=seed) if seed is not None else env.reset()
         where = self._where(k, "reset")
-        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
-            raise EnvError(f"{where} returned {type(pair).__name__}: {PAIR}.")
-        observation, info = pair
+        observation, info = checked_reset(env, where, seed)
         if self.steps < self.strict_steps or not self.fits(observation):
             check_observation(observation, self.leaves, where)
         if self.mask_check:

@@ -14,19 +14,6 @@ from proximo.envs.gymnasium.observations import Leaf
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
 
-
-def check_observation(observation: Any, expected: list[Leaf], where: str) -> None:
-    """Raise ``EnvError`` if a leaf is missing or does not fit its space. ``where`` names environment and call."""
-    for leaf in expected:
-        try:
-            value = np.asarray(leaf.of(observation))
-        except (KeyError, IndexError, TypeError) as error:
-            raise EnvError(
-                f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
-            ) from error
-        _check_leaf(value, leaf, where)
-
-
 NUMBERS = frozenset({int, float, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"] + "efdg")})
 FLAGS = frozenset({bool, np.bool_})
 _INTEGERS = NUMBERS - {float, np.float16, np.float32, np.float64, np.longdouble}
@@ -62,20 +49,18 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
     if isinstance(space, Discrete) and not shape:
         low, high = space.start, space.start + space.n
         return lambda value: type(value) in _INTEGERS and low <= value < high
-    inside = _always
+    inside: Callable[[Any], bool] = lambda value: True  # noqa: E731
     if isinstance(space, Discrete | MultiDiscrete):
         start, n = choices(space)
-        inside = _within(np.broadcast_to(start, shape), np.broadcast_to(start + n - 1, shape))
-        safe_types = frozenset[np.dtype]()
+        safe_types, inside = frozenset[np.dtype](), _within(start, start + n - 1, shape)
     elif np.issubdtype(leaf.dtype, np.floating):
         safe_types = frozenset(np.dtype(kind) for kind in NUMBERS)
     elif isinstance(space, MultiBinary):
         safe_types = frozenset(map(np.dtype, _BINARY if leaf.path == (ACTION_MASK,) else ("bool",)))
-        inside = _within(np.zeros(shape, int), np.ones(shape, int))
+        inside = _within(0, 1, shape)
     else:
         safe_types = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
-        low, high = (0, 1) if leaf.dtype == bool else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
-        inside = _within(np.full(shape, low, np.int64), np.full(shape, high, np.int64))
+        inside = _within(*((0, 1) if leaf.dtype == bool else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)), shape)
 
     usual = leaf.dtype if leaf.dtype in safe_types else None
 
@@ -89,12 +74,9 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
     return fits
 
 
-def _always(value: np.ndarray) -> bool:
-    return True
-
-
-def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
+def _within(low: Any, high: Any, shape: tuple[int, ...]) -> Callable[[np.ndarray], bool]:
     """Return a function that checks ``low <= value <= high``."""
+    low, high = (np.broadcast_to(np.asarray(bound), shape) for bound in (low, high))
     if low.size > _MAX_PYTHON_SIZE:
         return lambda value: bool(((value >= low) & (value <= high)).all())
     ranges = [range(a, b + 1) for a, b in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)]
@@ -124,29 +106,43 @@ class MaskCheck:
             )
 
 
-def _check_leaf(value: np.ndarray, leaf: Leaf, where: str) -> None:
-    what = f"{where} returned observation{leaf.name}"
-    if value.shape != leaf.shape:
-        raise EnvError(f"{what} of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}.")
+def check_observation(observation: Any, expected: list[Leaf], where: str) -> None:
+    """Raise ``EnvError`` if a leaf is missing or does not fit its space. ``where`` names environment and call."""
+    for leaf in expected:
+        try:
+            value = np.asarray(leaf.of(observation))
+        except (KeyError, IndexError, TypeError) as error:
+            raise EnvError(
+                f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
+            ) from error
+        if problem := _problem(value, leaf):
+            raise EnvError(f"{where} returned observation{leaf.name} {problem}.")
+
+
+def _problem(value: np.ndarray, leaf: Leaf) -> str:
+    """Why ``value`` does not fit ``leaf``; empty if it does."""
     floating = isinstance(leaf.space, Box) and np.issubdtype(leaf.dtype, np.floating)
+    if value.shape != leaf.shape:
+        return f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}"
     if value.dtype.kind not in ("fiub" if floating else "iub"):
-        raise EnvError(f"{what} of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}.")
-    if floating and not _finite(value):
-        raise EnvError(f"{what} with NaN or infinity: {_shortened(value)}.")
+        return f"of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}"
+    if floating:
+        return "" if _finite(value) else f"with NaN or infinity: {_shortened(value)}"
     if isinstance(leaf.space, Discrete | MultiDiscrete):
         start, n = choices(leaf.space)
-        if not ((value >= start) & (value < start + n)).all():
-            raise EnvError(f"{what} = {_shortened(value)}: it is not in its space {leaf.space}.")
-    elif (
-        floating
-        or np.can_cast(value.dtype, leaf.dtype)
-        or (leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _BINARY)
-    ):
-        return
-    elif not (value.astype(leaf.dtype) == value).all():
-        raise EnvError(
-            f"{what} = {_shortened(value)}: it does not fit into {leaf.dtype}, the type in which proximo stores values of its space {leaf.space}."
+        return (
+            ""
+            if ((value >= start) & (value < start + n)).all()
+            else f"= {_shortened(value)}: it is not in its space {leaf.space}"
         )
+    is_mask = leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _BINARY
+    if is_mask or np.can_cast(value.dtype, leaf.dtype) or (value.astype(leaf.dtype) == value).all():
+        return ""
+    return f"= {_shortened(value)}: it does not fit into {leaf.dtype}, the type in which proximo stores {leaf.space}"
+
+
+def _shortened(value: np.ndarray) -> str:
+    return np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
 
 
 def _finite(value: np.ndarray) -> bool:
@@ -155,22 +151,13 @@ def _finite(value: np.ndarray) -> bool:
         return bool(np.isfinite(value.astype(np.float32)).all())
 
 
-def _shortened(value: np.ndarray) -> str:
-    return np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
-
-
 def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
     """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
     if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0 or np.iscomplexobj(reward):
-        several = isinstance(reward, list | tuple | dict) or np.size(reward) > 1
-        fix = (
-            " Combine its parts, for example in a weighted sum."
-            if several
-            else ""
-            if reward is None
-            else " Return float(reward)."
+        raise EnvError(
+            f"{where} returned the reward {shown(reward)}: expected a single number. Return float(reward); combine several parts, for "
+            "example in a weighted sum."
         )
-        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a single number.{fix}")
     if not _finite(np.asarray(reward)):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):

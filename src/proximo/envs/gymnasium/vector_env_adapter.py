@@ -112,22 +112,21 @@ class _GroupEnv:
             raise
         self.leaves = leaves(spec.observation_space)
         self.mask_check = mask_check(self.leaves, spec)
-        self.fits_one = make_quick_check(self.leaves)
-        self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
+        self.batches = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
+        self.fits = make_quick_check(self.batches)
         self.all_valid = True
         """Whether all environments will act in the next step; False if the next step resets one of them."""
         self.lives = np.zeros(self.num_envs, np.int64)
         self.seed = self.steps = 0
 
     def reset(self, buffer: int, seed: int) -> None:
-        self.seed, self.steps = seed, 0
+        self.seed, self.steps, rows = seed, 0, self.buffers[buffer]
         try:
             observation, info = self.env.reset(seed=self.seed)
-            self._check(observation, "reset")
-            self._write(self.buffers[buffer], 0, observation)
-            self.buffers[buffer].episode_start[0] = True
-            self.buffers[buffer].valid[0] = self.all_valid = True
-            self._check_masks(self.buffers[buffer], 0, "reset")
+            self._check(observation, "reset", range(self.num_envs))
+            self._write(rows, 0, observation)
+            rows.episode_start[0] = rows.valid[0] = self.all_valid = True
+            self._check_masks(rows, 0, "reset")
             if self.spec.life_loss:
                 self.lives[:] = 0
                 self.lives[:] = self._reported_lives(info)
@@ -156,8 +155,8 @@ class _GroupEnv:
             observation, reward, terminated, truncated, info = (
                 self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
             )
-            if self.steps < STRICT_STEPS:
-                self._check(observation, "step")
+            if self.steps < STRICT_STEPS or not self.fits(observation):
+                self._check(observation, "step", range(self.num_envs))
             if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated) or not isinstance(info, dict):
                 self._check_rest(reward, terminated, truncated, info)
                 reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
@@ -188,8 +187,6 @@ class _GroupEnv:
             self._store_success(rows, t, done, info)
             self.lives[done] = 0  # until the reset reports them
             self._close_episodes(rows, t, done, truncated, observation, info)
-            if self.mode == "next_step":
-                rows.valid[t + 1] = ~done
         self.all_valid = not (any_done and self.mode == "next_step")
         return any_done and bool(truncated.any())
 
@@ -197,22 +194,18 @@ class _GroupEnv:
         self, rows: RolloutBuffer, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]
     ) -> None:
         """Store the true final observations of truncated episodes. With autoreset disabled, reset the environments whose episode ended."""
-        columns = np.flatnonzero(truncated)
-        if self.mode == "same_step":
-            for i in columns:
-                final = final_observation(info, i)
+        for i in np.flatnonzero(truncated):
+            final = final_observation(info, i) if self.mode == "same_step" else None
+            if self.mode == "same_step":
                 if final is None:
                     raise EnvError(
                         f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: expected its final observation.'
                     )
-                if not self.fits_one(final):
-                    check_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
-                for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
-                    array[i] = leaf.of(final)
-        else:
+                check_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
             for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
-                array[columns] = np.asarray(leaf.of(observation))[columns]
+                array[i] = leaf.of(observation)[i] if final is None else leaf.of(final)
         if self.mode == "next_step":
+            rows.valid[t + 1] = ~done
             return
         rows.episode_start[t + 1] = done
         if self.mode == "disabled":
@@ -248,25 +241,24 @@ class _GroupEnv:
         return True
 
     def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
-        if not self.fits(observation):
-            self._check(observation, "step")
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
-    def _check(self, observation: Any, call: str, numbers: Iterable[int] | None = None) -> None:
-        """Check the observations of the environments with these ``numbers`` completely; None: all."""
-        for leaf in self.leaves:
-            whole = dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape))
+    def _check(self, observation: Any, call: str, numbers: Iterable[int]) -> None:
+        """Check the observations of the environments with these ``numbers`` completely."""
+        for leaf, batch in zip(self.leaves, self.batches, strict=True):
             try:
                 value = np.asarray(leaf.of(observation))
+                incomplete = value.shape != batch.shape
             except (KeyError, IndexError, TypeError):
-                check_observation(observation, [whole], f"{self.spec.env_id}.{call}")  # names the missing entry
-                raise
-            if value.shape != whole.shape:
-                check_observation(observation, [whole], f"{self.spec.env_id}.{call}")
+                value, incomplete = np.zeros(0), True
+            if incomplete:
+                check_observation(
+                    observation, [batch], f"{self.spec.env_id}.{call}"
+                )  # raises, with its shape or the missing entry
             if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
                 continue  # valid, so the slow check of each environment is not needed
-            for i in range(self.num_envs) if numbers is None else numbers:
+            for i in numbers:
                 check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
@@ -286,11 +278,13 @@ class _GroupEnv:
                 )
         if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
             raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
-        flags_fit = np.asarray(terminated).dtype == np.asarray(truncated).dtype == bool and isinstance(info, dict)
-        if flags_fit and np.asarray(reward).dtype.kind in "fiub" and np.isfinite(np.asarray(reward, np.float32)).all():
-            return
-        for i in range(self.num_envs):
-            check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
+        if not (
+            isinstance(info, dict)
+            and self._fit(reward, terminated, truncated)
+            and np.isfinite(np.asarray(reward, np.float32)).all()
+        ):
+            for i in range(self.num_envs):
+                check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
 
     def _where(self, call: str, number: int) -> str:
         return f"{self.spec.env_id}.{call} of environment {self.spec.first_env + number} (seed {self.seed}, {self.steps} steps)"

@@ -17,7 +17,9 @@ from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 
 AUTO = -1
-"""``num_workers``: choose the number by a measurement."""
+"""``num_workers``: the number follows from a rule (``GymnasiumEnvironment.default_workers``)."""
+RESETS = 10
+"""A worker may take this many times ``step_timeout`` to make its environments, or for a reset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class VectorOptions:
     """
 
     num_workers: int = AUTO
-    """Worker processes; 0: step in this process; -1: choose by a measurement (``GymnasiumEnvironment.choose_workers``)."""
+    """Worker processes; 0: step in this process; -1: ``GymnasiumEnvironment.default_workers``."""
     single_environments: bool = False
     """Step single environments even if the environment has a vector environment."""
     num_groups: int = 1
@@ -37,8 +39,6 @@ class VectorOptions:
     """Truncate first episodes after 1 … this many steps; 0: off."""
     step_timeout: float = 60.0
     """Seconds that a step of a worker may take."""
-    reset_timeout: float = 600.0
-    """Seconds that a worker may take to make or reset its environments."""
     max_restarts: int = 100
     """Restarts of lost workers until training stops."""
     cores: int = 1
@@ -46,6 +46,11 @@ class VectorOptions:
     threads of their vector environments together (at least one per group)."""
     warn: Callable[[str], None] = lambda message: None
     """Receives messages about slow starts, lost workers, and more workers than cores."""
+
+    @property
+    def reset_timeout(self) -> float:
+        """Seconds that a worker may take to make or reset its environments."""
+        return RESETS * self.step_timeout
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ def reports_waiting(warn: Callable[[str], None], num_envs: int, env_id: str, lim
         elapsed = pause = FIRST_SECONDS
         while not started.wait(pause):
             environments = "1 environment" if num_envs == 1 else f"{num_envs} environments"
-            until = f"; limit {limit:g} s (reset_timeout)" if limit else ""
+            until = f"; limit {limit:g} s (ten times step_timeout)" if limit else ""
             with contextlib.suppress(Warning):  # if the user turns warnings into errors
                 warn(f"Still waiting for {environments} of {env_id} to start ({elapsed:g} s{until}).")
             pause, elapsed = elapsed, 2 * elapsed

@@ -38,13 +38,41 @@ class Setup:
 
     def serve(self, commands: int, replies: int) -> None:
         """Make the environments and execute commands."""
-        _serve(self, commands, replies)
+        sys.path[:] = self.path
+        try:
+            buffers = self.layout.buffers(self.memory.attach())
+            stepper = Stepper(pickle.loads(self.factory), self.columns, self.spec)
+        except BaseException as error:
+            _send_fault(replies, error)
+            return
+        worker_messages.write_all(replies, worker_messages.DONE)
+        while True:
+            _poll_for_command(commands)
+            command, buffer, row = worker_messages.COMMAND.unpack(
+                worker_messages.read_exactly(commands, worker_messages.COMMAND.size)
+            )
+            reply = worker_messages.DONE
+            try:
+                if command == worker_messages.CLOSE:
+                    stepper.close()
+                    return
+                if command == worker_messages.RESET:
+                    stepper.reset(buffers[buffer], row, *worker_messages.read_object(commands))
+                elif stepper.step(buffers[buffer], row):
+                    reply = worker_messages.TRUNCATED
+            except BaseException as error:
+                _send_fault(replies, error)
+            else:
+                worker_messages.write_all(replies, reply)
 
 
 def main(lifeline: int) -> None:
     """Execute commands from standard input and reply to standard output, until the parent closes them or ends. ``lifeline`` is the
     file descriptor of a pipe that ends with the parent; -1 on Windows."""
-    commands, replies = _claim_pipes()
+    # Environments read nothing, and print to standard error.
+    commands, replies = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     faulthandler.enable()  # a crash in an environment's native code shows where
     for number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
@@ -55,35 +83,6 @@ def main(lifeline: int) -> None:
     if hasattr(os, "killpg"):
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
-
-
-def _serve(setup: Setup, commands: int, replies: int) -> None:
-    sys.path[:] = setup.path
-    try:
-        buffers = setup.layout.buffers(setup.memory.attach())
-        stepper = Stepper(pickle.loads(setup.factory), setup.columns, setup.spec)
-    except BaseException as error:
-        _send_fault(replies, error)
-        return
-    worker_messages.write_all(replies, worker_messages.DONE)
-    while True:
-        _poll_for_command(commands)
-        command, buffer, row = worker_messages.COMMAND.unpack(
-            worker_messages.read_exactly(commands, worker_messages.COMMAND.size)
-        )
-        try:
-            if command == worker_messages.STEP:
-                reply = worker_messages.TRUNCATED if stepper.step(buffers[buffer], row) else worker_messages.DONE
-            elif command == worker_messages.RESET:
-                stepper.reset(buffers[buffer], row, *worker_messages.read_object(commands))
-                reply = worker_messages.DONE
-            else:
-                stepper.close()
-                return
-        except BaseException as error:
-            _send_fault(replies, error)
-        else:
-            worker_messages.write_all(replies, reply)
 
 
 def _poll_for_command(commands: int) -> None:
@@ -109,15 +108,6 @@ def _send_fault(replies: int, error: BaseException) -> None:
     worker_messages.write_object(replies, error)
 
 
-def _claim_pipes() -> tuple[int, int]:
-    """Reserve standard input and output for commands and replies; environments print to standard error."""
-    commands, replies = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    return commands, replies
-
-
 def _die_with_parent(lifeline: int) -> None:
     """End this process group when the pipe ``lifeline`` ends, which it does with the parent.
 
@@ -139,6 +129,6 @@ def _die_with_parent(lifeline: int) -> None:
         poll = select.poll()
         poll.register(lifeline, 0)  # the end of a pipe is always reported
         poll.poll()
-        os.killpg(0, signal.SIGKILL)  # with all processes that an environment started
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True).start()

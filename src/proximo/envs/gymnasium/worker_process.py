@@ -31,21 +31,18 @@ class WorkerProcess:
 
     def __init__(self, setup: Any, descriptor: int = -1):
         lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
-        inherited = [d for d in (lifeline, descriptor) if d >= 0]
-        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         try:
             self.popen = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
-                env=environment,
+                env={**dict.fromkeys(_ONE_THREAD, "1"), **os.environ},
                 # Its own process group: the terminal's Ctrl-C does not reach it, and its child processes can be killed with it.
-                **({"pass_fds": inherited, "start_new_session": True} if POSIX else {}),
+                **({"pass_fds": [d for d in (lifeline, descriptor) if d >= 0], "start_new_session": True} if POSIX else {}),
             )
         except OSError:
-            if self._lifeline >= 0:
-                os.close(self._lifeline)
+            self._close_lifeline()
             raise
         finally:
             if lifeline >= 0:
@@ -57,9 +54,6 @@ class WorkerProcess:
         """When the last command was sent; None if it has been answered."""
         self.task = (worker_messages.RESET, 0, 0)
         """The last command, its buffer and its step."""
-        self.progress: tuple[Any, ...] = ()
-        """Its progress in that command, as observed at ``progress_at``."""
-        self.progress_at = 0.0
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
@@ -71,8 +65,6 @@ class WorkerProcess:
 
     def command(self, what: int, buffer: int, row: int, *payload: Any) -> None:
         """Send a command. If the worker has ended, the missing reply reveals it."""
-        if self.commands < 0:
-            return
         self.task, self.waited_since = (what, buffer, row), time.monotonic()
         with contextlib.suppress(OSError):
             worker_messages.write_all(self.commands, worker_messages.COMMAND.pack(what, buffer, row))
@@ -82,7 +74,7 @@ class WorkerProcess:
     def reply(self) -> bytes:
         """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an exception that the worker sent."""
         try:
-            reply = os.read(self.replies, 1)
+            reply = os.read(self.replies, 1) if self.replies >= 0 else worker_messages.LOST
             if reply == worker_messages.FAULT:
                 raise worker_messages.read_object(self.replies)
         except EOFError:
@@ -104,23 +96,9 @@ class WorkerProcess:
         """Describe how the worker ended, and end its child processes."""
         if self.why_killed:
             return self.why_killed
-        with contextlib.suppress(ChildProcessError):  # another thread has waited for it, while it closed the environments
-            self._kill_children()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.popen.wait(1.0)
-        code = self.popen.returncode
-        if code is not None and code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"ended with exit code {code}"
-
-    def _kill_children(self) -> None:
-        """Kill the processes that an ended worker left, before ``wait`` releases its process id."""
-        until = time.monotonic() + 1.0
-        while hasattr(os, "waitid") and self.popen.returncode is None and time.monotonic() < until:
-            if os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-                self.kill()
-                return
-            time.sleep(0.001)
+        self.kill()  # the processes that it started: its own exit code is fixed before its pipes close
+        code = self.popen.wait()
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def kill(self) -> None:
         """Kill the worker and its child processes."""
@@ -140,6 +118,9 @@ class WorkerProcess:
         for pipe in (self.popen.stdin, self.popen.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
+        self._close_lifeline()
+
+    def _close_lifeline(self) -> None:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

@@ -65,9 +65,7 @@ class Levels(gym.Wrapper):
         self.levels, self.draw = levels, LevelDraws(levels)
 
     def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Start an episode of a newly drawn level."""
-        if seed is not None:
-            self.draw = LevelDraws(self.levels, seed)
+        self.draw = self.draw if seed is None else LevelDraws(self.levels, seed)
         return self.env.reset(seed=self.draw(), **arguments)
 
 
@@ -81,18 +79,15 @@ class ActionRepeat(gym.Wrapper):
         super().__init__(env)
         self.times = times
 
-    def _forbids(self, observation: Any, info: dict[str, Any], action: Any) -> bool:
-        mask = current_mask(self.env, observation, info)
-        return mask is not None and not allows(from_any(self.env.action_space, "action"), mask, action)
-
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Return the last step, with the sum of the rewards."""
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
             check_step(reward, terminated, truncated, info, "a repeated step")
             total += float(reward)
-            if terminated or truncated or self._forbids(observation, info, action):
+            mask = current_mask(self.env, observation, info)
+            forbidden = mask is not None and not allows(from_any(self.env.action_space, "action"), mask, action)
+            if terminated or truncated or forbidden:
                 break
         return observation, total, terminated, truncated, info
 
@@ -125,7 +120,6 @@ class DropObservations(gym.ObservationWrapper):
         self.observation_space = _without(space, names)
 
     def observation(self, observation: Any) -> Any:
-        """Return the observation without these entries."""
         return _without(observation, self.names)
 
 
@@ -148,13 +142,8 @@ def hide_velocities(env: Any, mask: VelocityMask) -> Any:
     return gym.wrappers.TransformObservation(env, mask.hide, space)
 
 
-def with_base_class(env: Any) -> Any:
-    """Return ``env`` as a ``gymnasium.Env``, which Gymnasium's wrappers require."""
-    return env if isinstance(env, gym.Env) else WithBaseClass(env)
-
-
 class WithBaseClass(gym.Env):
-    """Gives an environment Gymnasium's base class."""
+    """Gives an environment Gymnasium's base class, which Gymnasium's wrappers require."""
 
     def __init__(self, env: Any):
         for name in ("observation_space", "action_space"):
@@ -165,25 +154,19 @@ class WithBaseClass(gym.Env):
         self.inner = env
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether this object or the environment has an attribute ``name``."""
         return super().has_wrapper_attr(name) or hasattr(self.inner, name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """The attribute ``name`` of this object, or of the environment."""
         return super().get_wrapper_attr(name) if super().has_wrapper_attr(name) else getattr(self.inner, name)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment, without ``options``, which it may not accept."""
-        return self.inner.reset(seed=seed)
+        return self.inner.reset(seed=seed)  # without options, which it may not accept
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment."""
         return self.inner.step(action)
 
     def render(self) -> Any:
-        """Draw the environment. Raises ``NotImplementedError`` if it cannot draw."""
         return self.inner.render() if hasattr(self.inner, "render") else super().render()
 
     def close(self) -> None:
-        """Close the environment if it has ``close``."""
         getattr(self.inner, "close", lambda: None)()

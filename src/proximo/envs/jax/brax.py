@@ -6,11 +6,9 @@ import inspect
 import warnings
 from typing import Any
 
-from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import library_import
 from proximo.envs.jax.physics import Robot, without_warp_notice
-from proximo.envs.libraries import check_known
+from proximo.envs.libraries import check_known, load
 from proximo.errors import EnvError
 
 NAMES = (
@@ -22,15 +20,15 @@ LIMIT = 1000
 
 
 def names() -> list[str]:
-    """Return the environments that can be trained; empty if brax is not installed."""
-    return library_import.listed("brax", NAMES)
+    """Return the environments that can be trained."""
+    return list(NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
     """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
     env_id = f"brax:{name}"
     with without_warp_notice():
-        known = library_import.load("brax.envs", env_id)._envs
+        known = load(env_id, ".envs")._envs
     check_known(env_id, known)
     if name == "swimmer":
         raise EnvError(
@@ -40,6 +38,6 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     parameters = inspect.signature(known[name]).parameters.values()
     taken = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     check_names(arguments, [*taken, "n_frames", "episode_length"], env_id)
-    with warnings.catch_warnings(), custom_code_errors(f"Making {env_id}"):
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Brax System")  # brax is no longer developed; see docs/environments.md
         return Robot(known[name](**arguments), limit)

@@ -11,11 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.custom_code import custom_code_errors
 from proximo.envs.described import Described
 from proximo.envs.env_settings import replace_params, take_flag
-from proximo.envs.jax import library_import
-from proximo.envs.libraries import check_known
+from proximo.envs.libraries import check_known, load
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Space, from_any
 
@@ -24,8 +22,8 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """Return all environments; empty if Craftax is not installed."""
-    return library_import.listed("craftax", NAMES)
+    """Return all environments."""
+    return list(NAMES)
 
 
 class CraftaxEnvironment(Described):
@@ -37,10 +35,8 @@ class CraftaxEnvironment(Described):
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"craftax:{name}"
-        library = library_import.load("craftax.craftax_env", env_id)
         check_known(env_id, NAMES)
-        with custom_code_errors(f"Making {env_id}"):
-            self.env = library.make_craftax_env_from_name(name, auto_reset=False)
+        self.env = load(env_id, ".craftax_env").make_craftax_env_from_name(name, auto_reset=False)
         self.separate_map, fields = take_flag(settings, "separate_map")
         self.default_params = replace_params(self.env.default_params, fields, env_id)
         space = from_any(self.env.observation_space(self.default_params), "observation")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,14 +13,11 @@ from jaxtyping import Array, Key, PyTree
 from proximo.envs import hidden_velocities
 from proximo.envs.described import Described
 from proximo.envs.env_settings import replace_params
-from proximo.envs.jax.gymnax_drawing import FPS, drawing_of
-from proximo.envs.libraries import check_known
+from proximo.envs.jax.gymnax_drawing import drawing_of
+from proximo.envs.libraries import check_known, load
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import EnvError
 from proximo.spaces import from_any
 
-DOWNLOADS = ("MNISTBandit-bsuite",)
-"""Environments that download data when they are made."""
 DRAWING = ("seaborn", "matplotlib", "matplotlib.pyplot", "matplotlib.colors", "matplotlib.animation")
 """Modules that gymnax needs for drawing only. They are half of its import time and 105 MB of its memory."""
 
@@ -37,36 +33,32 @@ class _Deferred(ModuleType):
 
 def _gymnax() -> ModuleType:
     """Import gymnax without the modules that it needs for drawing only."""
-    if "gymnax" not in sys.modules:
-        deferred = {name: _Deferred(name) for name in DRAWING if name not in sys.modules}
-        sys.modules.update(deferred)
-        for name, module in deferred.items():
-            parent, _, child = name.rpartition(".")
-            if parent in deferred:
-                setattr(deferred[parent], child, module)
-        try:
-            import gymnax  # noqa: F401
-        except ModuleNotFoundError as error:
-            if error.name != "gymnax":
-                raise
-            raise EnvError("gymnax is not installed: pip install gymnax (1.0.1 needs gymnasium < 1.4).") from None
-        finally:
-            # Only gymnax keeps the deferred modules; later imports elsewhere get the real ones.
-            for name in deferred:
-                sys.modules.pop(name, None)
-    return sys.modules["gymnax"]
+    if "gymnax" in sys.modules:
+        return sys.modules["gymnax"]
+    deferred = {name: _Deferred(name) for name in DRAWING if name not in sys.modules}
+    sys.modules.update(deferred)
+    for name, module in deferred.items():
+        parent, _, child = name.rpartition(".")
+        if parent in deferred:
+            setattr(deferred[parent], child, module)
+    try:
+        return load("gymnax")
+    finally:
+        # Only gymnax keeps the deferred modules; later imports elsewhere get the real ones.
+        for name in deferred:
+            sys.modules.pop(name, None)
 
 
 def names() -> list[str]:
-    """Return all environments, those with hidden velocities included; empty if gymnax is not installed."""
-    if importlib.util.find_spec("gymnax") is None:
-        return []
+    """Return all environments, those with hidden velocities included."""
     registered = list(_gymnax().registered_envs)
-    return [*registered, *(name for name in hidden_velocities.names() if hidden_velocities.base(name) in registered)]
+    masks = {name: hidden_velocities.mask_of(name) for name in hidden_velocities.names()}
+    return [*registered, *(name for name, mask in masks.items() if mask and mask.base in registered)]
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     """Make an environment of gymnax; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
+    check_known(f"gymnax:{name}", names())
     mask = hidden_velocities.mask_of(name)
     if mask is None:
         return GymnaxEnvironment(name, settings)
@@ -77,17 +69,12 @@ class GymnaxEnvironment(Described):
     """An environment of gymnax as a ``JaxEnvironment``; ``settings`` are fields of its parameters."""
 
     def __init__(self, name: str, settings: dict[str, Any]):
-        gymnax = _gymnax()
-        check_known(f"gymnax:{name}", names())
-        try:
-            self.env, params = gymnax.make(name)
-        except Exception as error:
-            raise EnvError(f"gymnax could not make {name!r}: {type(error).__name__}: {error}") from error
+        self.env, params = _gymnax().make(name)
         self.default_params = replace_params(params, settings, f"gymnax:{name}")
         self.observation_space = from_any(self.env.observation_space(self.default_params), "observation")
         self.action_space = from_any(self.env.action_space(self.default_params), "action")
-        if draw := drawing_of(name, self.env):
-            self.render, self.render_fps = draw, FPS.get(name, 12)
+        if drawing := drawing_of(name, self.env):
+            self.render, self.render_fps = drawing
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode. gymnax returns the observation first."""

@@ -11,11 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.custom_code import custom_code_errors
 from proximo.envs.described import Described
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import library_import
-from proximo.envs.libraries import check_known
+from proximo.envs.libraries import check_known, load
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
 
@@ -25,9 +23,6 @@ NAMES = (
     "Maze-v0", "RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1", "SlidingTilePuzzle-v0",
 )  # fmt: skip
 UNSUPPORTED = {
-    "Connector-v3": "each of its agents has its own reward",
-    "LevelBasedForaging-v0": "each of its agents has its own reward",
-    "SearchAndRescue-v0": "each of its agents has its own reward",
     "MultiCVRP-v0": "its actions are integers of a range that its mask does not cover",
     "Sokoban-v0": "it downloads its levels",
 }
@@ -35,8 +30,8 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """Return the environments that can be trained; empty if jumanji is not installed."""
-    return library_import.listed("jumanji", NAMES)
+    """Return the environments that can be trained."""
+    return list(NAMES)
 
 
 class JumanjiEnvironment(Described):
@@ -48,7 +43,7 @@ class JumanjiEnvironment(Described):
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"jumanji:{name}"
-        library = library_import.load("jumanji", env_id)
+        library = load(env_id)
         if name in UNSUPPORTED:
             raise EnvError(f"{env_id} cannot be trained: {UNSUPPORTED[name]}; `proximo envs jumanji` lists those that can.")
         known = library.registration._REGISTRY
@@ -56,16 +51,15 @@ class JumanjiEnvironment(Described):
         check_names(settings, inspect.signature(library.registration.load(known[name].entry_point)).parameters, env_id)
         if "time_limit" in settings:
             take_limit(settings, "time_limit", NO_LIMIT)
-        with custom_code_errors(f"Making {env_id}"):
-            self.env = library.make(name, **settings)
-            if self.env.reward_spec.shape != ():
-                raise EnvError(f"{env_id} cannot be trained: each of its agents has its own reward.")
-            # The specs are computed already; from now on only the end of an episode depends on the limit.
-            self.limit = getattr(self.env, "time_limit", NO_LIMIT)
-            self.env.time_limit = NO_LIMIT
-            to_space = library.specs.jumanji_specs_to_gym_spaces
-            seen = from_any(to_space(self.env.observation_spec), "observation")
-            self.action_space = from_any(to_space(self.env.action_spec), "action")
+        self.env = library.make(name, **settings)
+        if self.env.reward_spec.shape != ():
+            raise EnvError(f"{env_id} cannot be trained: each of its agents has its own reward.")
+        # The specs are computed already; from now on only the end of an episode depends on the limit.
+        self.limit = getattr(self.env, "time_limit", NO_LIMIT)
+        self.env.time_limit = NO_LIMIT
+        to_space = library.specs.jumanji_specs_to_gym_spaces
+        seen = from_any(to_space(self.env.observation_spec), "observation")
+        self.action_space = from_any(to_space(self.env.action_spec), "action")
         self.default_params = ()
         assert isinstance(seen, Dict)  # jumanji's observations are named tuples
         self.parts: dict[str, Space] = dict(seen.spaces)

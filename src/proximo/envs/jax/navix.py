@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.custom_code import custom_code_errors
 from proximo.envs.described import Described
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import library_import
-from proximo.envs.libraries import check_known
+from proximo.envs.libraries import check_known, load
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
 
@@ -37,8 +35,8 @@ COUNTS = (11, 6, 4)
 
 
 def names() -> list[str]:
-    """Return all environments; empty if navix is not installed."""
-    return library_import.listed("navix", NAMES)
+    """Return all environments."""
+    return list(NAMES)
 
 
 class NavixEnvironment(Described):
@@ -51,7 +49,7 @@ class NavixEnvironment(Described):
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"navix:{name}"
-        library = library_import.load("navix", env_id)
+        library = load(env_id)
         if name.startswith(UNSOLVABLE):
             raise EnvError(f"{env_id} cannot be solved: navix has no reward for its ball, and its locked door is open.")
         check_known(env_id, library.registry())
@@ -61,8 +59,7 @@ class NavixEnvironment(Described):
         if view not in VIEWS:
             hint = nearest(str(view), VIEWS)
             raise ConfigError(f"env_settings: view = {view!r}{hint}: expected {', '.join(VIEWS)}.")
-        with custom_code_errors(f"Making {env_id}"):
-            self.env = library.make(name, max_steps=limit, observation_fn=getattr(library.observations, view))
+        self.env = library.make(name, max_steps=limit, observation_fn=getattr(library.observations, view))
         self.default_params = ()
         self.is_picture, self._picture = view.startswith("rgb"), library.observations.rgb
         self._background = library.rendering.cache.RenderingCache.init

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proximo.custom_code import custom_code_errors
 from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax import library_import
 from proximo.envs.jax.physics import Robot, without_warp_notice
-from proximo.envs.libraries import check_known
+from proximo.envs.libraries import check_known, load
 from proximo.errors import EnvError
 
 NAMES = (
@@ -22,8 +20,8 @@ VISION = ("vision", "vision_config")
 
 
 def names() -> list[str]:
-    """Return the tasks of the control suite; empty if MuJoCo Playground is not installed."""
-    return library_import.listed("mujoco_playground", NAMES)
+    """Return the tasks of the control suite."""
+    return list(NAMES)
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
@@ -33,7 +31,7 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     """
     env_id = f"playground:{name}"
     with without_warp_notice():
-        library = library_import.load("mujoco_playground", env_id)
+        library = load(env_id)
     suite = library.dm_control_suite
     if name in (*library.locomotion.ALL_ENVS, *library.manipulation.ALL_ENVS):
         raise EnvError(
@@ -45,5 +43,4 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     limit, settings = take_limit(settings, "episode_length", config.episode_length)
     check_names(settings, [entry for entry in config if entry not in VISION], env_id)
     overrides = {**({"impl": "jax"} if "impl" in config else {}), **settings, "episode_length": limit}
-    with custom_code_errors(f"Making {env_id}"):
-        return Robot(suite.load(name, config_overrides=overrides), limit)
+    return Robot(suite.load(name, config_overrides=overrides), limit)

@@ -9,8 +9,6 @@ from proximo.envs.tasks.repeat_previous import RepeatPrevious
 
 TASKS = {"PocMemory": PocMemory, "RepeatPrevious": RepeatPrevious}
 
-__all__ = ["TASKS", "PocMemory", "RepeatPrevious", "from_name", "names"]
-
 
 def names() -> list[str]:
     """Return the names of all tasks."""
