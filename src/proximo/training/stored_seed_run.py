@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, RunDirectoryError, TrainingError
@@ -134,12 +134,18 @@ class StoredSeedRun(SeedRun):
             ) from error
 
 
+class NoTracker(Tracker):
+    """Ignores all rows."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None: ...
+
+
 class FollowingSeedRun(StoredSeedRun):
     """A seed in a process that writes nothing: process 0 has the run directory."""
 
     def __init__(self, start: SeedStart, callbacks: SeedCallbacks, warn: Callable[[str], None]):
         self.start, self.run_dir = start, start.run_dir
-        SeedRun.__init__(self, start.config, callbacks, Tracker())
+        SeedRun.__init__(self, start.config, callbacks, NoTracker())
         self._restore_evaluations()
 
     def fail(self, reason: str) -> None:
