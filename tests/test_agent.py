@@ -155,7 +155,7 @@ def test_equal_keys_sample_equal_actions():
     drawn = [learner.predict(observation, deterministic=False, key=jax.random.key(i))[0] for i in (0, 0, 1)]
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert (drawn[0] != drawn[2]).any()
-    with pytest.raises(ConfigError, match="key was given with deterministic = True"):
+    with pytest.raises(ConfigError, match="with deterministic = True: pass a key"):
         learner.predict(observation, key=jax.random.key(0))
 
 
@@ -412,7 +412,7 @@ def test_only_an_evaluation_better_than_all_earlier_ones_is_the_best(tmp_path):
             best.append(result.is_best)
 
     def played(*_):
-        return Episodes(np.array([next(returns)]), np.array([1]), None, 0)
+        return Episodes(np.array([next(returns)]), np.array([1]), None, 0).to_json()
 
     learner = agent(eval_every=BATCH)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,7 @@
 """A policy goes to a folder or to the Hub and comes back as it was; nothing else comes with it."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import shlex
@@ -543,7 +544,8 @@ def test_push_without_a_token_or_the_library_says_how_to_get_it(the_hub, run_dir
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     with pytest.raises(hub.HubError, match="No token of the Hugging Face Hub was found: log in with"):
         push(str(run_dir), "hf:me/poc")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "huggingface_hub" else real(name, *rest))
     with pytest.raises(EnvError, match=r"pip install 'proximo\[hub\]'"):
         push(str(run_dir), "hf:me/poc")
 

@@ -45,10 +45,11 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
             "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
             "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
-    if not inspect.isclass(cls) or not all(callable(getattr(cls, name, None)) for name in ("reset", "step")):
+    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
+    if missing or not inspect.isclass(cls):
+        found = f"a class without {' and '.join(missing)}" if inspect.isclass(cls) else type(cls).__name__
         raise EnvError(
-            f"{env_id} is {'a class without reset and step' if inspect.isclass(cls) else type(cls).__name__}: expected the "
-            f"class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
+            f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
         )
     return cls
 

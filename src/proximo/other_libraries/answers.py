@@ -10,10 +10,11 @@ from proximo.other_libraries.library import GENERAL, Entry, libraries, load
 
 def answer(name: str) -> str | None:
     """What replaces a setting ``name`` of other libraries, with each of its meanings; None if none has it."""
+    found = _found(name)
     meanings: dict[str, list[str]] = {}
-    for entry in _found(name):
+    for entry in found:
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
-    if len(meanings) > 1:
+    if len({entry.ours or entry.note for entry in found}) > 1:
         return " ".join(f"In {' and '.join(dict.fromkeys(of))}, {meaning}." for meaning, of in meanings.items())
     return next((f"{meaning}." for meaning in meanings), None)
 
