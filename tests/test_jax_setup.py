@@ -43,8 +43,8 @@ def test_joining_selects_sched_batch_on_any_number_of_cores():
     code = (
         "import os; os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))\n"
         "from proximo.processes import joining\n"
-        "joining.connect = lambda *_: print(os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
-        "joining.peers.start = joining.connect_devices = lambda *_: None\n"
+        "joining._connect = lambda *_: print(os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
+        "joining.Peers = joining.use = joining.prepare_jax = joining.multihost_utils.sync_global_devices = lambda *_: None\n"
         "joining.join('127.0.0.1:1', 2, 0)"
     )
     assert run_python(code, NPROC="1") == ("True", "")

@@ -10,11 +10,10 @@ from proximo.other_libraries.library import GENERAL, Entry, libraries, load
 
 def answer(name: str) -> str | None:
     """What replaces a setting ``name`` of other libraries, with each of its meanings; None if none has it."""
-    found = _found(name)
     meanings: dict[str, list[str]] = {}
-    for entry in found:
+    for entry in _found(name):
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
-    if len({entry.ours or entry.note for entry in found}) > 1:
+    if len(meanings) > 1:
         return " ".join(f"In {' and '.join(dict.fromkeys(of))}, {meaning}." for meaning, of in meanings.items())
     return next((f"{meaning}." for meaning in meanings), None)
 
