@@ -31,6 +31,7 @@ try:
         if faulty and fault == "hangs":
             time.sleep(60)
         if index == 0 and fault == "process 0 killed":
+            time.sleep(0.5)  # process 1 reports that it is ready
             os.kill(os.getpid(), signal.SIGKILL)
         if faulty and fault == "asked":
             peers.watchdog.request(signal.SIGTERM)
