@@ -47,7 +47,7 @@ LENGTHS = (8, 64, 256)
 
 
 class Comparison(NamedTuple):
-    """Two commands, each of which prints its speed as a line of JSON."""
+    """Two commands. Each prints its speed as a line of JSON."""
 
     setting: str
     ours: list[str]

@@ -1,4 +1,4 @@
-"""Ray actors, each of which collects rollouts of a part of the environments, and the connection to Ray, which is imported only then."""
+"""The connection to Ray, and Ray actors. Each actor collects rollouts of a part of the environments. Ray is imported when it is used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from proximo.collect.rollout_in_progress import Timing
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import AUTO, split
+from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, split
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.worker_process import search_path
 from proximo.errors import ConfigError, EnvError, EnvironmentFault, lacking
@@ -152,7 +152,7 @@ class RolloutActors:
         stored = ray.put(policy)
         starting = sum(len(part) for part, actor in zip(self.parts, self._actors, strict=True) if not actor.has_answered)
         calls = [actor.handle.run.remote(stored, *arguments) for actor in self._actors]
-        limit = self.config.env.reset_timeout
+        limit = RESETS * self.config.env.step_timeout
         with reports_waiting(self.warn, starting, self.env.id, limit) if starting else contextlib.nullcontext():
             self._wait(calls)
         parts = [self._result(i, call) for i, call in enumerate(calls)]
@@ -165,7 +165,8 @@ class RolloutActors:
         """Wait until all calls have ended. An actor that does not start in time, does not answer, or takes no step, is killed."""
         import ray  # pyright: ignore[reportMissingImports]
 
-        step_timeout, reset_timeout, began = self.config.env.step_timeout, self.config.env.reset_timeout, time.monotonic()
+        step_timeout, began = self.config.env.step_timeout, time.monotonic()
+        reset_timeout = RESETS * step_timeout
         for actor in self._actors:
             actor.progress = None
         while pending := ray.wait(calls, num_returns=len(calls), timeout=step_timeout)[1]:

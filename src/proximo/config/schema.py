@@ -102,11 +102,6 @@ class EnvConfig:
         {}, "parameters of the environment itself, as key=value,key=value; they are added to those of the preset"
     )
 
-    @property
-    def reset_timeout(self) -> float:
-        """Seconds that a worker or an actor may take to make or reset its environments."""
-        return 10 * self.step_timeout
-
 
 @dataclass(frozen=True)
 class PPOConfig:

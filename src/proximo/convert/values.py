@@ -77,7 +77,7 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
         theirs.unconverted.append(
             "enable_critic_lstm = true: policy and value share the convolutions and have an LSTM each; with towers=shared they share both"
         )
-    # The longest sequences of which the minibatches have equally many; 0 is the whole rollout.
+    # The longest sequences that divide equally among the minibatches; 0 means the whole rollout.
     steps, count = int(theirs["n_steps"]), max(1, theirs.batch // int(theirs["batch_size"]))
     fitting = (length for length in range(steps, 0, -1) if steps % length == 0 and theirs.batch // length % count == 0)
     length = next(fitting, steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from proximo.errors import RunDirectoryError
 from proximo.report import figures, page
 from proximo.report.curves import charts_of
 from proximo.report.grouping import Section, sections_of
-from proximo.report.read import read_runs
+from proximo.report.read import RunRecord, read_runs
 from proximo.report.results import as_json, notes
 from proximo.serialization import csv_cell
 from proximo.storage.run_lookup import find_run
@@ -85,9 +85,14 @@ def write_csv(path: Path, sections: Sequence[Section]) -> None:
             for label, runs in section.groups.items():
                 for run in runs:
                     about = (*map(csv_cell, (section.environment, run.label, label)), run.settings["seed"])
-                    if run.status == "failed":
-                        writer.writerow((*about, run.step, None, "failed", 1))
-                    for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
-                        for name, value in row.items():
-                            if name != "step" and value is not None:
-                                writer.writerow((*about, row["step"], seconds, csv_cell(name), value))
+                    writer.writerows((*about, *cells) for cells in _values(run))
+
+
+def _values(run: RunRecord) -> Iterator[tuple[Any, ...]]:
+    """Step, seconds, metric and value of each number of a run."""
+    if run.status == "failed":
+        yield run.step, None, "failed", 1
+    for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
+        for name, value in row.items():
+            if name != "step" and value is not None:
+                yield row["step"], seconds, csv_cell(name), value

@@ -41,7 +41,7 @@ class RunRecord:
     """Whether the user chose the name."""
     total_steps: int
     rows: list[dict[str, Any]]
-    """The rows of metrics.jsonl. NaN, infinity and what was not measured are None."""
+    """The rows of metrics.jsonl. A value that was NaN, infinite or not measured is None."""
     seconds: np.ndarray
     """Seconds of training at each row, in all sessions."""
     first_step: int

@@ -53,14 +53,6 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def move_files(made: Path, folder: Path, last: str) -> None:
-    """Move the files of ``made`` to ``folder``, which may have others; the one named ``last`` after all others."""
-    for file in sorted((path for path in made.rglob("*") if path.is_file()), key=lambda path: path.name == last):
-        target = folder / file.relative_to(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file, target)
-
-
 class Attempts:
     """Attempts to write one file. The first ``OSError`` becomes a warning, later ones are ignored."""
 

@@ -38,7 +38,7 @@ class MaskSource:
     """For messages."""
 
     def in_info_of(self, call: str, info: dict[str, Any]) -> Any:
-        """The mask in ``info``. Raises ``EnvError`` if there is none."""
+        """The mask in ``info``. Raises ``EnvError`` if ``info`` has no mask."""
         if ACTION_MASK not in info:
             raise EnvError(
                 f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."

@@ -23,7 +23,7 @@ SLOW = {"DeepSea-bsuite": 4, "FourRooms-misc": 6, "MetaMaze-misc": 6, "FrozenLak
 
 
 def drawing_of(name: str, env: Any) -> tuple[Draw, int] | None:
-    """Return a function that draws the states of ``env``, registered as ``name``, and its frames per second; None if there is none."""
+    """Return a function that draws the states of ``env``, registered as ``name``, and its frames per second; None if the task cannot be drawn."""
     if name in CLASSIC:
         return _classic(name), CLASSIC[name]
     if name.endswith("-MinAtar") or name == "Pong-misc":
