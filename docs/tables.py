@@ -32,6 +32,8 @@ CUSTOM_CODE = {
 }
 """The page on custom code for a setting, if it is not that on custom networks."""
 
+SAME = "the same name"
+"""The cell of names that have the same meaning in both libraries."""
 MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 
 
@@ -50,17 +52,19 @@ def with_tables(text: str) -> str:
 
 
 def table(library: str, section: str) -> str:
-    """The table of one section."""
-    content = load(library)
-    return "\n".join(
-        [f"| {content.name} | proximo | What differs |", "|---|---|---|", *map(_row, content.sections[section].values())]
-    )
+    """The table of one section. Names with equal cells share a row."""
+    content, rows = load(library), dict[tuple[str, str], list[str]]()
+    for entry in content.sections[section].values():
+        default = f" ({_plain(entry.default)})" if entry.default is not None else ""
+        rows.setdefault((_ours(entry), entry.note), []).append(f"`{entry.name}`{default}")
+    lines = [f"| {', '.join(names)} | {ours} | {note} |" for (ours, note), names in rows.items()]
+    return "\n".join([f"| {content.name} | proximo | What differs |", "|---|---|---|", *lines])
 
 
-def _row(entry: Entry) -> str:
-    default = f" ({_plain(entry.default)})" if entry.default is not None else ""
-    ours = ", ".join(f"`{name}`" if name != "id" else "the environment" for name in entry.ours)
-    return f"| `{entry.name}`{default} | {ours} | {entry.note} |"
+def _ours(entry: Entry) -> str:
+    if entry.ours == (entry.name,) and not entry.note:
+        return SAME
+    return ", ".join(f"`{name}`" if name != "id" else "the environment" for name in entry.ours)
 
 
 def _groups() -> Iterator[str]:
