@@ -47,7 +47,7 @@ from proximo.storage.run_directory import METRICS
 from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
-from proximo.tracking.progress_displays import showing_progress
+from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
 from proximo.training.callbacks import SeedCallbacks, check_callbacks

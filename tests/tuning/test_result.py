@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from proximo.cli import tuning_reporters
+from proximo.cli import tune
 from proximo.config import presets, to_mapping
 from proximo.serialization import jsonable
 from proximo.settings import make_config
@@ -114,7 +114,7 @@ def test_the_summary_is_strict_json(tmp_path):
 def test_settings_changed_from_the_base_come_first(tmp_path, capsys):
     records = trials()
     records[1].settings = {**WIN, "hidden_sizes": "8"}
-    tuning_reporters.print_result(result(tmp_path, records))
+    tune.print_result(result(tmp_path, records))
     found = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[-5:-2]]
     assert found == ["learning_rate linear(0.001234, 0) (base 0)", "gamma 0.9876 (base 0.99)", "hidden_sizes 8"]
 
@@ -123,6 +123,6 @@ def test_winner_that_fails_on_its_test_seeds_is_reported(tmp_path, capsys):
     r = result(tmp_path)
     r.best.scores["test"] = []
     r.write()
-    tuning_reporters.print_result(r)
+    tune.print_result(r)
     assert "The winner failed on its test seeds" in capsys.readouterr().out
     assert yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]["test_score"] is None

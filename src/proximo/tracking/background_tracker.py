@@ -15,12 +15,6 @@ PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
 Row = tuple[int, Mapping[str, Any]]
 
 
-def failure(name: str, error: BaseException) -> str:
-    """The warning for a tracker that raised ``error``."""
-    reason = " ".join(str(error).split()) or "no reason given"
-    return f"{name} has failed ({type(error).__name__}: {reason}): it receives no more rows, and the training continues."
-
-
 class BackgroundTracker(Tracker):
     """A tracker that is created as ``make(run)``, and called, in its own thread. If it fails, it warns once and receives no more rows.
     ``rows`` are the rows from before a resume, which it receives first."""
@@ -68,4 +62,7 @@ class BackgroundTracker(Tracker):
                 tracker.close()
         except (Exception, SystemExit) as error:
             self._failed = True
-            self.run.warned(failure(self.name, error))
+            reason = " ".join(str(error).split()) or "no reason given"
+            self.run.warned(
+                f"{self.name} has failed ({type(error).__name__}: {reason}): it receives no more rows, and the training continues."
+            )

@@ -1,9 +1,8 @@
-"""The trackers of a run: JSON lines, TensorBoard, and those that ``track`` names."""
+"""The trackers of a run: ``metrics.jsonl``, and in their own threads TensorBoard and those that ``track`` names."""
 
 from __future__ import annotations
 
 import importlib.util
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +11,17 @@ from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
-from proximo.tracking.background_tracker import BackgroundTracker, Row, failure
-from proximo.tracking.csv_table import CsvTable
+from proximo.tracking.background_tracker import BackgroundTracker, Row
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import JsonLines, read_rows
-from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker
+
+MODULES = {
+    "csv": "proximo.tracking.csv_table:CsvTable",
+    "wandb": "proximo.tracking.weights_and_biases:WeightsAndBiases",
+    "TensorBoard": "proximo.tracking.tensorboard:TensorBoard",
+}
+"""Imported in the threads of these trackers, because their libraries take long to import."""
 
 
 def check_trackers(track: str) -> None:
@@ -29,12 +33,12 @@ def check_trackers(track: str) -> None:
             if spec is None or spec.origin is None:  # a folder of that name, which Weights & Biases creates, is not the library
                 raise lacking("track = wandb", "wandb")
         elif name not in TRACKERS:
-            _custom(name)
+            tracker_class(name)
 
 
-def _custom(name: str) -> Callable[[TrackedRun], Tracker]:
-    """The custom class that ``module:Class`` names. Raises ``ConfigError`` if it is not a tracker."""
-    module_name, _, class_name = name.rpartition(":")
+def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
+    """The class of a tracker. Raises ``ConfigError`` if ``module:Class`` is not a tracker."""
+    module_name, _, class_name = MODULES.get(name, name).rpartition(":")
     module = imported(module_name, f"track = {name!r}")
     found = getattr(module, class_name, None)
     if not callable(found) or not callable(getattr(found, "write", None)):
@@ -46,67 +50,42 @@ def _custom(name: str) -> Callable[[TrackedRun], Tracker]:
 
 
 class RunTrackers(Tracker):
-    """All trackers of a run directory. A tracker that raises is dropped with a warning, because no tracker may stop a training.
+    """Writes ``metrics.jsonl``, and passes all rows to the other trackers. After a resume, these first receive the earlier rows again.
 
-    After a resume, the others receive the earlier rows again from ``metrics.jsonl``, except a TensorBoard whose earlier files have them.
-    ``track`` has the names of trackers, as in the setting.
-    Raises ``OSError`` if ``metrics.jsonl`` or the events cannot be written, for example because the disk is full.
+    ``track`` has the names of trackers, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written, for example because
+    the disk is full.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
-        self._warned = run.warned
-        self._removing = threading.Lock()  # the threads that write checkpoints and clips call trackers too
+        names = [*(["TensorBoard"] if tensorboard else []), *tracker_names(track)]
         earlier = [] if run.resumed_at is None else earlier_rows(run.run_dir, run.resumed_at)
-        boards = [TensorBoard(run)] if tensorboard else []
-        names = tracker_names(track)
-        tables = [CsvTable(run) for name in names if name == "csv"]
-        self._trackers: list[Tracker] = [*(board for board in boards if not board.continues), *tables]
-        for row in earlier:
-            self.write(*row)
-        others = [BackgroundTracker(name, _make(name), run, earlier) for name in names if name != "csv"]
-        self._trackers = [JsonLines(run.run_dir / METRICS, run.warned), *boards, *tables, *others]
+        self._lines = JsonLines(run.run_dir / METRICS, run.warned)
+        self._others = [BackgroundTracker(name, lambda run, name=name: tracker_class(name)(run), run, earlier) for name in names]
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        self._each(lambda tracker: tracker.write(step, values))
+        for tracker in (self._lines, *self._others):
+            tracker.write(step, values)
 
     def flush(self) -> None:
-        self._each(lambda tracker: tracker.flush())
+        self._lines.flush()
 
     def end(self, hurry: bool = False) -> None:
-        self._each(lambda tracker: tracker.end(hurry))
+        for tracker in self._others:
+            tracker.end(hurry)
 
     def close(self) -> None:
-        self._each(lambda tracker: tracker.close())
-
-    def _each(self, call: Callable[[Tracker], None]) -> None:
-        for tracker in tuple(self._trackers):
-            try:
-                call(tracker)
-            except Exception as error:
-                with self._removing:
-                    is_first = tracker in self._trackers
-                    if is_first:
-                        self._trackers.remove(tracker)
-                if is_first:
-                    self._warned(failure(type(tracker).__name__, error))
+        for tracker in (self._lines, *self._others):
+            tracker.close()
 
 
 def earlier_rows(run_dir: Path, step: int) -> list[Row]:
     """The rows of a run up to ``step``: numbers, histograms and clips."""
-    rows: list[Row] = []
-    for row in read_rows(run_dir / METRICS):
-        values = {name: float("nan") if value is None else value for name, value in row.items() if name != "step"}
-        rows.append((row["step"], values))
-    for row in read_rows(run_dir / HISTOGRAMS):
-        rows.append((row["step"], {name: Histogram.from_json(value) for name, value in row.items() if name != "step"}))
+
+    def rows(file: str, read: Callable[[Any], Any]) -> list[Row]:
+        found = read_rows(run_dir / file)
+        return [(row["step"], {name: read(x) for name, x in row.items() if name != "step"}) for row in found]
+
     clips = [path for path in (run_dir / "videos").glob("*.mp4") if path.stem.isdecimal()]
-    rows += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
-    return sorted((row for row in rows if row[0] <= step), key=lambda row: row[0])
-
-
-def _make(name: str) -> Callable[[TrackedRun], Any]:
-    if name != "wandb":
-        return _custom(name)
-    from proximo.tracking.weights_and_biases import WeightsAndBiases  # it imports the library in its own thread
-
-    return WeightsAndBiases
+    found = rows(METRICS, lambda x: float("nan") if x is None else x) + rows(HISTOGRAMS, Histogram.from_json)
+    found += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
+    return sorted((row for row in found if row[0] <= step), key=lambda row: row[0])
