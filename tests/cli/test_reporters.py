@@ -130,15 +130,13 @@ def test_study_has_a_banner_a_line_per_trial_and_the_state_of_its_batch():
     reporter = StudyProgress(Lines(Console(file=stream, soft_wrap=True, highlight=False)))
     base_trial, better = trial(0, 1.0), trial(1, 2.5)
     reporter.study_started(Path("tune/e/s"), plan, [base_trial], {"num_steps"})
-    reporter.batch_started([1, 2, 3], {"num_steps": 64})
+    reporter.trials_started("trials 1–3 (num_steps 64)")
     assert (reporter.activity, reporter.figures) == ("trials 1–3 (num_steps 64): compiling…", "")
-    reporter.batch_advanced(0.25)
+    reporter.trials_advanced(0.25)
     assert (reporter.activity, reporter.figures) == ("trials 1–3 (num_steps 64)", "25%")
     reporter.trial_finished(better, better, 65.0)
     reporter.trial_finished(trial(2, 0.5, "pruned"), better, 50.0)
     reporter.trial_finished(trial(3, None, "failed", "NaN"), better, 50.0)
-    reporter.final_round(better, "final", 16)
-    reporter.final_round(better, "test", 16)
     reporter.stopping()
     assert stream.getvalue().splitlines() == [
         " environment  toys:RandomEnds",
@@ -146,10 +144,9 @@ def test_study_has_a_banner_a_line_per_trial_and_the_state_of_its_batch():
         "    searched  gamma",
         "  by program  num_steps",
         "       study  tune/e/s",
+        "trials 1–3 (num_steps 64)",
         "trial 1    2.50 · best 2.50 (trial 1) · 2 of 10 finished · 1:05 left",
         "trial 2    0.500 pruned · best 2.50 (trial 1) · 3 of 10 finished · 0:50 left",
         "trial 3    failed: NaN · best 2.50 (trial 1) · 4 of 10 finished · 0:50 left",
-        "final round: trial 1 on 16 other seeds",
-        "test: trial 1, the winner, on 16 test seeds",
         "stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)",
     ]

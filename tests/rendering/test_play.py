@@ -13,8 +13,8 @@ from proximo.collect.environment import environment
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
+from proximo.rendering.pictures import checked_picture
 from proximo.rendering.play import make_player, policy_agent, random_agent
-from proximo.rendering.player import checked_picture
 from proximo.rendering.watching import Subject
 from proximo.settings import make_config
 

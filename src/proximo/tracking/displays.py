@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import progress as rich_progress
 from rich.console import Console
@@ -17,6 +17,9 @@ from rich.text import Text
 from proximo.errors import printable
 from proximo.notebook import display
 from proximo.tracking.lasting_stream import lasting
+
+if TYPE_CHECKING:
+    from proximo.tracking.progress import DisplayReporter
 
 LINE_SECONDS = 10.0
 NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
@@ -45,31 +48,12 @@ def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
     )
 
 
-class Shown(Protocol):
-    """What a display shows of some work."""
-
-    @property
-    def activity(self) -> str:
-        """What is being done, such as ``compiling… 0:12``, if it is not obvious."""
-        ...
-
-    @property
-    def figures(self) -> str:
-        """How far the work is; empty before there is something to report."""
-        ...
-
-    @property
-    def share(self) -> float | None:
-        """The share that is done, 0 … 1; None if it is not known yet."""
-        ...
-
-
 class Display:
     """Prints lines to ``console``. Subclasses also show some work."""
 
     def __init__(self, console: Console):
         self.console = console
-        self.work: Shown | None = None
+        self.work: DisplayReporter | None = None
 
     def warn(self, message: str) -> None:
         """Print a warning."""
@@ -86,7 +70,7 @@ class Display:
     def note(self, text: str) -> None:
         """Print a line about what a bar shows by itself."""
 
-    def start(self, work: Shown) -> None:
+    def start(self, work: DisplayReporter) -> None:
         """Show ``work`` from now on."""
         self.work = work
 
@@ -150,7 +134,7 @@ class TerminalBar(Display):
         )
         self._task = self._bar.add_task("", total=None)
 
-    def start(self, work: Shown) -> None:
+    def start(self, work: DisplayReporter) -> None:
         super().start(work)
         self._bar.start()
 
@@ -168,7 +152,7 @@ class NotebookBar(Display):
 
     _handle: Any = None
 
-    def start(self, work: Shown) -> None:
+    def start(self, work: DisplayReporter) -> None:
         super().start(work)
         self._handle = display(self._content(work))
 
@@ -181,7 +165,7 @@ class NotebookBar(Display):
         self._handle = None
 
     @staticmethod
-    def _content(work: Shown) -> dict[str, str]:
+    def _content(work: DisplayReporter) -> dict[str, str]:
         """The bar by MIME type. A bar without a value is animated by the browser."""
         words = " · ".join(filter(None, (work.activity, work.figures)))
         value = "" if work.share is None else f' value="{work.share:.4f}"'

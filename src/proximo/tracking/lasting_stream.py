@@ -10,11 +10,8 @@ from typing import Any, TextIO, cast
 
 
 def lasting(stream: TextIO, warn: Callable[[str], None]) -> TextIO:
-    """``stream`` without its write errors.
-
-    If the reader of a pipe has ended or a terminal is closed, everything that is written to ``stream`` later is discarded. After another
-    error, such as that of a full disk, only the failed text is lost. ``warn`` receives one warning of each.
-    """
+    """``stream`` without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After
+    another error, for example on a full disk, only the failed text is lost. ``warn`` receives one warning of each."""
     return cast(TextIO, _LastingStream(stream, warn))
 
 

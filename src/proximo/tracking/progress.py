@@ -45,6 +45,11 @@ class DisplayReporter(Reporter):
     runs, a JSON object with the error is written to it.
     """
 
+    activity = figures = ""
+    """What is being done, such as ``compiling… 0:12``, and how far it is; empty before there is something to report."""
+    share: float | None = None
+    """The share that is done, 0 … 1; None if it is not known yet."""
+
     def __init__(self, display: Display, warn: Callable[[str], None] | None = None, answer: int | None = None):
         self.display, self._warn, self._answer = display, warn or display.warn, answer
 

@@ -114,19 +114,18 @@ class Reporter:
             shaping: the searched settings of which each value needs its own program.
         """
 
-    def batch_started(self, numbers: list[int], shared: dict[str, Any]) -> None:
-        """Trials start to train together.
+    def trials_started(self, what: str) -> None:
+        """Some trials start to train together, or one of them trains again on other seeds.
 
         Args:
-            numbers: their numbers.
-            shared: the searched settings that they have in common.
+            what: their numbers and the settings that they have in common, in words.
         """
 
-    def batch_advanced(self, share: float) -> None:
-        """Some updates of the batch, or of the trial in a final round, are finished.
+    def trials_advanced(self, share: float) -> None:
+        """Some updates of these trials are finished.
 
         Args:
-            share: the share of its training that is done, 0 … 1.
+            share: the share of their training that is done, 0 … 1.
         """
 
     def trial_finished(self, trial: Any, best: Any, seconds_left: float) -> None:
@@ -136,13 +135,4 @@ class Reporter:
             trial: its settings, scores and state.
             best: the best trial so far; None if no trial was trained to its end.
             seconds_left: estimated seconds until the end of the study.
-        """
-
-    def final_round(self, trial: Any, kind: str, seeds: int) -> None:
-        """A trial is trained again on other seeds.
-
-        Args:
-            trial: the trial.
-            kind: ``final`` for a finalist, ``test`` for the winner.
-            seeds: the number of seeds.
         """

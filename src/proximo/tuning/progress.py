@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proximo.tracking.progress import DisplayReporter, duration, number
 
@@ -16,8 +16,7 @@ class StudyProgress(DisplayReporter):
     """Shows what is searched, a line for each finished trial, and how far the trials in training are."""
 
     total = over = 0
-    _batch = ""
-    share: float | None = None
+    _what = ""
 
     def study_started(self, folder: Path, plan: StudyPlan, trials: list[Record], shaping: set[str]) -> None:
         self.total, self.over = plan.trials, len(trials)
@@ -36,12 +35,12 @@ class StudyProgress(DisplayReporter):
         )
         self.display.start(self)
 
-    def batch_started(self, numbers: list[int], shared: dict[str, Any]) -> None:
-        named = f"trial {numbers[0]}" if len(numbers) == 1 else f"trials {numbers[0]}–{numbers[-1]}"
-        listed = ", ".join(f"{name} {str(value).lower()}" for name, value in shared.items())
-        self._begin(f"{named} ({listed})" if listed else named)
+    def trials_started(self, what: str) -> None:
+        self._what, self.share = what, None
+        self.display.note(what)
+        self.display.update()
 
-    def batch_advanced(self, share: float) -> None:
+    def trials_advanced(self, share: float) -> None:
         self.share = share
         self.display.update()
 
@@ -52,25 +51,12 @@ class StudyProgress(DisplayReporter):
         left = f"{self.over} of {self.total} finished · {duration(seconds_left)} left"
         self.display.line(f"{trial.name.removeprefix('the '):<10} {score[trial.state]}{best_score} · {left}")
 
-    def final_round(self, trial: Record, kind: str, seeds: int) -> None:
-        what, whose = (
-            ("final round", f"{trial.name} on {seeds} other")
-            if kind == "final"
-            else ("test", f"{trial.name}, the winner, on {seeds} test")
-        )
-        self.display.line(f"{what}: {whose} seeds")
-        self._begin(what)
-
     def stopping(self) -> None:
         self.display.line("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
 
-    def _begin(self, batch: str) -> None:
-        self._batch, self.share = batch, None
-        self.display.update()
-
     @property
     def activity(self) -> str:
-        return self._batch if self.share is not None or not self._batch else f"{self._batch}: compiling…"
+        return self._what if self.share is not None or not self._what else f"{self._what}: compiling…"
 
     @property
     def figures(self) -> str:

@@ -91,14 +91,16 @@ class Study:
         """Train the batch, in a program for ``width`` trials, until it ends or time is up. That of the base always ends."""
         trials = [record for record, _ in self.batch]
         shared = {name: value for name, value in trials[0].settings.items() if name in self.shaping}
-        self.reporter.batch_started([trial.number for trial in trials], shared)
+        named = trials[0].name if len(trials) == 1 else f"trials {trials[0].number}–{trials[-1].number}"
+        listed = ", ".join(f"{name} {str(value).lower()}" for name, value in shared.items())
+        self.reporter.trials_started(f"{named} ({listed})" if listed else named)
         state, reason, since = "pruned", "time was up", time.monotonic()
         try:
             configs = [self.plan.config(trial) for trial in trials]
             trainer = Batch(configs, self.plan.seeds_of(TRIAL), width, self.interrupts)
             with contextlib.closing(trainer.train(self.plan.evaluations)) as steps:
                 for share, evaluation, results in steps:
-                    self.reporter.batch_advanced(share)
+                    self.reporter.trials_advanced(share)
                     for place, result in results.items():
                         trials[place].seconds += (time.monotonic() - since) / len(results)
                         trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
@@ -169,10 +171,11 @@ class Study:
             late.append(trial.name)
             return
         seeds = self.plan.seeds_of(kind)
-        self.reporter.final_round(trial, kind, len(seeds))
+        what = f"final round: {trial.name} on {len(seeds)} other seeds"
+        self.reporter.trials_started(what if kind == FINAL else f"test: {trial.name}, the winner, on {len(seeds)} test seeds")
         trainer, result = Batch([self.plan.config(trial)], seeds, 1, self.interrupts), None
         for share, _, results in trainer.train(1):
-            self.reporter.batch_advanced(share)
+            self.reporter.trials_advanced(share)
             result = results.get(0, result)
             if isinstance(result, str):
                 trainer.live.clear()
