@@ -5,8 +5,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -134,11 +132,6 @@ def test_json_is_an_object_even_if_a_batch_hangs(tmp_path, space, capfd, monkeyp
     assert said in err
 
 
-def test_quiet_prints_nothing(tmp_path, space, capfd):
-    assert main([*words(tmp_path, space, trials=1, finalists=0), "--quiet"]) == 0
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.fixture
 def nothing_trains(monkeypatch):
     for name in ("start", "prepare"):
@@ -200,12 +193,6 @@ def test_missing_library_is_reported_with_its_extra(monkeypatch, capsys):
     assert (
         capsys.readouterr().err == "proximo: `proximo tune` needs a library that is not installed: pip install 'proximo[tune]'.\n"
     )
-
-
-def test_mistakes_in_flags_import_neither_jax_nor_optuna():
-    program = "import sys\nfrom proximo.cli import main\nmain(['tune', 'x', '--gama', '1'])\nsys.exit(any(m in sys.modules for m in ('jax', 'optuna')))"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "proximo: Unknown setting 'gama' (did you mean 'gamma'?).\n")
 
 
 def test_show_space_prints_a_valid_search_space(nothing_trains, tmp_path, capsys):

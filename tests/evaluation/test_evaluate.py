@@ -16,7 +16,6 @@ from proximo.evaluation.episodes import (
     Episodes,
     bootstrap_interval,
     interquartile_mean,
-    stratified_interval,
 )
 from proximo.evaluation.evaluate import _level_warnings, evaluate
 from proximo.evaluation.evaluators import make_evaluator
@@ -188,17 +187,6 @@ def test_the_interval_is_the_percentile_bootstrap_of_the_mean(episodes):
     assert ours == pytest.approx([low, high], abs=0.08 * width)
     assert bootstrap_interval(x) == ours
     assert bootstrap_interval(np.full(5, 3.0)) == [3.0, 3.0]
-
-
-def test_stratified_interval_is_narrower_if_strata_differ():
-    rng = np.random.default_rng(3)
-    strata = [rng.normal(mean, 1, 50) for mean in (0, 100)]
-    low, high = stratified_interval(strata)
-    assert low < np.mean(strata) < high
-    assert high - low < 1
-    whole = bootstrap_interval(np.concatenate(strata))
-    assert whole[1] - whole[0] > 10
-    assert stratified_interval(strata[:1]) == bootstrap_interval(strata[0])
 
 
 def test_drawn_levels_are_reported():

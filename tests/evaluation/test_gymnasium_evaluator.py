@@ -36,15 +36,6 @@ def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
         evaluator.close()
 
 
-@pytest.mark.parametrize("episodes", [1, 2, 3, 7])
-def test_environments_play_equally_many_episodes_up_to_one(episodes):
-    result = played(from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE), episodes, num_workers=0)
-    np.testing.assert_array_equal(result.episode_return, np.full(episodes, 5.0))
-    np.testing.assert_array_equal(result.length, np.full(episodes, 5))
-    assert result.success is None
-    assert result.unfinished == 0
-
-
 @pytest.mark.parametrize("memory", ["none", "gru", "observing over episodes"])
 def test_every_autoreset_mode_plays_the_same_episodes(memory):
     results = {
@@ -54,6 +45,7 @@ def test_every_autoreset_mode_plays_the_same_episodes(memory):
     first = results.pop("SameStep")
     assert len(set(first.length)) > 3
     assert first.success is not None
+    assert first.seed is None, "a vector environment is given one seed"
     for other in results.values():
         np.testing.assert_allclose(other.episode_return, first.episode_return, atol=1e-5)
         np.testing.assert_array_equal(other.length, first.length)
@@ -182,19 +174,15 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
     np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
 
 
-def test_native_vector_environment_reports_no_seeds():
-    env = from_vector(functools.partial(gym_toys.CustomVector, mode="SameStep"), "toy", NONE)
-    assert played(env, 5).seed is None
-
-
 def test_requested_number_of_environments_plays_together():
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
     config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
-    for asked, together in ((None, 3), (16, 16), (64, 20), (0, 20)):
-        evaluator = make_evaluator(env, config, 20, asked)
+    for asked, together, episodes in ((None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)):
+        evaluator = make_evaluator(env, config, episodes, asked)
         assert evaluator.num_envs == together
         result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
-        np.testing.assert_array_equal(result.length, np.full(20, 5))
+        np.testing.assert_array_equal(result.length, np.full(episodes, 5))
+        assert (result.success, result.unfinished) == (None, 0)
         evaluator.close()
 
 

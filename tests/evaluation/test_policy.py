@@ -162,15 +162,6 @@ def test_policies_of_one_structure_share_their_compiled_program(monkeypatch):
     np.testing.assert_array_equal(copy.deepcopy(policy).predict(x)[0], action)
 
 
-def test_a_policy_without_memory_needs_none():
-    policy = made(space=Box((2,)))
-    assert not policy.has_memory
-    action, memory = policy.predict(np.ones(2))
-    assert jax.tree.leaves(memory) == []
-    np.testing.assert_array_equal(action, policy.predict(np.ones(2), memory, True)[0])
-    np.testing.assert_array_equal(action, policy.predict(np.ones(2), None, False)[0])
-
-
 MASKED = Dict((("observation", Box((2,))), ("action_mask", MultiBinary((3,)))))
 
 

@@ -61,7 +61,6 @@ def test_groups_by_given_settings_are_labelled_by_their_values(runs, by, expecte
     ("names", "settings", "expected"),
     [
         (("", ""), ({}, {"gamma": 0.9}), ["gamma=0.9", "gamma=0.99"]),
-        (("x", ""), ({}, {"gamma": 0.9}), ["gamma=0.9", "gamma=0.99"]),
         (("same", "same"), ({}, {"gamma": 0.9}), ["gamma=0.9", "gamma=0.99"]),
         (("long", "short"), ({"memory": "gru"}, {"memory": "lstm"}), ["long", "short"]),
         (("m0", "m1"), ({}, {"seed": 1}), ["gymnax:CartPole-v1"]),

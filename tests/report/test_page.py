@@ -4,13 +4,11 @@ import csv
 import json
 import re
 
-import numpy as np
 import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.report import write_report
 from proximo.report.markup import Markup, tag
-from proximo.tracking.histograms import Histogram
 
 EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
 
@@ -144,19 +142,3 @@ def test_run_without_a_finished_episode_has_page_and_picture(tmp_path, metric, c
     report = reported([run_dir])
     assert report.html.read_text().count('class="chart"') == charts
     assert height(report) > 100
-
-
-def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):
-    run = made_run(tmp_path / "run")
-    assert "Returns of episodes" not in rendered([run])
-    histograms = (Histogram.of(np.array(values)) for values in ([0.0, 0.0, 10.0, 100.0], [100.0] * 4))
-    rows = [
-        {"step": step, "histograms/episode_returns": h.as_json()} for step, h in zip((1024, 2048), histograms, strict=True) if h
-    ]
-    (run / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 4096}]))
-    picture = rendered([run]).partition("Returns of episodes")[2].partition("</svg>")[0]
-    shades = re.findall(r'<path d="([^"]*)" fill-opacity="([\d.]+)"', picture)
-    assert len(shades) == 5
-    assert re.findall(r"M(\d+) (\d+)h", shades[-1][0]) == [("0", "39"), ("1", "0")], "the most frequent returns of each column"
-    assert re.findall(r"M(\d+) (\d+)h", shades[2][0]) == [("0", "35"), ("0", "0")], "half as frequent"
-    assert "2,048 environment steps" in picture

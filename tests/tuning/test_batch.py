@@ -1,7 +1,6 @@
 """Trials trained together: each has its own settings, equals itself trained alone, and ends alone."""
 
 import functools
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,7 +10,6 @@ from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config import override
 from proximo.errors import ConfigError
-from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, TUNING_STREAM
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch as module
 from proximo.tuning.batch import Batch, with_hyperparameters
@@ -100,12 +98,6 @@ def test_trial_stopped_by_nan_stops_alone():
     assert set(seen[-1][1]) == {0}
 
 
-def test_evaluation_that_is_not_finite_is_a_failure(monkeypatch):
-    batch = make([config()])
-    monkeypatch.setattr(batch.backend, "evaluate", lambda *_: SimpleNamespace(episode_return=np.array([np.nan])))
-    assert trained(batch)[0][1] == {0: "an evaluation gave NaN or infinity"}
-
-
 def test_pruned_trials_are_not_evaluated_and_others_stay_equal():
     configs = [config(learning_rate=r) for r in (1e-4, 1e-3, 1e-2)]
     whole = trained(make(configs), 4)
@@ -133,11 +125,6 @@ def test_slots_of_pruned_trials_are_freed_only_if_worthwhile(monkeypatch):
 def test_evaluations_are_spaced_evenly_and_the_last_is_the_end(updates, spaced):
     batch = make([config(total_steps=128 * updates)])
     assert [(number, round(share * updates)) for share, number, results in batch.train(4) if results] == spaced
-
-
-def test_trials_are_evaluated_on_separate_episodes():
-    keys = [jax.random.fold_in(jax.random.key(100), s) for s in (SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM)]
-    assert len({tuple(np.asarray(jax.random.key_data(k))) for k in keys}) == 3
 
 
 def test_gymnasium_trial_trains_seeds_serially_and_is_pruned_within_one():

@@ -51,11 +51,6 @@ def test_seeds_are_disjoint_and_begin_at_100_unless_one_is_given(tmp_path):
     assert plan(tmp_path, SPACE, base, fixed=["seed"]).seeds_of("trial")[0] == 3
 
 
-def test_trials_train_together_in_jax_and_serially_on_gymnasium(tmp_path):
-    assert plan(tmp_path, SPACE, together=None).together == 8
-    assert plan(tmp_path, SPACE, override(config(), {"id": "gym_toys:Countdown"}), together=None).together == 1
-
-
 def test_fixed_minibatch_size_applies_to_every_trial(tmp_path):
     base = validate(override(config(), {"minibatch_size": 64}))
     p = plan(tmp_path, "num_steps: [16, 32, 64]\nnum_minibatches: [1, 2]\ngamma: [0.9, 0.99]\n", base, ["minibatch_size"])

@@ -97,13 +97,6 @@ def test_the_table_has_a_row_for_every_trial(tmp_path):
     assert (rows[3]["score"], rows[3]["reason"]) == ("", "NaN or infinity in the loss (seed 100)")
 
 
-def test_study_without_a_finished_trial_has_no_preset(tmp_path):
-    r = result(tmp_path, trials()[2:4])
-    r.write()
-    assert not (tmp_path / "preset.yaml").exists()
-    assert (r.best, r.preset, r.summary()["best"], r.summary()["command"]) == (None, None, None, None)
-
-
 def test_the_summary_is_strict_json(tmp_path):
     found = json.loads(json.dumps(jsonable(result(tmp_path).summary()), allow_nan=False))
     assert (found["best"]["trial"], found["base"]["score"]) == (1, 3.0)

@@ -73,13 +73,6 @@ def test_base_outside_the_space_trains_alone_as_trial_0(tmp_path, scripted):
     assert all(1e-3 <= t.settings["learning_rate"] <= 1e-1 for t in trials[1:])
 
 
-def test_base_with_many_digits_shares_its_program(tmp_path, scripted):
-    base = config(learning_rate=1e-2, adam_b1=0.9123456789)
-    scripted()
-    trials = searched(tmp_path / "s", plan(tmp_path, TRACED + "adam_b1: {low: 0.8, high: 0.99}\n", base, trials=3)).trials
-    assert {t.settings["adam_b1"] for t in trials} == {0.9123456789}
-
-
 @pytest.mark.parametrize(
     ("space", "base", "found"),
     [
@@ -167,15 +160,6 @@ def test_batch_that_fails_fails_alone(tmp_path, scripted, error, reason):
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, INSIDE)).trials
     assert [(t.state, t.reason, t.score) for t in trials[:3]] == [("failed", reason, None)] * 3
     assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
-
-
-def test_unexpected_error_is_raised(tmp_path, scripted):
-    def bug(batch, place):
-        raise RuntimeError("a bug")
-
-    scripted(returns=bug)
-    with pytest.raises(RuntimeError, match="a bug"):
-        searched(tmp_path / "s", plan(tmp_path, TRACED))
 
 
 @pytest.mark.parametrize(("pruner", "pruned"), [("median", True), ("halving", True), ("none", False)])
