@@ -84,8 +84,7 @@ class Spoiled(toys.Counting):
         return state, observation, reward + wrong, *rest
 
 
-@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
-@pytest.mark.parametrize("where", ["observation", "reward"])
+@pytest.mark.parametrize(("where", "value"), [("observation", jnp.nan), ("reward", jnp.inf)])
 def test_only_episodes_with_nan_or_infinity_have_no_finite_return(where, value):
     result = play(Spoiled(where, value), 50)
     # No action follows the last observation.
@@ -134,7 +133,7 @@ def test_summary_and_rows_describe_the_episodes():
     assert len({row["return"] for row in play(toys.RandomEnds(), 20).rows()}) == 20
     assert rows[0] | {"env_seed": None, "level": None} == rows[0]
     # As other processes send them. What is not reported is no success, if any episode reports it.
-    joined = Episodes.joined([Episodes.from_json({"rows": rows[i::2], "unfinished": 1}) for i in range(2)])
+    joined = Episodes.joined([Episodes.from_rows(rows[i::2], unfinished=1) for i in range(2)])
     assert (joined.rows(), joined.unfinished) == (rows, 2)
     unreported = [{**row, "success": None} for row in rows]
     assert Episodes.from_rows(unreported, 0).summary()["success_rate"] is None

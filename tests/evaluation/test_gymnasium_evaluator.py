@@ -126,8 +126,13 @@ def test_streams_and_seeds_play_different_episodes():
         for seed, stream in ((0, SELECTION_STREAM), (0, EVALUATION_STREAM), (1, EVALUATION_STREAM))
     ]
     assert len({run.episode_return.tobytes() for run in runs}) == 3
-    again = played(env, 6, 0, EVALUATION_STREAM, num_workers=0)
-    np.testing.assert_array_equal(again.episode_return, runs[1].episode_return)
+    evaluator, policy = evaluator_of(env, 6, num_workers=0)
+    greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
+    evaluator.close()
+    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
+    np.testing.assert_array_equal(greedy.episode_return, runs[1].episode_return)
+    assert greedy.seed == sampled.seed == again.seed
+    np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
 
 
 class Told(gymnasium.Env):
@@ -186,16 +191,6 @@ def test_requested_number_of_environments_plays_together():
         evaluator.close()
 
 
-def test_greedy_and_sampled_evaluation_play_the_same_episodes():
-    env = from_factory(gym_toys.Walk, "toy", NONE)
-    evaluator, policy = evaluator_of(env, 6, num_envs=6, num_workers=0)
-    greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
-    evaluator.close()
-    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
-    assert greedy.seed == sampled.seed == again.seed
-    np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
-
-
 def test_episodes_that_cannot_be_played_are_a_warning():
     agent = proximo.PPO(functools.partial(gym_toys.Countdown, 10**9), preset=False, num_workers=0, eval_max_steps=20, verbose=0)
     result = agent.evaluate(7, num_envs=3)
@@ -226,20 +221,17 @@ class Spoiled(gymnasium.Env):
         return {"a": 1, "b": observation}, 1.0, self.now == 4, False, {}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "in process"])
+@pytest.mark.parametrize(("mode", "value"), [("NextStep", np.nan), ("SameStep", np.inf), ("in process", np.nan)])
 def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
     for module in (stepper, vector_env_adapter):
         monkeypatch.setattr(module, "STRICT_STEPS", 1)
-    if mode == "in process":
-        env, workers = from_factory(functools.partial(Spoiled, value), "toy", NONE), 0
-    else:
-        mode = gymnasium.vector.AutoresetMode(mode)
-        env = from_vector(
-            lambda num_envs: gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode), "toy", NONE
-        )
-        workers = -1
-    result = played(env, 6, num_envs=2, num_workers=workers)
+
+    def vector(num_envs):
+        return gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode)
+
+    in_process = mode == "in process"
+    env = from_factory(functools.partial(Spoiled, value), "toy", NONE) if in_process else from_vector(vector, "toy", NONE)
+    result = played(env, 6, num_envs=2, num_workers=0 if in_process else -1)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2
 

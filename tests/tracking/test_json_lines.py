@@ -55,17 +55,6 @@ def test_truncation_drops_only_rows_after_the_step(tmp_path):
     assert read_rows(path) == []
 
 
-def test_open_tracker_appends_after_a_truncation(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    write(path, 10, 20)
-    tracker = JsonLines(path)
-    tracker.write(30, {"a": 1.0})
-    truncate_after(path, 10)
-    tracker.write(15, {"a": 1.0})
-    tracker.close()
-    assert [row["step"] for row in read_rows(path)] == [10, 15]
-
-
 def test_crash_while_truncating_keeps_all_rows(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     write(path, 1, 2)

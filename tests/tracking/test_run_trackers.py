@@ -148,13 +148,8 @@ def test_failing_tracker_warns_once_and_receives_no_more_rows(tmp_path):
 
 def test_tracker_receives_every_kind_of_earlier_row_after_a_resume(tmp_path):
     lines, h = JsonLines(tmp_path / "metrics.jsonl"), Histogram.of(np.arange(3.0))
-    for step, values in (
-        (5, {"a": 5.5}),
-        (7, {"histograms/x": h}),
-        (10, {"a": 1.0}),
-        (10, {"eval/b": float("nan")}),
-        (15, {"a": 2.0}),
-    ):
+    rows = {"a": 5.5}, {"histograms/x": h}, {"a": 1.0}, {"eval/b": float("nan")}, {"a": 2.0}
+    for step, values in zip((5, 7, 10, 10, 15), rows, strict=True):
         lines.write(step, values)
     (tmp_path / "videos").mkdir()
     for name in ("10.mp4", "20.mp4", ".10.5.mp4", "watch-seed0.mp4"):  # the last two: being encoded; of another command
@@ -190,14 +185,14 @@ def test_training_and_resume_write_each_row_once_to_custom_trackers(run, tmp_pat
     assert len(table) == len(written) + 1
     assert len(Broken.rows) == 1
     scalars, purges = events(run_dir)
-    wanted = {
-        (row["step"], name)
-        for row in read_rows(run_dir / "metrics.jsonl")
-        for name, value in row.items()
-        if name != "step" and value is not None
-    }
+    wanted = {(step, name) for step, name, value in stored(run_dir) if value is not None}
     assert {(step, tag) for step, tag, _ in scalars if tag in {name for _, name in wanted}} == wanted
     assert purges == []
+
+
+def stored(run_dir):
+    """Every number of metrics.jsonl: step, name and value."""
+    return [(row["step"], name, x) for row in read_rows(run_dir / "metrics.jsonl") for name, x in row.items() if name != "step"]
 
 
 def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
@@ -210,10 +205,4 @@ def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
     assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", "my_tracker:Sqlite", "--quiet"]) == 0
     with sqlite3.connect(run_dir / "metrics.db") as table:
         found = table.execute("select step, name, value from metrics").fetchall()
-    wanted = [
-        (row["step"], name, value)
-        for row in read_rows(run_dir / "metrics.jsonl")
-        for name, value in row.items()
-        if name != "step"
-    ]
-    assert found == wanted
+    assert found == stored(run_dir)

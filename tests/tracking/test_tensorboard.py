@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from disks import full_disk
+from proximo.tracking.histograms import Histogram
 from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import Image as Picture
 from proximo.tracking.tracker import TrackedRun
@@ -67,12 +68,14 @@ def test_settings_are_text_and_hyperparameters(tmp_path):
     assert "eval/return_mean" in [info.name.tag for info in experiment.metric_infos]
 
 
-def test_image_is_a_png_of_the_same_pixels(tmp_path):
+def test_image_is_a_png_of_the_same_pixels_and_a_histogram_has_its_bins(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     tracker = board(tmp_path)
-    tracker.write(8, {"observations": Picture(image)})
+    tracker.write(8, {"observations": Picture(image), "histograms/x": Histogram.of(np.arange(3))})
     tracker.close()
-    shown = summaries(tmp_path)["observations"].image
+    shown = summaries(tmp_path)
+    histo, shown = shown["histograms/x"].histo, shown["observations"].image
+    assert (histo.num, histo.sum, histo.sum_squares, *histo.bucket, *histo.bucket_limit) == (3, 3, 5, 1, 1, 1, 0.5, 1.5, 2.5)
     assert (shown.height, shown.width) == (5, 7)
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(shown.encoded_image_string))), image)
 

@@ -14,7 +14,7 @@ from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch as module
 from proximo.tuning.batch import Batch, with_hyperparameters
 
-from helpers import compilations, difference
+from helpers import difference
 from studies import Watching, config
 
 pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
@@ -77,12 +77,6 @@ def test_trial_of_several_seeds_trains_each_of_them(together):
     padded = trained(make([config(**DIFFERENT[1])]))
     assert [set(now) for _, now in padded] == [{0}, {0}]
     assert padded[-1][1][0] == together[-1][1][1]
-
-
-def test_the_second_batch_of_the_same_static_settings_compiles_nothing(together):
-    with compilations() as compiled:
-        trained(make([config(learning_rate=r, gamma=g) for r, g in ((1e-3, 0.9), (2e-3, 0.8), (0, 1))], [7]))
-    assert compiled == []
 
 
 def test_trials_of_two_programs_are_no_batch():

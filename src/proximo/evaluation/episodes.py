@@ -82,11 +82,6 @@ class Episodes:
         """The arguments of ``from_rows``, for another process."""
         return {"rows": self.rows(), "unfinished": self.unfinished}
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Episodes:
-        """The episodes of ``to_json``."""
-        return cls.from_rows(**fields)
-
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
 

@@ -191,9 +191,3 @@ def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> list[st
         if seen := now.common(past):
             found.append(f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {evaluated.env.levels}.")
     return found
-
-
-def environment_settings(levels: str | None, env_settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, by name, that play ``levels`` (None: those of the training) with ``env_settings``."""
-    changes: dict[str, Any] = {} if levels is None else {"levels": levels}
-    return {**changes, "env_settings": env_settings} if env_settings else changes

@@ -14,7 +14,7 @@ from proximo.envs import Environment
 from proximo.envs.registry import check_id
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluate import check_number, environment_settings
+from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, fps_of, make_player, play, policy_agent, random_agent
@@ -157,7 +157,8 @@ def untrained(
 ) -> Subject:
     """Random actions in the environment of a run, or in the environment with this id. Raises ``EnvError`` if it is neither."""
     prepare_jax()
-    settings = environment_settings(levels, env_settings or {})
+    given = {"levels": levels, "env_settings": env_settings or None}
+    settings = {name: value for name, value in given.items() if value is not None}
     run_dir = None
     try:
         run_dir, _, _ = _find_run(name, runs_dir)

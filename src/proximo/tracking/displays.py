@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich import progress as rich_progress
 from rich.console import Console
-from rich.table import Column
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from proximo.errors import printable
@@ -105,46 +106,38 @@ class Lines(Display):
                 self.line(" · ".join(filter(None, (self.work.activity, self.work.figures))))
 
 
-class _Words(rich_progress.ProgressColumn):
-    """Text that is made anew whenever the bar is drawn."""
-
-    def __init__(self, words: Callable[[], str]):
-        super().__init__(table_column=Column(no_wrap=True, overflow="ellipsis"))
-        self._words = words
-
-    def render(self, task: rich_progress.Task) -> Text:
-        return Text(self._words())
-
-
 class TerminalBar(Display):
     """Shows the work as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
 
     def __init__(self, console: Console, transient: bool = False):
         super().__init__(console)
-        self._bar = rich_progress.Progress(
-            _Words(lambda: self.work.activity if self.work else ""),
-            rich_progress.BarColumn(None),
-            _Words(lambda: self.work.figures if self.work else ""),
+        self._live = Live(
             console=console,
+            get_renderable=self._bar,
             refresh_per_second=4,
             transient=transient,
-            expand=True,
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task("", total=None)
 
     def start(self, work: DisplayReporter) -> None:
         super().start(work)
-        self._bar.start()
+        self._live.start()
 
     def update(self) -> None:
-        share = self.work.share if self.work else None
-        self._bar.update(self._task, total=None if share is None else 1.0, completed=share or 0.0)  # without a total it pulses
-        self._bar.refresh()
+        self._live.refresh()
 
     def close(self) -> None:
-        self._bar.stop()
+        self._live.stop()
+
+    def _bar(self) -> Table:
+        bar = Table.grid(padding=(0, 1), pad_edge=False, expand=True)
+        for ratio in (None, 1, None):
+            bar.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
+        if (work := self.work) is not None:  # without a total it pulses
+            length = ProgressBar(total=None if work.share is None else 1.0, completed=work.share or 0.0)
+            bar.add_row(Text(work.activity), length, Text(work.figures))
+        return bar
 
 
 class NotebookBar(Display):
