@@ -32,12 +32,12 @@ class TensorBoard(Tracker):
     def __init__(self, run: TrackedRun):
         from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
-        continues = run.resumed_at is not None and any(run.run_dir.glob("events.*"))
-        self._first = run.resumed_at + 1 if continues and run.resumed_at is not None else 0
+        resumed_at = run.resumed_at if any(run.run_dir.glob("events.*")) else None
+        self._first = 0 if resumed_at is None else resumed_at + 1
         """Earlier files have the rows before this step."""
         self._file = AppendedFile(_new_events_file(run.run_dir), run.warned)
         self._add(step=self._first, file_version="brain.Event:2")
-        if continues:
+        if self._first:
             self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
         if run.settings:
             self._write_settings(run.settings)
