@@ -16,6 +16,7 @@ from proximo.config import Config, override
 from proximo.errors import ConfigError
 from proximo.tracking import displays, progress
 from proximo.tracking.displays import NO_SCREEN, Lines, NotebookBar, Silent, TerminalBar
+from proximo.tracking.lasting_stream import lasting
 from proximo.tracking.progress import TrainingProgress, number, showing_progress
 from proximo.tracking.reporter import Reporter
 
