@@ -175,6 +175,7 @@ def test_bar_fits_into_80_columns_and_clears_itself(clock):
     with contextlib.closing(TerminalBar(console, transient=True)) as display:
         reporter = TrainingProgress(display)
         reporter.started(CONFIG, [], {})
+        reporter.seeds_started([], 0)
         reporter.compiling()
         clock[0] += 72
         display.update()
