@@ -86,21 +86,14 @@ class Spoiled(toys.Counting):
 
 @pytest.mark.parametrize(("where", "value"), [("observation", jnp.nan), ("reward", jnp.inf)])
 def test_only_episodes_with_nan_or_infinity_have_no_finite_return(where, value):
-    result = play(Spoiled(where, value), 50)
+    env, config = Spoiled(where, value), small_config()
+    result = play(env, 50)
     # No action follows the last observation.
     np.testing.assert_array_equal(
         ~np.isfinite(result.episode_return), result.length > 5 if where == "observation" else result.length >= 5
     )
     assert 0 < np.isfinite(result.episode_return).sum() < 50
-
-
-def test_evaluation_with_nan_raises_with_the_episode():
-    env = Spoiled("observation", jnp.nan)
-    config = small_config()
-    with pytest.raises(
-        EnvError,
-        match=r"\d+ of 50 episodes of .* have no finite return, first index \d+: an observation or a reward is NaN or infinite",
-    ):
+    with pytest.raises(EnvError, match=r"\d+ of 50 episodes of .* have no finite return, first index \d+: an observation or a"):
         evaluate(Policy(drawn_policy(env, config), env, config, step=0), 50)
 
 
@@ -292,12 +285,3 @@ class Echo(toys.RandomEnds):
     def step(self, key, state, action, params):
         time = state["time"] + 1
         return {"time": time}, jnp.ones(3), action[0], time == self.steps, jnp.array(False), {}
-
-
-@pytest.mark.parametrize("reset_memory", [True, False])
-def test_evaluation_carries_memory_across_episodes_if_training_did(reset_memory):
-    collector = small_collector(Echo(), memory="gru", num_envs=1, num_minibatches=1, reset_memory=reset_memory)
-    policy = drawn_policy(collector.env, collector.config)
-    returns = make_evaluator(collector.env, collector.config, 3)(policy, 0, EVALUATION_STREAM).episode_return
-    assert (np.abs(np.diff(returns)) < 1e-6).all() == reset_memory
-    assert (np.abs(np.diff(returns)) > 1e-4).any() != reset_memory

@@ -234,14 +234,3 @@ def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, mon
     result = played(env, 6, num_envs=2, num_workers=0 if in_process else -1)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2
-
-
-def test_lost_workers_of_an_evaluation_are_reported():
-    told = []
-    env = from_factory(functools.partial(gym_toys.Misbehaving, "die", 7), "toy", NONE)
-    evaluator, policy = evaluator_of(env, 4, num_workers=2)
-    evaluator.environments.warn = told.append
-    result = evaluator(policy, 0, EVALUATION_STREAM)
-    evaluator.close()
-    np.testing.assert_array_equal(result.length, [5, 5, 5, 5])
-    assert any("ended with exit code 3: it is restarted" in message for message in told)

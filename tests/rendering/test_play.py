@@ -162,12 +162,6 @@ def test_only_allowed_actions_are_taken(env_id, monkeypatch):
         assert len(steps(policy, 3, agent=agent)) > 15
 
 
-def test_image_observation_is_the_frame_without_a_renderer():
-    played = steps(made("gym_toys:Parts"))
-    assert {step.draw().shape for step in played} == {(40, 40, 3)}
-    assert any(step.draw().std() > 10 for step in played)
-
-
 @pytest.mark.parametrize("mode", ["human", "ansi"])
 def test_environment_without_the_mode_rgb_array_shows_its_images(mode):
     class Images(gym_toys.Parts):

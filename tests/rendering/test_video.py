@@ -84,14 +84,6 @@ def test_gif_has_its_frames_and_rate(tmp_path):
     assert (small.n_frames, small.info["duration"]) == (2, 20)  # browsers would play less slowly
 
 
-@pytest.mark.parametrize("name", ["a.mp4", "a.gif"])
-def test_dropped_recording_leaves_no_file(tmp_path, name):
-    file = Video(tmp_path / name, 10.0)
-    file.add(shade(1))
-    file.drop()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_impossible_folder_and_unknown_format_raise(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(VideoError, match=r"Cannot write .*a\.mp4 \(.*\): choose another --out"):

@@ -85,11 +85,6 @@ def test_pointer_and_keys_read_the_last_values_with_their_intervals(report, tmp_
     assert "memory=lstm" in tip(text)
 
 
-def test_pointer_on_a_curve_names_its_run(report, tmp_path):
-    on_curve = POINT.replace("box.top + 5", "box.top + views[0].py(views[0].groups[0].lines[3].y.at(-1))")
-    assert re.search(r"gru/seed-3: [\d.]+\|", tip(opened(report, tmp_path, on_curve)[0]))
-
-
 def test_axis_switches_to_wall_time_and_groups_can_be_hidden_and_shown(report, tmp_path):
     text, messages = opened(report, tmp_path, SECONDS + HIDE + POINT)
     assert messages == []

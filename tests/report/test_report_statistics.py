@@ -73,10 +73,3 @@ def test_probability_of_improvement_equals_the_brute_force_result(tasks):
     expected, limits = brute_improvement(tasks)
     assert probability == pytest.approx(expected)
     np.testing.assert_allclose(interval, limits, atol=0.06)
-
-
-def test_improvement_counts_ties_half_and_is_antisymmetric():
-    x, y = TASKS[0]
-    assert probability_of_improvement([(x, x)])[0] == 0.5
-    assert probability_of_improvement([(x, y)])[0] == pytest.approx(1 - probability_of_improvement([(y, x)])[0])
-    assert probability_of_improvement([(x + 10, y)]) == (1.0, [1.0, 1.0])

@@ -8,10 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from commands import BATCH, copied, final_state, rows, train_words, trained
+from commands import BATCH, final_state, rows, train_words, trained
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
-from proximo.storage import checkpoint
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
 from proximo.tracking.json_lines import read_rows
 from proximo.training import loop
@@ -109,18 +108,6 @@ def test_at_most_fifty_are_recorded_in_a_run(pair):
         assert ratios.low < 1 < ratios.high
         assert ratios.high - ratios.low > 1e-4, "the policy has learned in between"
     assert not (members(pair[0])[0] / "histograms.jsonl").exists()
-
-
-def test_resume_writes_each_histogram_once(pair, tmp_path):
-    folder = copied(pair[1], tmp_path)
-    middle = min(checkpoint.steps(members(folder)[0] / "checkpoints"))
-    assert 0 < middle < 120 * BATCH
-    assert main(["train", "--resume", f"{folder}@{middle}", "--quiet"]) == 0
-    for run_dir, whole in zip(members(folder), members(pair[1]), strict=True):
-        steps = [row["step"] for row in read_rows(run_dir / "histograms.jsonl")]
-        assert steps == [row["step"] for row in read_rows(whole / "histograms.jsonl")]
-        if len(members(folder)) > 1:  # Gymnasium environments restart
-            assert final_state(run_dir) == final_state(whole)
 
 
 def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):

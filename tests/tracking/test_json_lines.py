@@ -76,12 +76,6 @@ def test_damage_before_the_last_line_raises(tmp_path, line):
         read_rows(path)
 
 
-def test_missing_file_has_no_rows_and_is_not_created(tmp_path):
-    truncate_after(tmp_path / "none.jsonl", 3)
-    assert read_rows(tmp_path / "none.jsonl") == []
-    assert not (tmp_path / "none.jsonl").exists()
-
-
 def test_rows_on_a_full_disk_are_lost_with_one_warning(tmp_path):
     warnings = []
     tracker = JsonLines(tmp_path / "metrics.jsonl", warned=warnings.append)

@@ -1,6 +1,5 @@
 """The plan of a study: its mistakes, its seeds, its draws, and how its folder is found again."""
 
-import os
 from dataclasses import replace
 
 import optuna
@@ -9,8 +8,7 @@ import pytest
 from proximo.config import override
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError
-from proximo.storage.named_folders import find_folder
-from proximo.tuning.journal import JOURNAL, STUDIES, Record, open_journal
+from proximo.tuning.journal import Record, open_journal
 from proximo.tuning.plan import draw, read_plan
 from proximo.tuning.space import drawn_settings
 
@@ -82,23 +80,6 @@ def test_study_of_another_version_is_refused_with_a_way_to_go_on(tmp_path, store
         f"{tmp_path} was written by another version of proximo and cannot be continued. Start a new study from its best settings, "
         f"with --config {tmp_path}/preset.yaml."
     )
-
-
-def studies(folder):
-    for time, name in enumerate(("a/one", "b/two", "b/one")):
-        (folder / name).mkdir(parents=True)
-        (folder / name / JOURNAL).touch()
-        os.utime(folder / name / JOURNAL, (1000 + time, 1000 + time))
-    return folder
-
-
-def test_study_is_found_by_path_name_and_last(tmp_path):
-    tune_dir = studies(tmp_path)
-    for text in (str(tune_dir / "b" / "two"), "two", "b/two"):
-        assert find_folder(text, tune_dir, STUDIES) == tune_dir / "b" / "two"
-    assert find_folder("last", tune_dir, STUDIES) == tune_dir / "b" / "one"
-    with pytest.raises(CheckpointError, match="The name 'one' fits 2 studies: a/one, b/one"):
-        find_folder("one", tune_dir, STUDIES)
 
 
 DRAWN = """learning_rate: {low: 1e-5, high: 1e-1, log: true}
