@@ -16,7 +16,6 @@ from commands import SMALL, copied, rows, trained
 from proximo.cli import main
 from proximo.errors import ConfigError, EnvError
 from proximo.tracking import run_trackers
-from proximo.tracking.background_tracker import BackgroundTracker
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import JsonLines, read_rows
 from proximo.tracking.run_trackers import RunTrackers, check_trackers
@@ -70,9 +69,8 @@ def module(monkeypatch):
     monkeypatch.setitem(sys.modules, "custom_trackers", made)
 
 
-def background(run_dir, make=Kept, told=None):
-    told = [] if told is None else told
-    return BackgroundTracker("custom_trackers:Kept", make, TrackedRun(run_dir, {}, None, told.append))
+def opened(run_dir, track, told=None):
+    return RunTrackers(TrackedRun(run_dir, {}, None, ([] if told is None else told).append), track, tensorboard=False)
 
 
 @pytest.mark.parametrize(
@@ -109,41 +107,48 @@ def test_slow_tracker_delays_nothing_and_receives_everything(tmp_path):
             assert go.wait(30)
             super().write(step, values)
 
-    tracker = background(tmp_path, Slow)
+    sys.modules["custom_trackers"].Slow = Slow
+    trackers = opened(tmp_path, "custom_trackers:Slow")
     for step in range(5):
-        tracker.write(step, {"a": 1.0})
+        trackers.write(step, {"a": 1.0})
     assert Kept.rows == []  # and this line was reached
     go.set()
-    tracker.close()
+    trackers.close()
     assert [step for step, _ in Kept.rows] == list(range(5))
-    assert Kept.closed == 0
-    assert Slow.closed == 1
+    assert (Kept.closed, Slow.closed) == (0, 1)
 
 
 def test_trackers_that_never_return_are_abandoned_together(tmp_path):
     told, never = [], threading.Event()
-    trackers = [background(tmp_path, lambda run: never.wait(60) and Kept(run), told=told) for _ in range(3)]
+
+    class Stuck(Kept):
+        def __init__(self, run):
+            never.wait(60)
+
+    sys.modules["custom_trackers"].Stuck = Stuck
+    seeds = [opened(tmp_path, "custom_trackers:Stuck", told) for _ in range(3)]
     started = time.monotonic()
-    for tracker in trackers:
-        tracker.patience = 0.4
-        tracker.end()
-    for tracker in trackers:
-        tracker.close()
+    for trackers in seeds:
+        trackers.patience = 0.4
+        trackers.end()
+    for trackers in seeds:
+        trackers.close()
     assert time.monotonic() - started < 1.1
-    assert told == 3 * ["custom_trackers:Kept has not written everything within 0 s: the last rows may be missing there."]
+    assert told == 3 * ["custom_trackers:Stuck has not written everything within 0 s: the last rows may be missing there."]
     never.set()
 
 
-def test_failing_tracker_warns_once_and_receives_no_more_rows(tmp_path):
+def test_failing_tracker_warns_once_and_the_others_receive_all_rows(tmp_path):
     told = []
-    tracker = background(tmp_path, Broken, told=told)
+    trackers = opened(tmp_path, "custom_trackers:Broken,custom_trackers:NoBase", told)
     for step in range(3):
-        tracker.write(step, {"a": 1.0})
-    tracker.close()
+        trackers.write(step, {"a": 1.0})
+    trackers.close()
     assert told == [
-        "custom_trackers:Kept has failed (OSError: no route to host): it receives no more rows, and the training continues."
+        "custom_trackers:Broken has failed (OSError: no route to host): it receives no more rows, and the training continues."
     ]
     assert len(Broken.rows) == 1
+    assert NoBase.rows == [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [0, 1, 2]
 
 
 def test_tracker_receives_every_kind_of_earlier_row_after_a_resume(tmp_path):

@@ -1,8 +1,11 @@
-"""The trackers of a run: ``metrics.jsonl``, and in their own threads TensorBoard and those that ``track`` names."""
+"""The trackers of a run: ``metrics.jsonl``, and behind one queue TensorBoard and those that ``track`` names."""
 
 from __future__ import annotations
 
 import importlib.util
+import queue
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +14,6 @@ from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
-from proximo.tracking.background_tracker import BackgroundTracker, Row
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import JsonLines, read_rows
 from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker
@@ -21,7 +23,10 @@ MODULES = {
     "wandb": "proximo.tracking.weights_and_biases:WeightsAndBiases",
     "TensorBoard": "proximo.tracking.tensorboard:TensorBoard",
 }
-"""Imported in the threads of these trackers, because their libraries take long to import."""
+"""Imported in the thread of the trackers, because their libraries take long to import."""
+PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
+"""How long the end of a training waits for the trackers: normally, and after a second interruption by the user."""
+Row = tuple[int, Mapping[str, Any]]
 
 
 def check_trackers(track: str) -> None:
@@ -50,36 +55,77 @@ def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
 
 
 class RunTrackers(Tracker):
-    """Writes ``metrics.jsonl``, and passes all rows to the other trackers. After a resume, these first receive the earlier rows again.
+    """Writes ``metrics.jsonl``. A thread passes all rows to the other trackers, so that they can neither slow nor stop the training. After a
+    resume, it first passes the earlier rows. A tracker that raises is dropped with a warning.
 
     ``track`` has the names of trackers, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written, for example because
     the disk is full.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
-        names = [*(["TensorBoard"] if tensorboard else []), *tracker_names(track)]
-        earlier = [] if run.resumed_at is None else earlier_rows(run.run_dir, run.resumed_at)
+        self._run, self.patience = run, PATIENCE_SECONDS
         self._lines = JsonLines(run.run_dir / METRICS, run.warned)
-        self._others = [BackgroundTracker(name, lambda run, name=name: tracker_class(name)(run), run, earlier) for name in names]
+        self._names = [*(["TensorBoard"] if tensorboard else []), *tracker_names(track)]
+        self._busy = ""
+        """The tracker that works now."""
+        self._ended_at: float | None = None
+        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="trackers")
+        if self._names:
+            for row in earlier_rows(run.run_dir, run.resumed_at):
+                self._queue.put(row)
+            self._thread.start()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        for tracker in (self._lines, *self._others):
-            tracker.write(step, values)
+        self._lines.write(step, values)
+        if self._names:
+            self._queue.put((step, values))
 
     def flush(self) -> None:
         self._lines.flush()
 
     def end(self, hurry: bool = False) -> None:
-        for tracker in self._others:
-            tracker.end(hurry)
+        """Begin to finish. The ``patience`` starts with the first call, so that the trackers of all seeds finish at the same time."""
+        if hurry:
+            self.patience = HURRY_SECONDS
+        if self._ended_at is None:
+            self._ended_at = time.monotonic()
+            self._queue.put(None)
 
     def close(self) -> None:
-        for tracker in (self._lines, *self._others):
-            tracker.close()
+        """Wait until everything is written, at most until the ``patience`` ends."""
+        self.end()
+        self._lines.close()
+        if self._names and self._ended_at is not None:
+            self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
+            if self._thread.is_alive():
+                waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
+                self._run.warned(f"{waited}: the last rows may be missing there.")
+
+    def _work(self) -> None:
+        trackers: dict[str, Any] = dict.fromkeys(self._names)
+
+        def each(call: Callable[[str], Any]) -> None:
+            for name in tuple(trackers):
+                self._busy = name
+                try:
+                    call(name)
+                except (Exception, SystemExit) as error:
+                    del trackers[name]
+                    reason = " ".join(str(error).split()) or "no reason given"
+                    failed = f"{name} has failed ({type(error).__name__}: {reason})"
+                    self._run.warned(f"{failed}: it receives no more rows, and the training continues.")
+
+        each(lambda name: trackers.update({name: tracker_class(name)(self._run)}))
+        while (row := self._queue.get()) is not None:
+            each(lambda name, row=row: trackers[name].write(*row))
+        each(lambda name: trackers[name].close() if hasattr(trackers[name], "close") else None)
 
 
-def earlier_rows(run_dir: Path, step: int) -> list[Row]:
-    """The rows of a run up to ``step``: numbers, histograms and clips."""
+def earlier_rows(run_dir: Path, step: int | None) -> list[Row]:
+    """The rows of a run up to ``step``: numbers, histograms and clips. A new run (None) has no rows."""
+    if step is None:
+        return []
 
     def rows(file: str, read: Callable[[Any], Any]) -> list[Row]:
         found = read_rows(run_dir / file)
