@@ -18,7 +18,8 @@ from proximo.config.schema import RUN_DIRECTORY
 from proximo.errors import ConfigError
 from proximo.export.runtime import ExportedPolicy
 from proximo.rendering import window
-from proximo.tracking import progress_displays
+from proximo.tracking import displays
+from proximo.tracking import progress as training_progress
 
 from custom_networks import Memory
 
@@ -62,8 +63,8 @@ def test_help_lists_every_setting():
 )
 def test_notebook_shows_progress_unless_it_is_silenced(monkeypatch, verbose, progress, shown):
     contents = []
-    monkeypatch.setattr(progress_displays, "in_notebook", lambda: True)
-    monkeypatch.setattr(progress_displays, "display", lambda content: contents.append(content))
+    monkeypatch.setattr(training_progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(displays, "display", lambda content: contents.append(content))
     learner = agent(verbose=verbose).learn(2 * BATCH, progress=progress)
     assert bool(contents) == shown
     assert learner.step == 2 * BATCH

@@ -47,7 +47,7 @@ from proximo.storage.run_directory import METRICS
 from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
-from proximo.tracking.progress_displays import showing_progress
+from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
@@ -445,13 +445,9 @@ class PPO:
         Raises:
             ConfigError: ``history`` has no return, or ``path`` has another ending than those of pictures.
         """
-        from proximo.rendering.figures import save_figure
         from proximo.report.figures import draw_learning_curve
 
-        figure = draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}")
-        if path is not None:
-            save_figure(figure, path)
-        return figure
+        return draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}", path)
 
     def report(self, folder: str | Path) -> Report:
         """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.

@@ -1,17 +1,14 @@
 """``proximo eval``: a run by any of its names, in words, as one JSON object, or a line for each episode."""
 
 import json
-import os
 import statistics
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from commands import train_words
 from proximo.cli import main
-from proximo.cli.eval import _over_seeds
-from proximo.evaluation.episodes import Episodes, stratified_interval
+from proximo.evaluation.episodes import stratified_interval
 from proximo.storage import retention
 
 KEYS = ["episodes", "return_mean", "return_std", "return_iqm", "ci95", "length_mean", "success_rate"]
@@ -92,21 +89,6 @@ def test_episodes_file_agrees_with_the_reported_means(runs, tmp_path, capsys):
     assert greedy == sampled, "both play the same episodes"
 
 
-def test_episodes_file_may_be_a_link_or_a_pipe(runs, tmp_path, capsys):
-    real, link, pipe = (tmp_path / name for name in ("real.jsonl", "link.jsonl", "pipe"))
-    real.write_text("old")
-    link.symlink_to(real)
-    evaluated(capsys, runs, "r", "--episodes", "2", "--episodes-file", str(link))
-    assert link.is_symlink()
-    assert len(real.read_text().splitlines()) == 4
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    evaluated(capsys, runs, "r", "--episodes", "2", "--episodes-file", str(pipe))
-    assert pipe.is_fifo()
-    assert len(os.read(reader, 100_000).splitlines()) == 4
-    os.close(reader)
-
-
 def test_group_reports_the_mean_over_seeds_and_two_intervals(runs, tmp_path, capsys):
     file = tmp_path / "episodes.jsonl"
     result = evaluated(capsys, runs, "two", "--episodes", "30", "--episodes-file", str(file))
@@ -143,17 +125,6 @@ def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):
         assert (hint in capsys.readouterr().out) == hinted
     monkeypatch.setattr(retention, "best_step", lambda run_dir: 320)
     assert evaluated(capsys, runs, "r", "--episodes", "2")["best_step"] == 320
-
-
-def test_seed_without_reported_success_counts_as_zero():
-    """A Gymnasium environment may report ``success`` only in successful episodes."""
-    successes = (np.array([True, False]), None)
-    judged = {
-        str(i): SimpleNamespace(episodes={"greedy": Episodes(np.zeros(2), np.ones(2), success, 0)})
-        for i, success in enumerate(successes)
-    }
-    assert _over_seeds(judged, "greedy")["success_rate"] == 0.25
-    assert _over_seeds({"1": judged["1"]}, "greedy")["success_rate"] is None
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,6 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
     assert err == f"warning: no browser was found to open {tmp_path}/report.html.\n"
 
 
-def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
-    opened = []
-    monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
-    reported(capsys, runs, "a", "--open", "--out", tmp_path)
-    assert opened == [(tmp_path / "report.html").as_uri()]
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

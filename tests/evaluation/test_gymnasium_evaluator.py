@@ -36,15 +36,6 @@ def played(env, episodes, seed=0, stream=EVALUATION_STREAM, **settings):
         evaluator.close()
 
 
-@pytest.mark.parametrize("episodes", [1, 2, 3, 7])
-def test_environments_play_equally_many_episodes_up_to_one(episodes):
-    result = played(from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE), episodes, num_workers=0)
-    np.testing.assert_array_equal(result.episode_return, np.full(episodes, 5.0))
-    np.testing.assert_array_equal(result.length, np.full(episodes, 5))
-    assert result.success is None
-    assert result.unfinished == 0
-
-
 @pytest.mark.parametrize("memory", ["none", "gru", "observing over episodes"])
 def test_every_autoreset_mode_plays_the_same_episodes(memory):
     results = {
@@ -54,6 +45,7 @@ def test_every_autoreset_mode_plays_the_same_episodes(memory):
     first = results.pop("SameStep")
     assert len(set(first.length)) > 3
     assert first.success is not None
+    assert first.seed is None, "a vector environment is given one seed"
     for other in results.values():
         np.testing.assert_allclose(other.episode_return, first.episode_return, atol=1e-5)
         np.testing.assert_array_equal(other.length, first.length)
@@ -134,8 +126,13 @@ def test_streams_and_seeds_play_different_episodes():
         for seed, stream in ((0, SELECTION_STREAM), (0, EVALUATION_STREAM), (1, EVALUATION_STREAM))
     ]
     assert len({run.episode_return.tobytes() for run in runs}) == 3
-    again = played(env, 6, 0, EVALUATION_STREAM, num_workers=0)
-    np.testing.assert_array_equal(again.episode_return, runs[1].episode_return)
+    evaluator, policy = evaluator_of(env, 6, num_workers=0)
+    greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
+    evaluator.close()
+    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
+    np.testing.assert_array_equal(greedy.episode_return, runs[1].episode_return)
+    assert greedy.seed == sampled.seed == again.seed
+    np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
 
 
 class Told(gymnasium.Env):
@@ -182,30 +179,16 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
     np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
 
 
-def test_native_vector_environment_reports_no_seeds():
-    env = from_vector(functools.partial(gym_toys.CustomVector, mode="SameStep"), "toy", NONE)
-    assert played(env, 5).seed is None
-
-
 def test_requested_number_of_environments_plays_together():
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
     config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
-    for asked, together in ((None, 3), (16, 16), (64, 20), (0, 20)):
-        evaluator = make_evaluator(env, config, 20, asked)
+    for asked, together, episodes in ((None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)):
+        evaluator = make_evaluator(env, config, episodes, asked)
         assert evaluator.num_envs == together
         result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
-        np.testing.assert_array_equal(result.length, np.full(20, 5))
+        np.testing.assert_array_equal(result.length, np.full(episodes, 5))
+        assert (result.success, result.unfinished) == (None, 0)
         evaluator.close()
-
-
-def test_greedy_and_sampled_evaluation_play_the_same_episodes():
-    env = from_factory(gym_toys.Walk, "toy", NONE)
-    evaluator, policy = evaluator_of(env, 6, num_envs=6, num_workers=0)
-    greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
-    evaluator.close()
-    np.testing.assert_array_equal(greedy.episode_return, again.episode_return)
-    assert greedy.seed == sampled.seed == again.seed
-    np.testing.assert_array_equal(greedy.length, sampled.length)  # this walk's episodes depend on the seed alone
 
 
 def test_episodes_that_cannot_be_played_are_a_warning():
@@ -238,30 +221,16 @@ class Spoiled(gymnasium.Env):
         return {"a": 1, "b": observation}, 1.0, self.now == 4, False, {}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "in process"])
+@pytest.mark.parametrize(("mode", "value"), [("NextStep", np.nan), ("SameStep", np.inf), ("in process", np.nan)])
 def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
     for module in (stepper, vector_env_adapter):
         monkeypatch.setattr(module, "STRICT_STEPS", 1)
-    if mode == "in process":
-        env, workers = from_factory(functools.partial(Spoiled, value), "toy", NONE), 0
-    else:
-        mode = gymnasium.vector.AutoresetMode(mode)
-        env = from_vector(
-            lambda num_envs: gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode), "toy", NONE
-        )
-        workers = -1
-    result = played(env, 6, num_envs=2, num_workers=workers)
+
+    def vector(num_envs):
+        return gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode)
+
+    in_process = mode == "in process"
+    env = from_factory(functools.partial(Spoiled, value), "toy", NONE) if in_process else from_vector(vector, "toy", NONE)
+    result = played(env, 6, num_envs=2, num_workers=0 if in_process else -1)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2
-
-
-def test_lost_workers_of_an_evaluation_are_reported():
-    told = []
-    env = from_factory(functools.partial(gym_toys.Misbehaving, "die", 7), "toy", NONE)
-    evaluator, policy = evaluator_of(env, 4, num_workers=2)
-    evaluator.environments.warn = told.append
-    result = evaluator(policy, 0, EVALUATION_STREAM)
-    evaluator.close()
-    np.testing.assert_array_equal(result.length, [5, 5, 5, 5])
-    assert any("ended with exit code 3: it is restarted" in message for message in told)

@@ -74,18 +74,14 @@ MASKS = "two masks of two components"
             np.full((2, 2), 0.5),
             r"^The observation has 0\.5, which is not in Box\(2, 2\) uint8: pass the numbers of the env",
         ),
-        (PICTURE, np.full((2, 2), 256), r"^The observation has 256, which"),
         (Discrete(16), 16, r"^The observation has 16, which is not in Discrete\(16\)"),
-        (Discrete(16), [3, -1], r"^The observation has -1, which"),
         (Discrete(4, start=-2), 2, r"^The observation has 2, which"),
         (Discrete(16), np.nan, r"^The observation has nan, which"),
         (Box((3,)), [0, np.nan, 0], r"^The observation has nan: expected finite numbers. Check the code of the environment"),
-        (Box((3,)), np.array([0, 0, 1e300]), r"^The observation has inf: expected finite"),
         (PARTS, {"a": [0, 0, -np.inf], "b": (1, [0, 0])}, r"^The observation's a has -inf: expected finite"),
         (GRID, [[0, 5], [0, 8]], r"^The observation has 8, which"),
         (MultiBinary((2,)), [0, 2], r"^The observation has 2, which"),
         (Box((3,)), "abc", r"^The observation is str: expected numbers, in Box\(3,\) float32\.$"),
-        (Box((3,)), np.array([None] * 3), r"^The observation is ndarray: expected numbers"),
         (Box((2,)), [[1, 2], [3]], r"^The observation is list: expected numbers"),
         (
             Box((3,)),
@@ -113,11 +109,7 @@ MASKS = "two masks of two components"
         (MASKS, np.ones((2, 2, 3)) * [[0], [1]], "action_mask allows no action, or none in one component"),
         *(
             (MASKS, wrong, "action_mask = .*: expected 6 numbers for each")
-            for wrong in ((), [[1], [1, 0]], "all", np.ones((2, 5)))
-        ),
-        *(
-            (MASKS, wrong, "action_mask = .*: expected 6 numbers for each")
-            for wrong in ([None, None], np.full((2, 6), np.nan), 1)
+            for wrong in ((), [[1], [1, 0]], "all", [None, None], 1)
         ),
     ],
 )

@@ -84,46 +84,6 @@ def test_gif_has_its_frames_and_rate(tmp_path):
     assert (small.n_frames, small.info["duration"]) == (2, 20)  # browsers would play less slowly
 
 
-def test_file_gets_its_name_when_complete(tmp_path):
-    file = Video(tmp_path / "new" / "a.mp4", 10.0)
-    file.add(shade(1))
-    assert not (tmp_path / "new" / "a.mp4").exists()
-    file.close()
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.mp4"]
-
-
-@pytest.mark.parametrize("name", ["a.mp4", "a.gif"])
-def test_dropped_recording_leaves_no_file(tmp_path, name):
-    file = Video(tmp_path / name, 10.0)
-    file.add(shade(1))
-    file.drop()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_missing_ffmpeg_raises(tmp_path, monkeypatch):
-    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
-    with pytest.raises(VideoError, match=r"^No ffmpeg was found .*pip install imageio-ffmpeg"):
-        Video(tmp_path / "a.gif", 10.0)
-
-
-def test_failing_ffmpeg_raises_with_its_error_message(tmp_path, monkeypatch):
-    failing = tmp_path / "ffmpeg"
-    failing.write_text("#!/bin/sh\necho first >&2\necho 'no such codec' >&2\nexit 3\n")
-    failing.chmod(failing.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(video, "ffmpeg", lambda: str(failing))
-    file = Video(tmp_path / "a.mp4", 10.0)
-    with pytest.raises(VideoError, match=r"a\.mp4: ffmpeg has failed \(no such codec\)"):
-        written_to_the_end(file)
-    file.drop()
-    assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]
-
-
-def written_to_the_end(file):
-    for _ in range(100):
-        file.add(shade(1, (400, 400)))
-    file.close()
-
-
 def test_impossible_folder_and_unknown_format_raise(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(VideoError, match=r"Cannot write .*a\.mp4 \(.*\): choose another --out"):
@@ -132,12 +92,21 @@ def test_impossible_folder_and_unknown_format_raise(tmp_path):
         Video(tmp_path / "a.avi", 10.0)
 
 
-def test_mp4_is_removed_if_its_encoder_fails_at_the_end(tmp_path, monkeypatch):
-    """As when the disk fills up at the last moment; imageio ignores it."""
+@pytest.mark.parametrize(
+    ("reads", "frames", "reason"), [("cat > /dev/null", 1, "No space left on device"), ("echo first >&2", 100, "no such codec")]
+)
+def test_failing_ffmpeg_raises_with_its_error_message_and_leaves_no_file(tmp_path, monkeypatch, reads, frames, reason):
+    """At the end, as when the disk fills up at the last moment, and at once."""
     failing = tmp_path / "ffmpeg"
-    failing.write_text("#!/bin/sh\ncat > /dev/null\necho 'No space left on device' >&2\nexit 3\n")
+    failing.write_text(f"#!/bin/sh\n{reads}\necho '{reason}' >&2\nexit 3\n")
     failing.chmod(failing.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(video, "ffmpeg", lambda: str(failing))
-    with pytest.raises(VideoError, match=r"a\.mp4: ffmpeg has failed \(No space left on device\)"):
-        written(tmp_path / "a.mp4", [shade(1)])
-    assert not (tmp_path / "a.mp4").exists()
+
+    def record():
+        with video.recording(tmp_path / "a.mp4", 10.0) as file:
+            for _ in range(frames):
+                file.add(shade(1, (400, 400)))
+
+    with pytest.raises(VideoError, match=rf"a\.mp4: ffmpeg has failed \({reason}\)"):
+        record()
+    assert [path.name for path in tmp_path.iterdir()] == ["ffmpeg"]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
-from proximo.report.curves import MAX_POINTS, MAX_TOTAL_POINTS, MIN_POINTS, charts_of, common_grid, on_grid
+from made_runs import BATCH, SPEED, made_group, made_rows, write_rows
+from proximo.report.curves import charts_of, common_grid, on_grid
 from proximo.report.grouping import sections_of
 from proximo.report.read import read_runs
 
@@ -62,9 +62,3 @@ def test_a_metric_of_one_run_is_a_chart_and_others_are_not(tmp_path):
     assert list(charts) == ["Evaluation return", "Training return", "Training success"]
     [found] = charts["Training success"]["step"]["groups"]
     assert [line["name"] for line in found["lines"]] == ["g/seed-0"]
-
-
-@pytest.mark.parametrize(("runs", "points"), [(1, MAX_POINTS), (100, MAX_TOTAL_POINTS // 100), (10_000, MIN_POINTS)])
-def test_many_runs_have_fewer_points_each(tmp_path, runs, points):
-    section = one_section(made_run(tmp_path / "r", updates=1000), tmp_path)
-    assert len(charts_of(section, runs)[1]["step"]["x"]) == points

@@ -4,13 +4,11 @@ import csv
 import json
 import re
 
-import numpy as np
 import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.report import write_report
 from proximo.report.markup import Markup, tag
-from proximo.tracking.histograms import Histogram
 
 EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
 
@@ -79,7 +77,13 @@ def test_a_title_names_what_is_shown(groups, tmp_path):
         assert f"<h1>{title}</h1>" in rendered(paths)
 
 
-def test_page_and_csv_show_how_runs_ended(groups):
+def test_page_and_csv_show_how_runs_ended_and_differ(groups):
+    text = text_of(rendered(groups))
+    assert "Settings that differ Group memory gru gru lstm lstm" in text
+    common = text[text.index("Settings in common") :]
+    assert "num_steps 128 128" in common
+    assert " memory " not in common
+    assert "gamma=0.99: its runs differ in memory." in text_of(reported(groups, ["gamma"]).html.read_text())
     write_rows(groups[0] / "seed-0", made_rows(10, 100, 0))
     write_rows(groups[0] / "seed-1", [])
     (groups[0] / "seed-1" / "failure.txt").write_text("NaN in the loss.")
@@ -96,16 +100,6 @@ def test_page_and_csv_show_how_runs_ended(groups):
     assert "4 (1 interrupted, 1 failed, 1 not started)" in report.html.read_text()
     failed = [line for line in report.csv.read_text().splitlines() if ",failed," in line]
     assert failed == ["gymnax:CartPole-v1,gru/seed-1,gru,1,0,,failed,1"]
-
-
-def test_differing_mixed_and_common_settings_are_listed(groups):
-    text = text_of(rendered(groups))
-    assert "Settings that differ Group memory gru gru lstm lstm" in text
-    common = text[text.index("Settings in common") :]
-    assert "num_steps 128 128" in common
-    assert " memory " not in common
-    mixed = text_of(reported(groups, ["gamma"]).html.read_text())
-    assert "gamma=0.99: its runs differ in memory." in mixed
 
 
 def test_the_csv_has_every_value_as_it_was_measured(groups):
@@ -135,28 +129,3 @@ def test_picture_is_drawn_for_any_names_and_grows_with_the_environments(tmp_path
     odd = [made_run(tmp_path / name, gamma=0.9 + i / 100, eval_episodes=0) for i, name in enumerate(("_r$", "$\\frac$", "^{"))]
     one = height(reported(odd, ["name"]))
     assert height(reported([*odd, made_run(tmp_path / "r", env="gymnax:Acrobot-v1")])) > 1.8 * one
-
-
-@pytest.mark.parametrize(("metric", "charts"), [("rollout/success_rate", 1), ("train/loss", 0)])
-def test_run_without_a_finished_episode_has_page_and_picture(tmp_path, metric, charts):
-    run_dir = made_run(tmp_path / "r")
-    write_rows(run_dir, [{"step": 1024, metric: 0.5, "rollout/return_mean": None}])
-    report = reported([run_dir])
-    assert report.html.read_text().count('class="chart"') == charts
-    assert height(report) > 100
-
-
-def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):
-    run = made_run(tmp_path / "run")
-    assert "Returns of episodes" not in rendered([run])
-    histograms = (Histogram.of(np.array(values)) for values in ([0.0, 0.0, 10.0, 100.0], [100.0] * 4))
-    rows = [
-        {"step": step, "histograms/episode_returns": h.as_json()} for step, h in zip((1024, 2048), histograms, strict=True) if h
-    ]
-    (run / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 4096}]))
-    picture = rendered([run]).partition("Returns of episodes")[2].partition("</svg>")[0]
-    shades = re.findall(r'<path d="([^"]*)" fill-opacity="([\d.]+)"', picture)
-    assert len(shades) == 5
-    assert re.findall(r"M(\d+) (\d+)h", shades[-1][0]) == [("0", "39"), ("1", "0")], "the most frequent returns of each column"
-    assert re.findall(r"M(\d+) (\d+)h", shades[2][0]) == [("0", "35"), ("0", "0")], "half as frequent"
-    assert "2,048 environment steps" in picture

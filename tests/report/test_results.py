@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
-from proximo.report.grouping import Section, sections_of
+from proximo.report.grouping import sections_of
 from proximo.report.read import read_runs
 from proximo.report.results import as_json, notes
 
@@ -50,16 +50,6 @@ def test_without_evaluations_the_last_episodes_count(tmp_path):
     assert row["best"] == {"iqm": None, "ci95": None}
 
 
-def test_a_failed_run_counts_with_what_it_reached(tmp_path):
-    group = made_group(tmp_path / "g", seeds=2)
-    write_rows(group / "seed-1", made_rows(5, 1000, 1))
-    (group / "seed-1" / "failure.txt").write_text("NaN")
-    [row] = table_of([group], tmp_path)
-    assert row["status"] == {"finished": 1, "failed": 1}
-    assert row["scores"][1] > 900
-    assert row["final"]["iqm"] == pytest.approx(np.mean(row["scores"]))
-
-
 @pytest.fixture
 def failing(tmp_path):
     """Two groups: two seeds of the first failed before their first evaluation, one of them in its first update; one is running."""
@@ -89,15 +79,6 @@ def test_seed_failed_before_first_evaluation_counts_as_worst(failing):
     failed, left_out = notes(results["table"])
     assert failed.startswith("gymnax:CartPole-v1, a: 2 of 5 runs failed without a result and count as ")
     assert left_out == "gymnax:CartPole-v1, a: 1 of 5 runs have no evaluation and are left out."
-
-
-def test_group_of_only_failed_seeds_counts_as_worst(failing):
-    only = Section(failing.environment, {"f": failing.groups["a"][2:4], "b": failing.groups["b"]})
-    results = as_json([only])
-    row, other = results["table"]
-    assert row["final"]["iqm"] == row["failed_count_as"] < other["final"]["iqm"]
-    [pair] = results["improvement"]
-    assert (pair["y"], pair["probability"]) == ("f", 1.0)
 
 
 def test_nan_last_evaluation_is_not_replaced_by_an_earlier_one(tmp_path):

@@ -15,11 +15,17 @@ def metrics(episodes, returns, **others):
 
 def test_returns_are_weighted_by_their_episodes():
     window = MetricsWindow()
-    window.add(metrics([1, 3], [10.0, 2.0]))
     window.add(metrics([0], [0.0]))
+    assert window.recent_return is None
+    assert math.isnan(window.merge()["rollout/return_mean"])
+    window.add(metrics([1, 3], [10.0, 2.0], bad__loss=[0, 0]))
+    window.add(metrics([0], [0.0]))
+    assert len(window) == 3
     assert window.recent_return == pytest.approx(4.0)
     row = window.merge()
     assert row["rollout/episodes"] == 4
+    assert "bad/loss" not in row
+    assert len(window) == 0
     assert row["rollout/return_mean"] == pytest.approx(4.0)
 
 
@@ -36,13 +42,6 @@ def test_spread_and_extremes_are_those_of_all_episodes():
         assert row[f"rollout/return_{name}"] == pytest.approx(getattr(x, name)())
 
 
-def test_without_a_finished_episode_there_is_no_return():
-    window = MetricsWindow()
-    window.add(metrics([0, 0], [0.0, 0.0]))
-    assert window.recent_return is None
-    assert math.isnan(window.merge()["rollout/return_mean"])
-
-
 def test_ratio_keeps_extremes_and_other_metrics_are_means():
     window = MetricsWindow()
     window.add(metrics([1, 1], [0, 0], train__ratio_min=[0.9, 0.5], train__ratio_max=[1.5, 1.1], train__loss=[1, 3]))
@@ -50,16 +49,6 @@ def test_ratio_keeps_extremes_and_other_metrics_are_means():
     assert row["train/ratio_min"] == 0.5
     assert row["train/ratio_max"] == 1.5
     assert row["train/loss"] == 2
-
-
-def test_row_is_merged_once_without_flags_of_nan():
-    window = MetricsWindow()
-    window.add(metrics([1], [5.0], bad__loss=[0]))
-    assert len(window) == 1
-    assert "bad/loss" not in window.merge()
-    assert len(window) == 0
-    window.add(metrics([1], [7.0]))
-    assert window.merge()["rollout/return_mean"] == 7
 
 
 def test_recent_return_is_over_about_a_hundred_episodes():

@@ -1,6 +1,5 @@
 """Trackers that ``track`` names: checked before anything is compiled, isolated from the training, complete after every resume."""
 
-import importlib.util
 import re
 import sqlite3
 import sys
@@ -15,14 +14,11 @@ from test_tensorboard import events
 
 from commands import SMALL, copied, rows, trained
 from proximo.cli import main
-from proximo.config.validation import tracker_names
 from proximo.errors import ConfigError, EnvError
 from proximo.tracking import run_trackers
-from proximo.tracking.background_tracker import BackgroundTracker
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import JsonLines, read_rows
 from proximo.tracking.run_trackers import RunTrackers, check_trackers
-from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import TrackedRun, Tracker
 
 TOTAL = SMALL["total_steps"]
@@ -73,14 +69,8 @@ def module(monkeypatch):
     monkeypatch.setitem(sys.modules, "custom_trackers", made)
 
 
-def background(run_dir, make=Kept, told=None):
-    told = [] if told is None else told
-    return BackgroundTracker("custom_trackers:Kept", make, TrackedRun(run_dir, {}, None, told.append))
-
-
-@pytest.mark.parametrize(("track", "names"), [("none", []), ("", []), ("csv", ["csv"]), (" csv , a.b:C", ["csv", "a.b:C"])])
-def test_names_are_read(track, names):
-    assert tracker_names(track) == names
+def opened(run_dir, track, told=None):
+    return RunTrackers(TrackedRun(run_dir, {}, None, ([] if told is None else told).append), track, tensorboard=False)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +99,6 @@ def test_missing_library_raises_before_anything_is_compiled(monkeypatch, tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
-def test_folder_named_wandb_is_not_the_library(monkeypatch, tmp_path):
-    (tmp_path / "wandb").mkdir()
-    real = importlib.util.find_spec
-    spec = importlib.machinery.PathFinder.find_spec("wandb", [str(tmp_path)])
-    monkeypatch.setattr(run_trackers.importlib.util, "find_spec", lambda name: spec if name == "wandb" else real(name))
-    with pytest.raises(EnvError, match="not installed"):
-        check_trackers("wandb")
-
-
 def test_slow_tracker_delays_nothing_and_receives_everything(tmp_path):
     go = threading.Event()
 
@@ -126,86 +107,54 @@ def test_slow_tracker_delays_nothing_and_receives_everything(tmp_path):
             assert go.wait(30)
             super().write(step, values)
 
-    tracker = background(tmp_path, Slow)
+    sys.modules["custom_trackers"].Slow = Slow
+    trackers = opened(tmp_path, "custom_trackers:Slow")
     for step in range(5):
-        tracker.write(step, {"a": 1.0})
+        trackers.write(step, {"a": 1.0})
     assert Kept.rows == []  # and this line was reached
     go.set()
-    tracker.close()
+    trackers.close()
     assert [step for step, _ in Kept.rows] == list(range(5))
-    assert Kept.closed == 0
-    assert Slow.closed == 1
+    assert (Kept.closed, Slow.closed) == (0, 1)
 
 
-def test_tracker_that_never_returns_is_abandoned_at_the_end(tmp_path):
+def test_trackers_that_never_return_are_abandoned_together(tmp_path):
     told, never = [], threading.Event()
-    tracker = background(tmp_path, lambda run: never.wait(60) and Kept(run), told=told)
-    tracker.patience = 0.05
-    tracker.write(1, {})
-    tracker.close()
-    assert told == ["custom_trackers:Kept has not written everything within 0 s: the last rows may be missing there."]
+
+    class Stuck(Kept):
+        def __init__(self, run):
+            never.wait(60)
+
+    sys.modules["custom_trackers"].Stuck = Stuck
+    seeds = [opened(tmp_path, "custom_trackers:Stuck", told) for _ in range(3)]
+    started = time.monotonic()
+    for trackers in seeds:
+        trackers.patience = 0.4
+        trackers.end()
+    for trackers in seeds:
+        trackers.close()
+    assert time.monotonic() - started < 1.1
+    assert told == 3 * ["custom_trackers:Stuck has not written everything within 0 s: the last rows may be missing there."]
     never.set()
 
 
-def test_slow_trackers_finish_at_the_same_time(tmp_path):
-    closed = []
-
-    class Late(Kept):
-        def close(self):
-            time.sleep(0.3)
-            closed.append(self)
-
-    trackers = [background(tmp_path / str(i), Late) for i in range(5) if (tmp_path / str(i)).mkdir() is None]
-    started = time.monotonic()
-    for step in ("end", "close"):
-        for tracker in trackers:
-            getattr(tracker, step)()
-    assert len(closed) == 5
-    assert time.monotonic() - started < 1.4
-
-
-def test_failing_tracker_warns_once_and_receives_no_more_rows(tmp_path):
+def test_failing_tracker_warns_once_and_the_others_receive_all_rows(tmp_path):
     told = []
-    tracker = background(tmp_path, Broken, told=told)
+    trackers = opened(tmp_path, "custom_trackers:Broken,custom_trackers:NoBase", told)
     for step in range(3):
-        tracker.write(step, {"a": 1.0})
-    tracker.close()
+        trackers.write(step, {"a": 1.0})
+    trackers.close()
     assert told == [
-        "custom_trackers:Kept has failed (OSError: no route to host): it receives no more rows, and the training continues."
+        "custom_trackers:Broken has failed (OSError: no route to host): it receives no more rows, and the training continues."
     ]
     assert len(Broken.rows) == 1
-
-
-@pytest.mark.parametrize("method", ["write", "flush", "end", "close"])
-def test_tracker_that_raises_is_dropped_and_the_others_continue(tmp_path, monkeypatch, method):
-    calls = []
-
-    def fail(self, *arguments):
-        calls.append(method)
-        raise ValueError("no \n room")
-
-    monkeypatch.setattr(TensorBoard, method, fail)
-    warnings = []
-    trackers = RunTrackers(TrackedRun(tmp_path, {}, None, warnings.append), "", tensorboard=True)
-    for step in (1, 2):
-        trackers.write(step, {"a": 1.0})
-        trackers.flush()
-    trackers.end()
-    trackers.close()
-    assert calls == [method]
-    assert warnings == ["TensorBoard has failed (ValueError: no room): it receives no more rows, and the training continues."]
-    assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [1, 2]
+    assert NoBase.rows == [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == [0, 1, 2]
 
 
 def test_tracker_receives_every_kind_of_earlier_row_after_a_resume(tmp_path):
     lines, h = JsonLines(tmp_path / "metrics.jsonl"), Histogram.of(np.arange(3.0))
-    for step, values in (
-        (5, {"a": 5.5}),
-        (7, {"histograms/x": h}),
-        (10, {"a": 1.0}),
-        (10, {"eval/b": float("nan")}),
-        (15, {"a": 2.0}),
-    ):
+    rows = {"a": 5.5}, {"histograms/x": h}, {"a": 1.0}, {"eval/b": float("nan")}, {"a": 2.0}
+    for step, values in zip((5, 7, 10, 10, 15), rows, strict=True):
         lines.write(step, values)
     (tmp_path / "videos").mkdir()
     for name in ("10.mp4", "20.mp4", ".10.5.mp4", "watch-seed0.mp4"):  # the last two: being encoded; of another command
@@ -231,14 +180,8 @@ def run(tmp_path_factory):
 
 def test_training_and_resume_write_each_row_once_to_custom_trackers(run, tmp_path):
     run_dir = copied(run, tmp_path)
-    words = [
-        "train",
-        "--resume",
-        f"{run_dir}@{TOTAL // 2}",
-        "--track",
-        "csv,custom_trackers:Kept,custom_trackers:NoBase,custom_trackers:Broken",
-    ]
-    assert main([*words, "--quiet"]) == 0
+    tracks = "csv,custom_trackers:Kept,custom_trackers:NoBase,custom_trackers:Broken"
+    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", tracks, "--tensorboard", "--quiet"]) == 0
     assert rows(run_dir) == rows(run)
     written = [(row["step"], sorted(set(row) - {"step"})) for row in read_rows(run_dir / "metrics.jsonl")]
     assert [(step, sorted(values)) for step, values in Kept.rows] == written
@@ -246,21 +189,15 @@ def test_training_and_resume_write_each_row_once_to_custom_trackers(run, tmp_pat
     table = (run_dir / "metrics.csv").read_text().splitlines()
     assert len(table) == len(written) + 1
     assert len(Broken.rows) == 1
-
-
-def test_tensorboard_added_at_a_resume_has_the_earlier_rows(run, tmp_path):
-    run_dir = copied(run, tmp_path)
-    assert not list(run_dir.glob("events.*"))
-    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--tensorboard", "--quiet"]) == 0
     scalars, purges = events(run_dir)
-    wanted = {
-        (row["step"], name)
-        for row in read_rows(run_dir / "metrics.jsonl")
-        for name, value in row.items()
-        if name != "step" and value is not None
-    }
+    wanted = {(step, name) for step, name, value in stored(run_dir) if value is not None}
     assert {(step, tag) for step, tag, _ in scalars if tag in {name for _, name in wanted}} == wanted
     assert purges == []
+
+
+def stored(run_dir):
+    """Every number of metrics.jsonl: step, name and value."""
+    return [(row["step"], name, x) for row in read_rows(run_dir / "metrics.jsonl") for name, x in row.items() if name != "step"]
 
 
 def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
@@ -273,10 +210,4 @@ def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
     assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", "my_tracker:Sqlite", "--quiet"]) == 0
     with sqlite3.connect(run_dir / "metrics.db") as table:
         found = table.execute("select step, name, value from metrics").fetchall()
-    wanted = [
-        (row["step"], name, value)
-        for row in read_rows(run_dir / "metrics.jsonl")
-        for name, value in row.items()
-        if name != "step"
-    ]
-    assert found == wanted
+    assert found == stored(run_dir)

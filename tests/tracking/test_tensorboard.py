@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from disks import full_disk
+from proximo.tracking.histograms import Histogram
 from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import Image as Picture
 from proximo.tracking.tracker import TrackedRun
@@ -67,29 +68,25 @@ def test_settings_are_text_and_hyperparameters(tmp_path):
     assert "eval/return_mean" in [info.name.tag for info in experiment.metric_infos]
 
 
-def test_image_is_a_png_of_the_same_pixels(tmp_path):
+def test_image_is_a_png_of_the_same_pixels_and_a_histogram_has_its_bins(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
     tracker = board(tmp_path)
-    tracker.write(8, {"observations": Picture(image)})
+    tracker.write(8, {"observations": Picture(image), "histograms/x": Histogram.of(np.arange(3))})
     tracker.close()
-    shown = summaries(tmp_path)["observations"].image
+    shown = summaries(tmp_path)
+    histo, shown = shown["histograms/x"].histo, shown["observations"].image
+    assert (histo.num, histo.sum, histo.sum_squares, *histo.bucket, *histo.bucket_limit) == (3, 3, 5, 1, 1, 1, 0.5, 1.5, 2.5)
     assert (shown.height, shown.width) == (5, 7)
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(shown.encoded_image_string))), image)
 
 
-def test_flushed_events_are_on_disk(tmp_path):
-    tracker = board(tmp_path)
-    for step in range(200):
-        tracker.write(step, {"train/loss": 1.0})
-    tracker.flush()
-    assert len(events(tmp_path)[0]) == 200
-    tracker.close()
-
-
-def test_resumed_tensorboard_hides_later_events(tmp_path):
+def test_resumed_tensorboard_hides_later_events_and_keeps_earlier_ones(tmp_path):
     board(tmp_path).close()
-    board(tmp_path, resumed_at=19).close()
-    assert events(tmp_path)[1] == [20]
+    tracker = board(tmp_path, resumed_at=19)
+    for step in (10, 19, 20):
+        tracker.write(step, {"a": 1.0})
+    tracker.close()
+    assert events(tmp_path) == ([(20, "a", 1.0)], [20])
 
 
 def test_events_on_a_full_disk_are_lost_with_one_warning(tmp_path):
@@ -99,7 +96,6 @@ def test_events_on_a_full_disk_are_lost_with_one_warning(tmp_path):
     with full_disk():
         for step in range(1, 30):
             tracker.write(step, {"a": 0.5})
-        tracker.flush()
     tracker.write(30, {"a": 0.5})
     tracker.close()
     assert [row[0] for row in events(tmp_path)[0]] == [0, 30]

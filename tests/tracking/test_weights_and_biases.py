@@ -80,27 +80,18 @@ def written(tracker, *steps):
     return tracker
 
 
-def test_rows_have_environment_steps_and_finite_numbers_only(server, tmp_path):
-    tracker = opened(tmp_path / "r")
-    written(tracker, 10, 20).close()
-    assert server.rows == {(tracker._id, "server"): {s: {AXIS: s, "train/loss": s / 10} for s in (10, 20)}}
+def test_rows_of_a_step_are_joined_with_every_kind_of_value(server, tmp_path):
+    tracker = written(opened(tmp_path / "r"), 10, 20)
+    for value in (3.0, Histogram.of(np.arange(3)), Image(np.zeros((2, 3, 3), np.uint8))):
+        tracker.write(20, {type(value).__name__: value})
+    tracker.write(10, {"late": Clip(tmp_path / "10.mp4")})
+    tracker.close()
+    first, last = server.rows[tracker._id, "server"].values()
+    assert first == {AXIS: 10, "train/loss": 1.0}, "only finite numbers"
+    others = {"float": 3.0, "Histogram": ("histogram", [1, 1, 1], 4), "Image": ("image", (2, 3, 3))}
+    assert last == {AXIS: 20, "train/loss": 2.0, **others, "late": ("video", str(tmp_path / "10.mp4"))}
     assert ("*", {"step_metric": AXIS}) in tracker._run.axes
     assert tracker._run.finished
-
-
-def test_rows_of_one_step_are_joined(server, tmp_path):
-    tracker = written(opened(tmp_path / "r"), 10)
-    tracker.write(10, {"eval/return_mean": 3.0})
-    tracker.write(10, {"histograms/x": Histogram.of(np.arange(3))})
-    tracker.write(10, {"observations": Image(np.zeros((2, 3, 3), np.uint8))})
-    (row,) = server.rows[tracker._id, "server"].values()
-    assert row == {
-        AXIS: 10,
-        "train/loss": 1.0,
-        "eval/return_mean": 3.0,
-        "histograms/x": ("histogram", [1, 1, 1], 4),
-        "observations": ("image", (2, 3, 3)),
-    }
 
 
 def test_settings_name_group_and_project_follow_the_run(server, tmp_path, monkeypatch):
@@ -129,21 +120,14 @@ def test_missing_key_warns_and_tracks_offline(server, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY")
     monkeypatch.setattr(module, "has_key", lambda: False)
     told = []
-    opened(tmp_path / "r", told=told)
-    assert server.started[0]["mode"] == "offline"
+    for name in ("r", "g/seed-0", "g/seed-1"):
+        opened(tmp_path / name, told=told)
+    assert {started["mode"] for started in server.started} == {"offline"}
+    why = "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"
     assert told == [
-        f"Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY): {tmp_path / 'r'} is tracked offline; "
-        f"`wandb sync {tmp_path / 'r' / 'wandb' / 'latest-run'}` uploads it."
+        f"{why}: {tmp_path / name} is tracked offline; `wandb sync {tmp_path / folder / 'wandb' / 'latest-run'}` uploads it."
+        for name, folder in (("r", "r"), ("g", "g/seed-*"))  # once for a group of seeds
     ]
-
-
-def test_seeds_of_a_group_warn_once(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "has_key", lambda: False)
-    told = []
-    for seed in range(3):
-        opened(tmp_path / "g" / f"seed-{seed}", told=told)
-    (sentence,) = told
-    assert f"{tmp_path / 'g'} is tracked offline; `wandb sync {tmp_path / 'g' / 'seed-*'}/wandb/latest-run`" in sentence
 
 
 def test_missing_server_warns_and_tracks_offline(server, tmp_path):
@@ -153,26 +137,6 @@ def test_missing_server_warns_and_tracks_offline(server, tmp_path):
     (sentence,) = told
     assert sentence.startswith("Weights & Biases cannot be reached (no route to host): ")
     assert [sorted(rows) for (_, where), rows in server.rows.items() if where == "folder"] == [[10]]
-
-
-def test_last_folder_of_a_resumed_offline_run_has_all_rows(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    first = written(opened(tmp_path / "r"), 10, 20)
-    first.close()
-    written(opened(tmp_path / "r", resumed_at=20), 10, 20, 30).close()
-    assert sorted(server.rows[first._id, "folder"]) == [10, 20, 30]
-
-
-def test_late_clip_is_added_to_the_last_row(server, tmp_path):
-    tracker = written(opened(tmp_path / "r"), 10, 20, 30)
-    tracker.write(20, {"videos/episode": Clip(tmp_path / "20.mp4")})
-    assert server.rows[tracker._id, "server"][30]["videos/episode"] == ("video", str(tmp_path / "20.mp4"))
-
-
-def test_damaged_id_starts_a_new_run(server, tmp_path):
-    first = opened(tmp_path / "r")
-    (tmp_path / "r" / "wandb.json").write_text('{"id": 3')
-    assert opened(tmp_path / "r", resumed_at=10)._id != first._id
 
 
 def records(file):

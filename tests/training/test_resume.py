@@ -14,7 +14,7 @@ from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best,
 from made_runs import save_checkpoint
 from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
-from proximo.cli.training_reporters import LineReporter
+from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.processes.peers import ALONE
@@ -104,7 +104,7 @@ def test_losing_a_part_of_the_collector_changes_the_bits(whole, tmp_path, monkey
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_resume_of_a_stopped_run_equals_the_uninterrupted_run(update_by_update, tmp_path, monkeypatch, capsys, number, code):
-    update = LineReporter.advanced
+    update = TrainingReporter.advanced
     monkeypatch.setattr(interrupts.signal, "getsignal", lambda _: signal.SIG_DFL)  # also where these tests run under nohup
 
     def stop(self, steps, *rest):
@@ -112,7 +112,7 @@ def test_resume_of_a_stopped_run_equals_the_uninterrupted_run(update_by_update, 
         if steps == 5 * BATCH:
             signal.raise_signal(number)
 
-    monkeypatch.setattr(LineReporter, "advanced", stop)
+    monkeypatch.setattr(TrainingReporter, "advanced", stop)
     assert main(train_words(tmp_path, "feed-forward", **UPDATE_BY_UPDATE)) == code
     monkeypatch.undo()
     run_dir = tmp_path / "toys-RandomEnds" / "feed-forward"

@@ -3,10 +3,10 @@
 import numpy as np
 
 from proximo.settings import make_config
+from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import Interrupts
 from proximo.tuning.batch import StoppedError
 from proximo.tuning.plan import StudyPlan, make_plan
-from proximo.tuning.progress import Reporter
 from proximo.tuning.study import Study
 
 SETTINGS = {

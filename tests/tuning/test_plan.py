@@ -1,6 +1,5 @@
 """The plan of a study: its mistakes, its seeds, its draws, and how its folder is found again."""
 
-import os
 from dataclasses import replace
 
 import optuna
@@ -9,8 +8,7 @@ import pytest
 from proximo.config import override
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError
-from proximo.storage.named_folders import find_folder
-from proximo.tuning.journal import JOURNAL, STUDIES, Record, open_journal
+from proximo.tuning.journal import Record, open_journal
 from proximo.tuning.plan import draw, read_plan
 from proximo.tuning.space import drawn_settings
 
@@ -51,11 +49,6 @@ def test_seeds_are_disjoint_and_begin_at_100_unless_one_is_given(tmp_path):
     assert plan(tmp_path, SPACE, base, fixed=["seed"]).seeds_of("trial")[0] == 3
 
 
-def test_trials_train_together_in_jax_and_serially_on_gymnasium(tmp_path):
-    assert plan(tmp_path, SPACE, together=None).together == 8
-    assert plan(tmp_path, SPACE, override(config(), {"id": "gym_toys:Countdown"}), together=None).together == 1
-
-
 def test_fixed_minibatch_size_applies_to_every_trial(tmp_path):
     base = validate(override(config(), {"minibatch_size": 64}))
     p = plan(tmp_path, "num_steps: [16, 32, 64]\nnum_minibatches: [1, 2]\ngamma: [0.9, 0.99]\n", base, ["minibatch_size"])
@@ -89,23 +82,6 @@ def test_study_of_another_version_is_refused_with_a_way_to_go_on(tmp_path, store
     )
 
 
-def studies(folder):
-    for time, name in enumerate(("a/one", "b/two", "b/one")):
-        (folder / name).mkdir(parents=True)
-        (folder / name / JOURNAL).touch()
-        os.utime(folder / name / JOURNAL, (1000 + time, 1000 + time))
-    return folder
-
-
-def test_study_is_found_by_path_name_and_last(tmp_path):
-    tune_dir = studies(tmp_path)
-    for text in (str(tune_dir / "b" / "two"), "two", "b/two"):
-        assert find_folder(text, tune_dir, STUDIES) == tune_dir / "b" / "two"
-    assert find_folder("last", tune_dir, STUDIES) == tune_dir / "b" / "one"
-    with pytest.raises(CheckpointError, match="The name 'one' fits 2 studies: a/one, b/one"):
-        find_folder("one", tune_dir, STUDIES)
-
-
 DRAWN = """learning_rate: {low: 1e-5, high: 1e-1, log: true}
 num_steps: [16, 32, 64, 128]
 normalize_reward: [false, true]
@@ -135,18 +111,9 @@ def test_draw_depends_on_seed_number_and_trials_only(tmp_path):
     assert draw(other, filled(p, 12, rate), 12, {"num_steps": 32})[0] != draws[0]
 
 
-def test_draws_are_near_good_trials_differ_and_can_be_trained(tmp_path):
+def test_draws_differ_and_can_be_trained(tmp_path):
     p = plan(tmp_path, DRAWN)
     study = filled(p, 12, rate)
     assert {t.params["num_minibatches"] for t in study.trials if t.state.name == "COMPLETE"} == {2}, "3 divides no rollout"
-    found = []
-    for number in range(12, 48):
-        settings, trial = draw(p, study, number, {})
-        study.tell(trial, rate(trial.params))
-        found.append(settings)
-    assert sum(s["normalize_reward"] for s in found) > 21, "by chance 18 of 36"
-    assert sum(1e-4 < s["learning_rate"] < 1e-2 for s in found) > 23
-    together = [
-        draw(p, study, number, {"num_steps": 16, "normalize_reward": True})[0]["learning_rate"] for number in range(48, 56)
-    ]
-    assert len(set(together)) == 8
+    rates = [draw(p, study, number, {"num_steps": 16, "normalize_reward": True})[0]["learning_rate"] for number in range(12, 20)]
+    assert len(set(rates)) == 8

@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from proximo.cli import tuning_reporters
+from proximo.cli import tune
 from proximo.config import presets, to_mapping
 from proximo.serialization import jsonable
 from proximo.settings import make_config
@@ -76,53 +76,32 @@ def test_the_preset_gives_back_the_settings_of_the_trial_exactly(tmp_path, env):
     assert (read.run.seed, read.run.eval_episodes) == (0, r.plan.base.run.eval_episodes)
 
 
-def test_preset_contains_its_provenance(tmp_path):
-    result(tmp_path, seeds=2).write()
+def test_study_leaves_a_table_a_preset_with_its_provenance_and_a_summary(tmp_path):
+    made = result(tmp_path, seeds=2)
+    made.write()
+    rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
+    assert [row["state"] for row in rows] == ["done", "done", "pruned", "failed", "done"]
+    columns = ("learning_rate", "seed_scores", "final_scores")
+    assert [rows[1][name] for name in columns] == ["linear(0.001234, 0)", "5 5", "4.5 4.7"]
+    assert (rows[3]["score"], rows[3]["reason"]) == ("", "NaN or infinity in the loss (seed 100)")
     found = yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]
     assert (found["trial"], found["trials"]) == (1, {"done": 3, "pruned": 1, "failed": 1})
     assert (found["seeds"], found["final_seeds"]) == ("100-101", "102-107")
     assert (found["score"], found["base_score"], found["final_score"]) == (5.0, 3.0, pytest.approx(4.6))
     assert found["versions"]["jax"]
+    summary = json.loads(json.dumps(jsonable(made.summary()), allow_nan=False))
+    best = summary["best"]
+    assert (best["trial"], best["final_scores"], best["test_score"], best["test_scores"]) == (1, [4.5, 4.7], None, [])
+    assert summary["command"] == f"proximo train --config {tmp_path}/preset.yaml"
+    none = result(tmp_path, trials()[2:4])
+    assert (none.best, none.preset, none.summary()["best"], none.summary()["command"]) == (None, None, None, None)
 
 
-def test_the_table_has_a_row_for_every_trial(tmp_path):
-    result(tmp_path).write()
-    rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
-    assert [row["state"] for row in rows] == ["done", "done", "pruned", "failed", "done"]
-    assert (rows[1]["learning_rate"], rows[1]["seed_scores"], rows[1]["final_scores"]) == (
-        "linear(0.001234, 0)",
-        "5 5",
-        "4.5 4.7",
-    )
-    assert (rows[3]["score"], rows[3]["reason"]) == ("", "NaN or infinity in the loss (seed 100)")
-
-
-def test_study_without_a_finished_trial_has_no_preset(tmp_path):
-    r = result(tmp_path, trials()[2:4])
-    r.write()
-    assert not (tmp_path / "preset.yaml").exists()
-    assert (r.best, r.preset, r.summary()["best"], r.summary()["command"]) == (None, None, None, None)
-
-
-def test_the_summary_is_strict_json(tmp_path):
-    found = json.loads(json.dumps(jsonable(result(tmp_path).summary()), allow_nan=False))
-    assert (found["best"]["trial"], found["base"]["score"]) == (1, 3.0)
-    assert (found["best"]["final_scores"], found["best"]["test_score"], found["best"]["test_scores"]) == ([4.5, 4.7], None, [])
-    assert found["command"] == f"proximo train --config {tmp_path}/preset.yaml"
-
-
-def test_settings_changed_from_the_base_come_first(tmp_path, capsys):
+def test_what_is_printed_names_changed_settings_first_and_a_winner_that_failed_its_test(tmp_path, capsys):
     records = trials()
     records[1].settings = {**WIN, "hidden_sizes": "8"}
-    tuning_reporters.print_result(result(tmp_path, records))
-    found = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[-5:-2]]
-    assert found == ["learning_rate linear(0.001234, 0) (base 0)", "gamma 0.9876 (base 0.99)", "hidden_sizes 8"]
-
-
-def test_winner_that_fails_on_its_test_seeds_is_reported(tmp_path, capsys):
-    r = result(tmp_path)
-    r.best.scores["test"] = []
-    r.write()
-    tuning_reporters.print_result(r)
-    assert "The winner failed on its test seeds" in capsys.readouterr().out
-    assert yaml.safe_load((tmp_path / "preset.yaml").read_text())["provenance"]["test_score"] is None
+    records[1].scores["test"] = []
+    tune.print_result(result(tmp_path, records))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-5:-2] == ["learning_rate linear(0.001234, 0) (base 0)", "gamma 0.9876 (base 0.99)", "hidden_sizes 8"]
+    assert any(line.startswith("The winner failed on its test seeds") for line in lines)

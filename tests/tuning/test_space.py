@@ -118,10 +118,6 @@ def test_mistake_in_the_space_raises_one_sentence(content, sentence):
     assert "\n" not in str(error.value)
 
 
-def test_gymnasium_setting_is_searched_for_gymnasium_environments():
-    assert list(read({"frame_stack": [1, 4]}, in_jax=False)) == ["frame_stack"]
-
-
 @pytest.mark.parametrize(
     "settings",
     [

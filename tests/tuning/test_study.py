@@ -73,30 +73,9 @@ def test_base_outside_the_space_trains_alone_as_trial_0(tmp_path, scripted):
     assert all(1e-3 <= t.settings["learning_rate"] <= 1e-1 for t in trials[1:])
 
 
-def test_base_with_many_digits_shares_its_program(tmp_path, scripted):
-    base = config(learning_rate=1e-2, adam_b1=0.9123456789)
-    scripted()
-    trials = searched(tmp_path / "s", plan(tmp_path, TRACED + "adam_b1: {low: 0.8, high: 0.99}\n", base, trials=3)).trials
-    assert {t.settings["adam_b1"] for t in trials} == {0.9123456789}
-
-
-@pytest.mark.parametrize(
-    ("space", "base", "found"),
-    [
-        (
-            TRACED + "target_kl: [0, 0.01]\nclip_value_eps: {low: 0.1, high: 0.3}\nent_coef: [0.001, 'linear(0.1, 0)']\n",
-            {},
-            {"target_kl"},
-        ),
-        (
-            "num_steps: [16, 32]\nsequence_length: [0, 16]\n",
-            {"memory": "gru", "memory_size": 4},
-            {"num_steps", "sequence_length"},
-        ),
-    ],
-)
-def test_settings_that_shape_the_program_are_found(tmp_path, space, base, found):
-    assert shaping(plan(tmp_path, space, config(**base)).space) == found
+def test_settings_that_shape_the_program_are_found(tmp_path):
+    space = TRACED + "target_kl: [0, 0.01]\nclip_value_eps: {low: 0.1, high: 0.3}\nent_coef: [0.001, 'linear(0.1, 0)']\n"
+    assert shaping(plan(tmp_path, space + "num_steps: [16, 32]\n").space) == {"target_kl", "num_steps"}
 
 
 def test_resumed_study_equals_the_uninterrupted_one(tmp_path, scripted, monkeypatch):
@@ -128,22 +107,12 @@ def test_resumed_study_equals_the_uninterrupted_one(tmp_path, scripted, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop_at", [2, 7, 14])
-def test_interrupted_training_resumes_to_the_same_result(tmp_path, stop_at):
+def test_interrupted_training_resumes_to_the_same_result(tmp_path):
     p = plan(tmp_path, TRACED + "num_epochs: [1, 2]\n", trials=7, finalists=2)
     whole = searched(tmp_path / "whole", p)
     assert best_of(whole.trials).score > whole.trials[0].score + 1, "the search finds settings that learn"
-    searched(tmp_path / "s", p, stop_at)
+    searched(tmp_path / "s", p, stop_at=7)
     assert told(searched(tmp_path / "s", p)) == told(whole)
-
-
-@pytest.mark.slow
-def test_trial_that_ends_with_nan_fails_alone(tmp_path):
-    trials = searched(tmp_path / "s", plan(tmp_path, "learning_rate: [0, 1e38]\ngamma: [0.9, 0.99]\n", trials=6)).trials
-    broken = [t for t in trials if t.settings["learning_rate"] == 1e38]
-    assert broken
-    assert all((t.state, t.score) == ("failed", None) and "NaN or infinity" in t.reason for t in broken)
-    assert {t.state for t in trials if t not in broken} == {"done"}
 
 
 @pytest.mark.parametrize(
@@ -167,15 +136,6 @@ def test_batch_that_fails_fails_alone(tmp_path, scripted, error, reason):
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, INSIDE)).trials
     assert [(t.state, t.reason, t.score) for t in trials[:3]] == [("failed", reason, None)] * 3
     assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
-
-
-def test_unexpected_error_is_raised(tmp_path, scripted):
-    def bug(batch, place):
-        raise RuntimeError("a bug")
-
-    scripted(returns=bug)
-    with pytest.raises(RuntimeError, match="a bug"):
-        searched(tmp_path / "s", plan(tmp_path, TRACED))
 
 
 @pytest.mark.parametrize(("pruner", "pruned"), [("median", True), ("halving", True), ("none", False)])
@@ -227,22 +187,6 @@ def test_search_ends_in_time_for_the_final_round(tmp_path, scripted):
     late = searched(tmp_path / "t", p, reporter=Recording(), deadline=time.monotonic() - 1).trials
     assert [t.state for t in late] == ["done"] * 3, "the base is always trained to its end"
     assert not any("final" in t.scores for t in late), "what cannot end in time is not begun"
-
-
-def test_batch_is_stopped_when_time_is_up(tmp_path, scripted, monkeypatch):
-    now, times = [0.0], iter([0.0, 20.0])
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-
-    def slow(batch, evaluations):
-        yield 0.5, 1, {place: [float(place)] for place in batch.live}
-        now[0] = next(times)
-        yield 0.7, 2, {}
-        yield 1.0, 2, {place: [9.0] for place in batch.live}
-
-    scripted(train=slow)
-    trials = searched(tmp_path / "s", plan(tmp_path, TRACED, INSIDE), deadline=15.0).trials
-    assert [(t.state, t.reason, t.score) for t in trials[:3]] == [("done", "", 9.0)] * 3
-    assert [(t.state, t.reason, t.score) for t in trials[3:]] == [("pruned", "time was up", score) for score in (0.0, 1.0, 2.0)]
 
 
 def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, scripted):

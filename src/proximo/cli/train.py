@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -49,13 +48,13 @@ def run_with_others(options: argparse.Namespace, settings: dict[str, Any]) -> in
 def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train, and print the result."""
     # Imported here, so that help and mistakes in flags do not wait for JAX.
-    from proximo.cli.training_reporters import make_reporter
+    from proximo.cli.reporters import TrainingReporter, open_reporter
     from proximo.config.loading import shortened
     from proximo.settings import make_config
     from proximo.training.api import resume, train
 
     # With --json, stdout contains only the object.
-    with make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter:
+    with open_reporter(TrainingReporter, options.quiet, options.json) as reporter:
         if options.resume is not None:
             if options.config or options.smoke or options.no_preset or options.show_config:
                 raise UsageError(
@@ -98,7 +97,7 @@ def summary(results: list[Any]) -> dict[str, Any]:
     Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is that of all seeds together, and the
     other values are means over the seeds.
     """
-    from proximo.cli.training_reporters import total_speed
+    from proximo.cli.reporters import total_speed
 
     names = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
     rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]

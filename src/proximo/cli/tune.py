@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, add_help, print_json, quiet_stdout
 from proximo.cli.train import add_setting, parse_settings
-from proximo.config import LEAVES
-from proximo.errors import ConfigError
+from proximo.config import LEAVES, text_of
+from proximo.errors import ConfigError, command
 from proximo.serialization import dump_yaml
+from proximo.tracking.progress import amount, number
 
 RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Settings of a run that also apply to a trial, which writes no run directory."""
@@ -27,16 +27,14 @@ def run(arguments: list[str]) -> int:
     from proximo.tuning.api import check_optuna, resume, tune
 
     check_optuna("`proximo tune`")
-    from proximo.cli.tuning_reporters import make_reporter, print_result
+    from proximo.cli.reporters import open_reporter
     from proximo.settings import make_config
     from proximo.tuning.plan import make_plan
+    from proximo.tuning.progress import StudyProgress
     from proximo.tuning.space import as_mapping
 
     # With --json, stdout contains only the object.
-    with (
-        make_reporter(sys.stderr if options.json else sys.stdout, options.quiet, options.json) as reporter,
-        quiet_stdout(options.json),
-    ):
+    with open_reporter(StudyProgress, options.quiet, options.json) as reporter, quiet_stdout(options.json):
         session = {"tune_dir": options.tune_dir, "seconds": options.seconds, "reporter": reporter}
         if options.resume is not None:
             result = resume(options.resume, trials=options.trials, **session)
@@ -123,3 +121,36 @@ def make_parser(settings: bool = True) -> Parser:
         if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):
             add_setting(section, leaf)
     return parser
+
+
+def print_result(result: Any) -> None:
+    """Print the best settings, the scores of the base, and how to train with them."""
+    from proximo.tuning.journal import FINAL, TEST, TRIAL
+    from proximo.tuning.space import plain
+
+    best = result.best
+    if best is None:
+        return
+    print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
+    for trial in (result.trials[0], best) if best.number else (best,):
+        parts = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}
+        scores = {kind: trial.scores[kind] for kind in parts if trial.scores.get(kind)}
+        listed = [f"{number(trial.mean(k))} on {amount(len(x), parts[k][0])}{parts[k][1]}" for k, x in scores.items()]
+        print(f"{trial.name.removeprefix('the '):>12}  {', '.join(listed)}")
+    if best.scores.get(TEST):
+        print("Report the score on the test seeds: no choice depends on them.")
+    elif TEST in best.scores:
+        print("The winner failed on its test seeds (NaN or infinity): its other scores are too high on average.")
+    elif result.counts["done"] > 1:
+        print(
+            f"The winner was not tested on other seeds: its score is the highest of {result.counts['done']} and too high on average."
+        )
+    if best.number == 0:
+        print("No trial was better than the base.")
+    configs = (result.plan.base, result.plan.config(best))
+    before, after = ({name: text_of(plain(LEAVES[name].value_in(config))) for name in result.plan.space} for config in configs)
+    for name in sorted(before, key=lambda name: (before[name] == after[name], LEAVES[name].group)):
+        changed = f"  (base {before[name]})" if before[name] != after[name] else ""
+        print(f"    {name:<{max(map(len, before))}}  {after[name]}{changed}")
+    print(f"See:   {result.folder / 'trials.csv'}")
+    print(f"Next:  {command('proximo', 'train', '--config', result.preset)}")

@@ -14,7 +14,7 @@ EVALUATIONS = 2**30
 """On JAX environments, evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``; the first children of the key belong to the
 training. Gymnasium environments are seeded by ``SeedSequence([seed, stream])``."""
 SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM, NETWORK_STREAM = 1, 2, 3, 4, 5
-"""Streams of random keys. Episodes that select a checkpoint during training, or settings in `tune`, are never those of a later evaluation."""
+"""Streams of random keys. No evaluation plays the episodes that select a checkpoint, or settings in `tune`."""
 MAX_STEPS = 100_000
 MAX_EPISODES = 10**6
 COLUMNS = ("index", "env_seed", "level", "return", "length", "success")
@@ -36,11 +36,11 @@ class Episodes:
     success: np.ndarray | None
     """E bool; None if the environment does not report it."""
     unfinished: int
-    """Episodes that were still running after ``eval_max_steps`` (or ``MAX_STEPS``) steps. Their returns so far are counted."""
+    """Episodes that were cut off after ``eval_max_steps`` (or ``MAX_STEPS``). Their returns so far count."""
     warnings: tuple[str, ...] = ()
     """Warnings about the checkpoint, levels of the training, and episodes that did not end."""
     seed: list[int | None] | None = None
-    """E: seed of the reset that began the episode; None for a reset without a seed. None instead of a list: unknown."""
+    """E: seed of the reset that began the episode, None without one. None instead of a list: unknown."""
     level: list[int | None] | None = None
     """E: level of the episode. None instead of a list: ``levels`` is not set, or the levels are unknown."""
     index: np.ndarray | None = None
@@ -59,7 +59,7 @@ class Episodes:
 
     @classmethod
     def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Episodes:
-        """The episodes of ``rows``, in the order of their ``index``. If any of them reports its success, an unreported one is no success."""
+        """The episodes of ``rows`` by ``index``. If any reports its success, an unreported one is no success."""
         index, seed, level, returns, lengths, success = (
             [row[name] for row in sorted(rows, key=lambda row: row["index"])] for name in COLUMNS
         )
@@ -82,11 +82,6 @@ class Episodes:
         """The arguments of ``from_rows``, for another process."""
         return {"rows": self.rows(), "unfinished": self.unfinished}
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Episodes:
-        """The episodes of ``to_json``."""
-        return cls.from_rows(**fields)
-
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
 
@@ -104,9 +99,9 @@ class Episodes:
         """Statistics of the episodes.
 
         Returns:
-            ``{episodes, return_mean, return_std, return_iqm, ci95, length_mean, success_rate}``. ``return_iqm`` is the mean of
-            the middle half (Agarwal et al. 2021, arXiv:2108.13264). ``ci95`` is the 95 % interval of ``return_mean`` by the
-            percentile bootstrap with 2,000 resamples.
+            ``{episodes, return_mean, return_std, return_iqm, ci95, length_mean, success_rate}``.
+            ``return_iqm`` is the mean of the middle half (Agarwal et al. 2021, arXiv:2108.13264). ``ci95`` is
+            the 95 % interval of ``return_mean`` by the percentile bootstrap with 2,000 resamples.
         """
         returns = self.episode_return.astype(np.float64)
         return {

@@ -57,14 +57,14 @@ def evaluate(
     num_envs: int = 0,
     env: Any = None,
 ) -> Episodes:
-    """Play whole episodes on environment seeds that neither training nor the selection of checkpoints has used.
+    """Play whole episodes on environment seeds that no training and no selection of checkpoints has used.
 
         episodes = proximo.evaluate("last@best", 100)
         print(episodes.summary()["return_mean"])
 
     Args:
-        run: an agent, a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``;
-            or ``zoo:NAME``.
+        run: an agent, a policy, or a run: a path, a name or ``last``, optionally with ``@best``, ``@last`` or
+            ``@STEP``; or ``zoo:NAME``.
         episodes: number of episodes, 1 or more.
         deterministic: whether to take the most probable action; otherwise actions are sampled.
         seed: seed of the episodes, 0 or more.
@@ -72,8 +72,9 @@ def evaluate(
         levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
         env_settings: parameters of the environment that differ from the training's.
         num_envs: environments that are played at the same time; 0: chosen automatically.
-        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training. If both ids name the
-            same library, as in ``minigrid:…``, ``env_settings`` are added to those of the training.
+        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of
+            the training. If both ids name the same library, as in ``minigrid:…``, ``env_settings`` are added
+            to those of the training.
 
     Returns:
         The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -100,7 +101,7 @@ def evaluate_policy(
     num_envs: int = 0,
     env: Any = None,
 ) -> EvaluationResult:
-    """Play whole episodes with the most probable and with sampled actions, on the same environment seeds, as ``proximo eval`` does.
+    """Play episodes with the most probable and with sampled actions, on the same seeds, as ``proximo eval``.
 
         result = proximo.evaluate_policy("last@best", 100)
         print(result.episodes["greedy"], result.episodes["sampled"])
@@ -191,9 +192,3 @@ def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> list[st
         if seen := now.common(past):
             found.append(f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {evaluated.env.levels}.")
     return found
-
-
-def environment_settings(levels: str | None, env_settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, by name, that play ``levels`` (None: those of the training) with ``env_settings``."""
-    changes: dict[str, Any] = {} if levels is None else {"levels": levels}
-    return {**changes, "env_settings": env_settings} if env_settings else changes

@@ -19,16 +19,18 @@ def make_evaluator(
     """Make an evaluator, which plays a fixed number of episodes with any policy of ``config``. For JAX environments, an evaluator that this
     process has already compiled is used again if it fits.
 
-    An evaluator is called with a policy, a seed and a stream (``SELECTION_STREAM``, …), which give the same episodes to every policy; with
-    ``deterministic=False`` to sample the actions; and with ``episodes`` to play fewer episodes, a multiple of its ``num_envs``. Its first
-    call compiles, unless ``compile`` was called before, with a policy that may have ``jax.ShapeDtypeStruct`` instead of arrays.
+    An evaluator is called with a policy, a seed and a stream (``SELECTION_STREAM``, …), which give the same
+    episodes to every policy; with ``deterministic=False`` to sample the actions; and with ``episodes`` to
+    play fewer episodes, a multiple of its ``num_envs``. Its first call compiles, unless ``compile`` was
+    called before, with a policy that may have ``jax.ShapeDtypeStruct`` instead of arrays.
 
     Args:
         env: the environment.
         config: settings of the training.
         episodes: number of episodes.
-        num_envs: environments that play at a time. None: as many as in the training. 0: a number that runs fast, or as many as in the
-            training if the memory is kept across episodes. For JAX environments, None means 0.
+        num_envs: environments that play at a time. None: as many as in the training. 0: a number that runs
+            fast, or as many as in the training if the memory is kept across episodes. For JAX environments,
+            None means 0.
         part: ``(i, n)``: play only part i of n of the episodes, which together are those of one evaluator.
     """
     keeps_memory = not config.network.reset_memory

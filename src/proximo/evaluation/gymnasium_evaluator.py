@@ -34,8 +34,8 @@ class GymnasiumEvaluator:
     until ``close``. Every environment plays the same number of episodes (or one less), so that short ones are not favored. With
     ``part = (i, n)``, it plays in part i of n of the environments.
 
-    The first episodes of all environments come first in the result, then the second ones, and so on. If the memory is kept between
-    episodes, all episodes of the first environment come first."""
+    The first episodes of all environments come first in the result, then the second ones, and so on. If the
+    memory is kept between episodes, all episodes of the first environment come first."""
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config, self.episodes, self.num_envs = env, config, episodes, min(episodes, num_envs)

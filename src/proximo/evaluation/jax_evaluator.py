@@ -51,7 +51,7 @@ class JaxEvaluator:
         max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps
-        """Whether the training truncates episodes at ``limit`` too. Otherwise, an episode that reaches ``limit`` is unfinished."""
+        """Whether ``limit`` truncates an episode, as in the training. Otherwise the episode is unfinished."""
         with_precision = jax.default_matmul_precision(config.run.matmul_precision)
         self._play = jax.jit(with_precision(self._play_chunk), static_argnums=3)
 

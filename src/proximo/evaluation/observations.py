@@ -21,8 +21,8 @@ def convert_observation(given: Any, space: Space, what: str = "The observation")
     Error messages call it ``what``.
 
     Raises:
-        ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image that was already
-            divided by 255, a choice that does not exist, NaN or infinity.
+        ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image
+            that was already divided by 255, a choice that does not exist, NaN or infinity.
     """
     if isinstance(space, Dict):
         names = [name for name, _ in space.spaces]
@@ -80,8 +80,9 @@ def convert_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> np.n
     """Convert action masks as environments give them to flags.
 
     Args:
-        given: One mask or N masks of numbers other than 0 for allowed choices: flat, with an axis for the components, or as a tuple or
-            list with an array for each component. N masks may also be a sequence of masks.
+        given: One mask or N masks of numbers other than 0 for allowed choices: flat, with an axis for the
+            components, or as a tuple or list with an array for each component. N masks may also be a sequence
+            of masks.
         sizes: Entries of the mask for each component of the action.
         count: N; None for one mask.
 

@@ -60,7 +60,8 @@ class Policy:
             if episode_start:
                 observation, _ = env.reset()
 
-    Use ``actor_critic`` inside a JAX program: ``actor_critic.step`` also returns log-probability and value, and can be scanned.
+    Use ``actor_critic`` inside a JAX program: ``actor_critic.step`` also returns log-probability and value,
+    and can be scanned.
     """
 
     actor_critic: ActorCritic
@@ -87,7 +88,7 @@ class Policy:
 
     @property
     def has_memory(self) -> bool:
-        """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
+        """Whether the policy is recurrent or observes its previous action or reward."""
         return bool(jax.tree.leaves(self._memory_shapes))
 
     def init_memory(self, num_envs: int = 1) -> Carried:
@@ -115,19 +116,23 @@ class Policy:
         """Choose the action for one observation, or for N stacked observations.
 
         Args:
-            observation: As the environment returns it, before normalization, or N of them stacked along a leading axis (dicts and
-                tuples entry by entry). Entries that only the value function reads may be missing.
-            memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory, or if an episode begins
-                in every environment and the policy resets its memory there.
-            episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory is reset there,
-                unless the policy was trained with ``reset_memory: false``. Default: no episode begins, if ``memory`` is given.
-            action_mask: Which actions are allowed: a number for each choice, other than 0 if it is allowed, or N rows of them. Required if
-                the policy was trained with masks, unless the observation has them as its entry ``action_mask``. Give what the environment
-                gives: ``info["action_mask"]`` or ``env.action_masks()``.
+            observation: As the environment returns it, before normalization, or N of them stacked along a
+                leading axis (dicts and tuples entry by entry). Entries that only the value function reads may
+                be missing.
+            memory: What the last call returned, or ``init_memory``. May be None if the policy has no memory,
+                or if an episode begins in every environment and the policy resets its memory there.
+            episode_start: Whether an episode begins with this observation: one flag, or N of them. The memory
+                is reset there, unless the policy was trained with ``reset_memory: false``. Default: no
+                episode begins, if ``memory`` is given.
+            action_mask: Which actions are allowed: a number for each choice, other than 0 if it is allowed,
+                or N rows of them. Required if the policy was trained with masks, unless the observation has
+                them as its entry ``action_mask``. Give what the environment gives: ``info["action_mask"]`` or
+                ``env.action_masks()``.
             deterministic: Whether to choose the most probable action. If false, the action is sampled.
             key: A key such as ``jax.random.key(0)``, required to sample. Use another key for each call.
-            reward: The reward of the last action, or N of them. Required from the second step on by policies that observe rewards
-                (``observe_reward``), and ignored by others. If the memory is kept across episodes, it is also required at their start.
+            reward: The reward of the last action, or N of them. Required from the second step on by policies
+                that observe rewards (``observe_reward``), and ignored by others. If the memory is kept across
+                episodes, it is also required at their start.
 
         Returns:
             The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
@@ -154,7 +159,7 @@ class Policy:
         action_mask: Any = None,
         reward: Any = None,
     ) -> tuple[Distribution, Array]:
-        """Compute the distribution of the action and the value for one observation, or for N stacked observations.
+        """Compute the distribution of the action and the value for one observation, or for N stacked ones.
 
         The memory is not advanced: ``predict`` returns that of the next step.
 
@@ -166,9 +171,10 @@ class Policy:
             reward: As in ``predict``.
 
         Returns:
-            The distribution of actions before they are mapped to the action space (``actor_critic.to_space``), and the value, both with
-            a leading axis ``N``, which is 1 for a single observation. A standard deviation that does not depend on the observation
-            lacks this axis. If rewards are normalized, the value is in units of normalized rewards.
+            The distribution of actions before they are mapped to the action space
+            (``actor_critic.to_space``), and the value, both with a leading axis ``N``, which is 1 for a
+            single observation. A standard deviation that does not depend on the observation lacks this axis.
+            If rewards are normalized, the value is in units of normalized rewards.
 
         Raises:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
@@ -207,7 +213,7 @@ class Policy:
         return (memory, observation, starts), stacked is None
 
     def _read_observation(self, given: Any, action_mask: Any) -> tuple[Observation, int | None]:
-        """N observations with their masks and without missing entries; and N, or None if a single one was given."""
+        """N observations with masks and all entries; and N, or None if a single one was given."""
         network, space = self.actor_critic, from_any(self.env.observation_space, "observation")
         is_masked = network.mask_ndim is not None
         parts = dict(given) if isinstance(given, Mapping) else {OBSERVATION: given} if is_masked else {}
@@ -251,7 +257,7 @@ class Policy:
 def act(
     network: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None
 ) -> tuple[Carried, Array]:
-    """One step of ``predict`` and of evaluations. In what it carries, the reward is still 0: the environment returns it later."""
+    """One step of ``predict`` and of evaluations. The reward in what it carries is 0 until it is known."""
     observation = network.with_previous_step(observation, episode_start, carried.previous)
     memory, action, _, value = network.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
     return Carried(memory, network.previous_step(action, jnp.zeros_like(value))), network.to_space(action)
@@ -301,14 +307,14 @@ def check_finite(path: Path, policy: Any, config: Config) -> None:
 
 
 def non_finite_leaf(policy: Any, config: Config) -> str | None:
-    """The name of the first array of ``policy`` with NaN or infinity. Custom code may use infinity as a mask."""
+    """The first array of ``policy`` with NaN or infinity. Custom code may use infinity as a mask."""
     wrong = np.isnan if custom_settings(config) else lambda x: ~np.isfinite(x)
     floats = {name: leaf for name, leaf in flatten(policy).items() if jnp.issubdtype(leaf.dtype, jnp.inexact)}
     return next((name for name, leaf in floats.items() if wrong(np.asarray(leaf)).any()), None)
 
 
 def load_policy(run: str | Path, runs_dir: str = "runs", *, env: str | None = None, **custom: Any) -> Policy:
-    """Load the policy of a run. It can act, but not learn further; ``proximo.load`` returns an agent that can.
+    """Load the policy of a run, to act. ``proximo.load`` returns an agent, which can also learn.
 
     Args:
         run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``; or ``zoo:NAME``, a policy that proximo contains.

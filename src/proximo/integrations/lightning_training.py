@@ -65,11 +65,6 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 
 
-class _Warner(Reporter):
-    def warned(self, message: str) -> None:
-        _warn(message)
-
-
 class _UpdatesUntilEvaluation:
     """The data of one epoch: one item for each update until the next evaluation or the end of training. It starts at the agent's current
     step, also after a resume."""
@@ -276,7 +271,7 @@ class LightningTraining:
         for warning in self.agent.warnings:
             _warn(warning)
         self._interrupts = Interrupts()
-        self._calls = learn_in_calls(self.agent, self._steps_left(), self._interrupts, _Warner(), max_updates=1)
+        self._calls = learn_in_calls(self.agent, self._steps_left(), self._interrupts, Reporter(), max_updates=1)
         with self._interrupts:
             next(self._calls)  # compiles
 

@@ -20,11 +20,11 @@ from proximo.envs.gymnasium.vector_environment import environment_seeds
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import evaluation_key
 from proximo.rendering.display import prepare_drawing
-from proximo.rendering.player import Draw, Observed, Step, checked_picture, image_of, no_renderer
+from proximo.rendering.pictures import Draw, checked_picture, image_of, no_renderer
 
 
 class GymnasiumPlayer:
-    """Plays the first episodes of a ``GymnasiumEvaluator`` with the same seeds and preprocessing (see ``Player``)."""
+    """Plays the first episodes of a ``GymnasiumEvaluator`` with the same seeds and preprocessing (see ``play.Player``)."""
 
     draws_at_once = True
 
@@ -46,7 +46,7 @@ class GymnasiumPlayer:
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
-        self._observation: Observed = None
+        self._observation: Any = None
 
     def _make(self, make: Callable[..., Any]) -> Any:
         """One environment that draws. One that does not declare the mode ``rgb_array`` may still accept it, and one whose constructor has
@@ -59,43 +59,44 @@ class GymnasiumPlayer:
             self._window, self._renders = False, isinstance(error, TypeError)
             return make()
 
-    def reset(self, episode: int) -> Observed:
+    def reset(self, episode: int) -> Any:
+        """Begin the episode with this index."""
         # If the memory is kept between episodes, one environment plays them all. Otherwise each is the first episode of another environment.
         continues = episode > 0 and not self.config.network.reset_memory and self.env.make is not None
+        if (
+            self.env.make is None
+        ):  # most vector environments add the number of an environment to their seed, as SyncVectorEnv does
+            seed = (environment_seeds(1, self._source)[0] + episode) % 2**31
+        else:
+            seed = environment_seeds(episode + 1, self._source)[-1]
         self._time = 0
         with custom_code_errors(f"{self.env.id}.reset"):
-            seed = None if continues else self._seed(episode)
-            observation, _ = self._single.reset(**({} if seed is None else {"seed": seed}))
+            observation, _ = self._single.reset(**({} if continues else {"seed": seed}))
         return self._read(observation)
 
-    def _seed(self, episode: int) -> int:
-        """The seed of environment ``episode`` in an evaluation. A vector environment is given one seed, and most add the number of the
-        environment to it, as ``SyncVectorEnv`` does."""
-        if self.env.make is None:
-            return (environment_seeds(1, self._source)[0] + episode) % 2**31
-        return environment_seeds(episode + 1, self._source)[-1]
-
-    def _read(self, observation: Any) -> Observed:
+    def _read(self, observation: Any) -> Any:
         stored = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
         self._observation = unflatten(self.env.observation_space, stored)
         return self._observation
 
     def key(self) -> Key[Array, ""]:
+        """The key that samples the action of the next step."""
         return jax.random.fold_in(self._key, self._total)
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, bool | None]:
+        """Take a step with an action [1, ...]. Returns observation, reward, terminated, truncated, and success, if it is reported."""
         shape, dtype = action_storage(self.env.action_space)
         with custom_code_errors(f"{self.env.id}.step"):
             observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(1, *shape)[0])
         self._time, self._total = self._time + 1, self._total + 1
         is_truncated = (bool(truncated) or 0 < self.env.spec.max_episode_steps <= self._time) and not terminated
-        reported = reported_success(info)
-        success = None if reported == UNREPORTED else bool(reported)
+        success = reported_success(info)
         # Returns are sums of float32 rewards, as in a rollout.
-        return Step(self._read(observation), float(np.float32(reward)), bool(terminated), is_truncated, success)
+        rest = float(np.float32(reward)), bool(terminated), is_truncated, None if success == UNREPORTED else bool(success)
+        return self._read(observation), *rest
 
     def picture(self) -> Draw:
-        """Drawn at once: the next step would change what it shows."""
+        """A function that returns the picture of now. It is drawn at once: the next step would change it."""
         if self._window:
             return lambda: None
         frame = self._render() if self._renders else None
@@ -124,6 +125,7 @@ class GymnasiumPlayer:
         return None if frame is None else np.array(checked_picture(frame, self.env.id))
 
     def close(self) -> None:
+        """End the environment."""
         with custom_code_errors(f"{self.env.id}.close"):
             self._single.close()
 
@@ -136,8 +138,8 @@ class OnlyEnvironment:
         from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
 
         self.env, self.mode = env, autoreset_of(env, env_id)
-        self._was_reset = False
         self._frame: np.ndarray | None = None
+        self._was_reset = False
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
@@ -149,14 +151,12 @@ class OnlyEnvironment:
         """Take a step."""
         observation, reward, terminated, truncated, info = self.env.step(np.asarray(action)[None])
         seen = jax.tree.map(lambda x: x[0], observation)
-        of_step = info
         self._was_reset = self.mode == "same_step" and bool(terminated[0] or truncated[0])
         if self._was_reset:
             final = final_observation(info, 0)
-            seen = seen if final is None else final
-            of_step = info.get("final_info", info)
-        of_step = {key: np.asarray(value)[0] for key, value in of_step.items() if key in ("success", "is_success")}
-        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]) and not terminated[0], of_step
+            seen, info = seen if final is None else final, info.get("final_info", info)
+        success = {key: np.asarray(value)[0] for key, value in info.items() if key in ("success", "is_success")}
+        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), success
 
     def render(self) -> np.ndarray | None:
         """The picture of the environment; None if the vector environment cannot draw. With same-step autoreset, the last state of an

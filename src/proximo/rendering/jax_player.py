@@ -16,7 +16,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs import JaxEnvironment
 from proximo.evaluation.episodes import evaluation_key
 from proximo.evaluation.jax_evaluator import JAX_TOGETHER
-from proximo.rendering.player import Draw, Observed, Step, can_draw, checked_picture, image_of, no_renderer
+from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
 from proximo.spaces import from_any
 
 
@@ -39,7 +39,8 @@ class JaxPlayer:
         self._observation: Any = None
         self._index, self._time = np.int32(0), 0
 
-    def reset(self, episode: int) -> Observed:
+    def reset(self, episode: int) -> Any:
+        """Begin the episode with this index."""
         together = JAX_TOGETHER if self.config.network.reset_memory else 1
         self._index, self._time = np.int32(episode % together), 0
         chunk = np.int32(episode // together)
@@ -47,18 +48,21 @@ class JaxPlayer:
         return self._observation
 
     def key(self) -> Key[Array, ""]:
+        """The key that samples the action of the next step."""
         return self._programs.action_key(self._chunk, np.int32(self._time))
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, bool | None]:
+        """Take a step with an action [1, ...]. Returns observation, reward, terminated, truncated, and success, if it is reported."""
         self._state, self._observation, *rest, success = self._programs.step(
             self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
         )
         reward, terminated, truncated = (np.asarray(x).item() for x in rest)
         self._time += 1
         is_truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
-        return Step(self._observation, reward, terminated, is_truncated, None if success is None else bool(success[0]))
+        return self._observation, reward, terminated, is_truncated, None if success is None else bool(success[0])
 
     def picture(self) -> Draw:
+        """A function that draws the environment as it is now, at any later time."""
         env_id, state, params = self.config.env.id, self._state, self.env.default_params
         render = getattr(self.env, "render", None)
         if render is None:

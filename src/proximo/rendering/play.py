@@ -16,8 +16,17 @@ from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.gymnasium_player import GymnasiumPlayer
 from proximo.rendering.jax_player import JaxPlayer
-from proximo.rendering.player import Draw, Observed, Player
+from proximo.rendering.pictures import Draw
 from proximo.spaces import ACTION_MASK, from_any
+
+DEFAULT_FPS = 30.0
+Player = GymnasiumPlayer | JaxPlayer
+"""One environment that plays the episodes of an evaluation, with the same random keys: ``reset(episode)``, ``step(action [1, ...])``, and
+``key()``, which samples the action of the next step. ``picture()`` returns a function that draws the environment as it is now. If
+``draws_at_once``, it has drawn already: a waiting picture then takes the memory of its pixels, otherwise the memory of a state."""
+Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
+"""Acts in one environment, step by step: ``agent(observation, episode_start, reward, key) -> action``. Observation and action have a
+leading axis of 1, the reward is that of the last action, and ``key()`` returns the random key that samples the action."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +49,12 @@ class PlayedStep:
         return {"return": self.episode_return, "length": self.step, "success": self.success, "ended": self.ended}
 
 
-Agent = Callable[[Observed, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
-"""Acts in one environment, step by step: ``agent(observation, episode_start, reward, key) -> action``. Observation and action have a
-leading axis of 1, the reward is that of the last action, and ``key()`` returns the random key that samples the action."""
-
-
 def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
     ``reset_memory: false``."""
     memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
 
-    def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+    def act(observation: Any, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
@@ -67,7 +71,7 @@ def random_agent(env: Environment, seed: int) -> Agent:
     """Takes every allowed action of ``env`` with the same probability."""
     action_space, rng = from_any(env.action_space, "action"), np.random.default_rng(seed)
 
-    def act(observation: Observed, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+    def act(observation: Any, *_: Any) -> np.ndarray:
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         return allowed_actions(action_space, rng, None if mask is None else np.asarray(mask), 1)
 
@@ -78,17 +82,15 @@ def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterato
     """Play ``episodes`` episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
     reward = 0.0  # of the last action, also across episodes: a policy that keeps its memory observes it
     for episode in range(episodes):
-        observation, episode_start, episode_return, step = player.reset(episode), True, 0.0, 0
+        observation, episode_return, step, ended = player.reset(episode), 0.0, 0, ""
         yield PlayedStep(episode, step, player.picture(), episode_return)
-        ended = ""
         while not ended:
-            action = agent(observation, episode_start, reward, player.key)
-            after = player.step(action)
-            observation, episode_start, reward, step = after.observation, False, after.reward, step + 1
-            episode_return += reward
-            ended = "terminated" if after.terminated else "truncated" if after.truncated else "cut" if step >= max_steps else ""
-            success = after.success if ended in ("terminated", "truncated") else None
-            yield PlayedStep(episode, step, player.picture(), episode_return, ended, success)
+            action = agent(observation, step == 0, reward, player.key)
+            observation, reward, terminated, truncated, success = player.step(action)
+            step, episode_return = step + 1, episode_return + reward
+            ended = "terminated" if terminated else "truncated" if truncated else "cut" if step >= max_steps else ""
+            has_end = ended in ("terminated", "truncated")
+            yield PlayedStep(episode, step, player.picture(), episode_return, ended, success if has_end else None)
 
 
 def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:
@@ -96,3 +98,9 @@ def make_player(env: Environment, config: Config, seed: int, stream: int, window
     if isinstance(env, GymnasiumEnvironment):
         return GymnasiumPlayer(env, config, seed, stream, window)
     return JaxPlayer(env, config, seed, stream)
+
+
+def fps_of(env: Environment) -> float:
+    """Frames per second that an environment is shown with: its own, 1 … 60, or ``DEFAULT_FPS``."""
+    declared = getattr(env, "render_fps", 0.0)
+    return float(min(max(declared, 1.0), 60.0)) if declared else DEFAULT_FPS

@@ -11,13 +11,13 @@ from typing import Any
 from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import MAX_SEED, Config, override
 from proximo.envs import Environment
+from proximo.envs.registry import check_id
 from proximo.errors import CheckpointError, ConfigError, EnvError, command
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluate import check_number, environment_settings
+from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.rendering.play import Agent, PlayedStep, make_player, play, policy_agent, random_agent
-from proximo.rendering.player import fps_of
+from proximo.rendering.play import Agent, PlayedStep, fps_of, make_player, play, policy_agent, random_agent
 from proximo.rendering.video import Video, recording, videos
 from proximo.settings import make_config
 from proximo.signatures import is_integer, is_number
@@ -131,17 +131,20 @@ def trained(
     env_settings: dict[str, Any] | None = None,
     other: str | None = None,
 ) -> Subject:
-    """The policy of ``run``; of a group of seeds that of the first. ``other``: id of another environment than that of the training. Raises ``CheckpointError`` if there is none."""
+    """The policy of ``run``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given. Raises
+    ``CheckpointError`` if there is no such run."""
     prepare_jax()
     try:
         run_dir, which, seeds = _find_run(run, runs_dir)
     except CheckpointError as error:
-        if not _is_environment(run):
-            raise
-        raise CheckpointError(
-            f"{run} is an environment, and no run of that name is in {runs_dir}: `{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
-            f"`{command('proximo', 'train', run)}` trains a policy for it."
-        ) from error
+        with contextlib.suppress(EnvError):
+            _check_environment(run, error)
+            raise CheckpointError(
+                f"{run} is an environment, and no run of that name is in {runs_dir}: "
+                f"`{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
+                f"`{command('proximo', 'train', run)}` trains a policy for it."
+            ) from error
+        raise
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir), env=other)
     env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
     acts = "greedy" if deterministic else "sampled"
@@ -152,23 +155,20 @@ def trained(
 def untrained(
     name: str, runs_dir: Path, seed: int = 0, levels: str | None = None, env_settings: dict[str, Any] | None = None
 ) -> Subject:
-    """Random actions in the environment with this id, or in the environment of a run. Raises ``EnvError`` if it is neither."""
+    """Random actions in the environment of a run, or in the environment with this id. Raises ``EnvError`` if it is neither."""
     prepare_jax()
-    settings = environment_settings(levels, env_settings or {})
+    given = {"levels": levels, "env_settings": env_settings or None}
+    settings = {name: value for name, value in given.items() if value is not None}
+    run_dir = None
     try:
         run_dir, _, _ = _find_run(name, runs_dir)
+        config = override(run_directory.read_config(run_dir), settings)
     except CheckpointError as error:
-        if not _may_be_environment(name):
-            raise
         try:
-            config = make_config(name, settings)
-            env = environment(config)
+            _check_environment(name, error)
         except EnvError as unknown:
-            if not str(unknown).startswith("Unknown environment"):
-                raise
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
-        return Subject(env, config, random_agent(env, seed), "random")
-    config = override(run_directory.read_config(run_dir), settings)
+        config = make_config(name, settings)
     env = environment(config)
     return Subject(env, config, random_agent(env, seed), "random", run_dir)
 
@@ -180,16 +180,8 @@ def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_lookup.Which, tuple[
     return (seed_runs[0] if seed_runs else path), which, tuple(seed_run.name for seed_run in seed_runs)
 
 
-def _may_be_environment(text: str) -> bool:
-    """Whether a name that is not a run may be an environment."""
-    return bool(text) and "@" not in text and text != "last" and not text.startswith(zoo.PREFIX) and not Path(text).exists()
-
-
-def _is_environment(text: str) -> bool:
-    if not _may_be_environment(text):
-        return False
-    try:
-        environment(make_config(text))
-    except (EnvError, ConfigError):
-        return False
-    return True
+def _check_environment(text: str, no_run: CheckpointError) -> None:
+    """Raise ``no_run`` if ``text`` can only name a run, and ``EnvError`` if no environment has this id."""
+    if not text or "@" in text or text == "last" or text.startswith(zoo.PREFIX) or Path(text).exists():
+        raise no_run
+    check_id(text)

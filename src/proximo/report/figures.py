@@ -68,8 +68,9 @@ def _curves(axes: Any, chart: Chart, axis: str, unit: float, label: str) -> list
     return handles
 
 
-def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str) -> Figure:
-    """Draw the mean returns in ``rows`` of metrics. Raises ``ConfigError`` if they have none."""
+def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | Path | None = None) -> Figure:
+    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they have none, or if the
+    file cannot be written."""
     figure = LearningCurve(figsize=(7.0, 4.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     curves = ((TRAINING, "training episodes, sampled actions", ""), (EVALUATION, "evaluations, most probable actions", "o"))
@@ -82,6 +83,13 @@ def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     _style(axes, _plain(title), STEPS)
     axes.set_ylabel("mean return", fontsize=9)
     axes.legend(frameon=False, fontsize=9)
+    if path is not None:
+        try:
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"Cannot write {path} ({error}): expected a name such as curve.png in a folder that exists."
+            ) from error
     return figure
 
 

@@ -12,7 +12,8 @@ from proximo.errors import CheckpointError
 from proximo.serialization import jsonable, read_json
 from proximo.storage.atomic_files import AppendedFile, write_atomic
 from proximo.storage.run_directory import HISTOGRAMS
-from proximo.tracking.tracker import Tracker, histograms, numbers
+from proximo.tracking.histograms import Histogram
+from proximo.tracking.tracker import Tracker, numbers
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -60,7 +61,7 @@ class JsonLines(Tracker):
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Append the numbers to one file, and histograms (counts in equal bins from ``low`` to ``high``) to the other."""
-        rows = numbers(values), {name: h.as_json() for name, h in histograms(values).items()}
+        rows = numbers(values), {name: x.as_json() for name, x in values.items() if isinstance(x, Histogram)}
         for file, row in zip(self._files, rows, strict=True):
             if row:
                 file.append((json.dumps(jsonable({"step": int(step), **row}), allow_nan=False) + "\n").encode())

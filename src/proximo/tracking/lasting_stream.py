@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 
 def lasting(stream: TextIO, warn: Callable[[str], None]) -> TextIO:
-    """``stream`` without its write errors.
-
-    If the reader of a pipe has ended or a terminal is closed, everything that is written to ``stream`` later is discarded. After another
-    error, such as that of a full disk, only the failed text is lost. ``warn`` receives one warning of each.
-    """
+    """``stream`` without its write errors. After the first one, because the reader of a pipe has ended, a terminal is closed or a disk is full,
+    all later text is discarded. ``warn`` receives one warning."""
     return cast(TextIO, _LastingStream(stream, warn))
 
 
@@ -27,31 +23,22 @@ def discard_output(stream: TextIO) -> None:
 class _LastingStream:
     def __init__(self, stream: TextIO, warn: Callable[[str], None]):
         self._stream, self._warn = stream, warn
-        self._has_lost = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            self._fail(error)
-            return len(text)
+        self._try(lambda: self._stream.write(text))
+        return len(text)
 
     def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._fail(error)
+        self._try(self._stream.flush)
 
-    def _fail(self, error: OSError) -> None:
-        is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
-        if is_gone:
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
             discard_output(self._stream)
-        elif self._has_lost:
-            return
-        self._has_lost = True
-        lost = "nothing more is shown" if is_gone else "a part of it is lost"
-        reason = f"the output cannot be written ({error.strerror})"
-        self._warn(f"{reason}, so {lost}. The work continues; Ctrl-C stops it.")
+            warn, self._warn = self._warn, lambda message: None
+            reason = f"the output cannot be written ({error.strerror})"
+            warn(f"{reason}, so nothing more is shown. The work continues; Ctrl-C stops it.")

@@ -1,13 +1,20 @@
-"""The progress of a training in words: a base class for reporters that print it."""
+"""The progress of a training in words, on a display; and which reporter Python code gets by default."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from proximo.config import Config
+from proximo.errors import ConfigError
+from proximo.notebook import in_notebook
+from proximo.tracking.displays import Display, Lines, NotebookBar, TerminalBar, console_on, draws_in_place
 from proximo.tracking.reporter import Reporter
 
 
@@ -31,75 +38,107 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-class Progress(Reporter):
-    """Follows a training: its steps, returns, speed and the time left. ``warn`` receives its warnings."""
+class DisplayReporter(Reporter):
+    """Reports on a ``display``. ``warn`` receives the warnings; by default the display prints them.
 
-    def __init__(self, warn: Callable[[str], None] = lambda message: None) -> None:
-        self._warn = warn
-        self.total = self.steps = 0
-        self.state = ""
-        """What takes time besides updates, such as ``compiling…``; empty during updates."""
-        self.group = ""
-        """The seed that trains now, if seeds train one after another."""
-        self.seeds = self.seeds_together = self.seeds_left = 1
-        self.speed = 0.0
-        self.recent: float | None = None
-        self.evaluation: float | None = None
-        self.evaluation_seconds = 0.0
-        """Seconds of the evaluations since the training began."""
-        self.started_at = 0
-        """Steps at which this training began, or was resumed."""
-        self.state_since = 0.0
-        """Time of ``time.monotonic`` at which ``state`` began."""
+    A command passes ``answer``, the file descriptor of its standard output with ``--json``: if the process ends while a compiled call still
+    runs, a JSON object with the error is written to it.
+    """
+
+    activity = figures = ""
+    """What is being done, such as ``compiling… 0:12``, and how far it is; empty before there is something to report."""
+    share: float | None = None
+    """The share that is done, 0 … 1; None if it is not known yet."""
+
+    def __init__(self, display: Display, warn: Callable[[str], None] | None = None, answer: int | None = None):
+        self.display, self._warn, self._answer = display, warn or display.warn, answer
+
+    def rows(self, rows: dict[str, str]) -> None:
+        """Print one line for each entry that is not empty."""
+        for name, text in rows.items():
+            if text:
+                self.display.line(f"{name:>12}  {text}")
 
     def warned(self, message: str) -> None:
         self._warn(message)
 
+    def stopped(self, message: str) -> None:
+        self.display.important(message)
+
+    def exiting(self, message: str) -> None:
+        self.display.close()
+        if self._answer is not None:
+            os.write(self._answer, f"{json.dumps({'error': message})}\n".encode())
+
+
+class TrainingProgress(DisplayReporter):
+    """Shows the steps, returns and speed of a training, and the time left."""
+
+    total = steps = started_at = 0
+    state, state_since = "", 0.0
+    """What takes time besides updates, such as ``compiling…``, and when it began; empty during updates."""
+    group = ""
+    """The seed that trains now, if seeds train one after another."""
+    seeds = seeds_together = seeds_left = 1
+    speed = evaluation_seconds = 0.0
+    recent: float | None = None
+    evaluation: float | None = None
+    _compiled = False
+
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         self.total = config.total_updates * config.batch_size
         self.seeds = self.seeds_left = max(1, len(run_dirs))
+        self.display.start(self)
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
-        self.steps, self.recent, self.evaluation = steps, None, None
-        self.started_at, self.evaluation_seconds = steps, 0.0
+        self.steps = self.started_at = steps
+        self.recent, self.evaluation, self.evaluation_seconds = None, None, 0.0
         self.seeds_together = max(1, len(run_dirs))
         self.seeds_left -= self.seeds_together
         self.group = run_dirs[0].name if self.seeds > self.seeds_together else ""
 
     def compiling(self) -> None:
         self._begin("compiling…")
+        if not self._compiled:
+            self.display.note("compiling…")
 
     def compiled(self, how: str) -> None:
+        if not self._compiled:
+            self.display.note(f"compiled in {time.monotonic() - self.state_since:.1f} s")
+        self._compiled = True
         self._begin("")
 
     def evaluating(self) -> None:
         self._begin("evaluating…")
 
     def stopping(self) -> None:
+        self.display.note("stopping after the current update (press Ctrl-C again to stop at once)")
         self._begin("stopping…")
 
     def _begin(self, state: str) -> None:
         self.state, self.state_since = state, time.monotonic()
+        self.display.update()
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
-        self._begin("")
         self.steps, self.recent = steps, recent_return
         self.speed = steps_per_second if not self.speed else 0.7 * self.speed + 0.3 * steps_per_second
+        self._begin("")
 
     def evaluated(self, steps: int, summaries: list[dict[str, Any]]) -> None:
         self.evaluation_seconds += time.monotonic() - self.state_since
-        self._begin("")
         self.evaluation = sum(s["return_mean"] for s in summaries) / len(summaries)
+        self._begin("")
+
+    def finished(self, results: list[Any]) -> None:
+        self.display.close()
 
     @property
     def activity(self) -> str:
-        """The seed, and what takes time besides updates, with its duration so far."""
         elapsed = duration(time.monotonic() - self.state_since) if self.state else ""
         return " ".join(filter(None, (self.group, self.state, elapsed)))
 
     @property
     def figures(self) -> str:
-        """The figures that fit on a terminal beside a bar; empty before the first update."""
         if not self.speed:
             return ""
         parts = [f"{self.steps:,} ({self.steps / self.total:.0%})", f"return {number(self.recent)}"]
@@ -107,12 +146,9 @@ class Progress(Reporter):
             parts += [f"eval {number(self.evaluation)}", f"{self.speed:,.0f} steps/s"]
         return " · ".join([*parts, f"{duration(self.seconds_left)} left"])
 
-    def line(self) -> str:
-        """The progress as one line of a log."""
-        parts = [self.group] if self.group else []
-        parts += [f"step {self.steps:,} of {self.total:,}", f"return {number(self.recent)}", f"{self.speed:,.0f} steps/s"]
-        parts += [f"{duration(self.seconds_left)} left", f"evaluated {number(self.evaluation)}"]
-        return " · ".join(parts)
+    @property
+    def share(self) -> float | None:
+        return self.steps / self.total if self.speed else None
 
     @property
     def seconds_left(self) -> float:
@@ -122,3 +158,32 @@ class Progress(Reporter):
         steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
         done = max(1, self.steps - self.started_at) * self.seeds_together
         return steps / self.speed + steps * self.evaluation_seconds / done
+
+
+@contextlib.contextmanager
+def showing_progress(
+    reporter: Reporter | None,
+    progress: bool | None,
+    default: Reporter,
+    kind: type[DisplayReporter] = TrainingProgress,
+) -> Iterator[Reporter]:
+    """Context manager: the reporter of a training or a study that Python code starts.
+
+    It is ``reporter`` if given. Otherwise it is a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a terminal and
+    in a notebook; if it is false, ``default`` itself.
+
+    Raises:
+        ConfigError: ``progress`` is not a boolean, or is true although a reporter is given.
+    """
+    if progress not in (None, True, False):
+        raise ConfigError(f"progress = {progress!r}: expected True, False, or None for True on a terminal and in a notebook.")
+    if reporter is not None and progress:
+        raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
+    shape = None
+    if reporter is None and progress is not False:
+        shape = NotebookBar if in_notebook() else TerminalBar if draws_in_place(sys.stdout) else Lines if progress else None
+    if shape is None:
+        yield reporter or default
+        return
+    with contextlib.closing(shape(console_on(sys.stdout, default.warned))) as display:
+        yield kind(display, default.warned)

@@ -1,4 +1,4 @@
-"""``Reporter``: receives the progress of a training, to show it to a person."""
+"""``Reporter``: receives the progress of a training or of a study, to show it to a person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proximo.config import Config
 
 
 class Reporter:
-    """Receives the events of a training.
+    """Receives the events of a training, or of a study of ``proximo.tune``.
 
         class PrintEvaluations(proximo.tracking.reporter.Reporter):
             def evaluated(self, steps, summaries):
@@ -18,7 +18,7 @@ class Reporter:
 
         proximo.train("CartPole-v1", reporter=PrintEvaluations())
 
-    This class ignores all events. Override the methods that you need.
+    This class ignores all events, except that a problem becomes a Python warning. Override the methods that you need.
     """
 
     owns_process = False
@@ -78,6 +78,7 @@ class Reporter:
         Args:
             message: a sentence about it.
         """
+        warnings.warn(message, stacklevel=2)
 
     def stopping(self) -> None:
         """The user interrupted the training. It stops after the current call of the compiled program."""
@@ -103,9 +104,35 @@ class Reporter:
             results: one ``Result`` for each seed.
         """
 
+    def study_started(self, folder: Path, plan: Any, trials: list[Any], shaping: set[str]) -> None:
+        """A study starts, or continues.
 
-class Warner(Reporter):
-    """The default of ``train`` and ``resume``: problems become Python warnings."""
+        Args:
+            folder: its folder.
+            plan: what is searched, and how.
+            trials: the trials that are finished already.
+            shaping: the searched settings of which each value needs its own program.
+        """
 
-    def warned(self, message: str) -> None:
-        warnings.warn(message, stacklevel=2)
+    def trials_started(self, what: str) -> None:
+        """Some trials start to train together, or one of them trains again on other seeds.
+
+        Args:
+            what: their numbers and the settings that they have in common, in words.
+        """
+
+    def trials_advanced(self, share: float) -> None:
+        """Some updates of these trials are finished.
+
+        Args:
+            share: the share of their training that is done, 0 … 1.
+        """
+
+    def trial_finished(self, trial: Any, best: Any, seconds_left: float) -> None:
+        """A trial is over.
+
+        Args:
+            trial: its settings, scores and state.
+            best: the best trial so far; None if no trial was trained to its end.
+            seconds_left: estimated seconds until the end of the study.
+        """

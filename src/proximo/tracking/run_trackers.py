@@ -1,9 +1,11 @@
-"""The trackers of a run: JSON lines, TensorBoard, and those that ``track`` names."""
+"""The trackers of a run: ``metrics.jsonl``, and behind one queue TensorBoard and those that ``track`` names."""
 
 from __future__ import annotations
 
 import importlib.util
+import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +14,19 @@ from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
-from proximo.tracking.background_tracker import BackgroundTracker, Row, failure
-from proximo.tracking.csv_table import CsvTable
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import JsonLines, read_rows
-from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker
+
+MODULES = {
+    "csv": "proximo.tracking.csv_table:CsvTable",
+    "wandb": "proximo.tracking.weights_and_biases:WeightsAndBiases",
+    "TensorBoard": "proximo.tracking.tensorboard:TensorBoard",
+}
+"""Imported in the thread of the trackers, because their libraries take long to import."""
+PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
+"""How long the end of a training waits for the trackers: normally, and after a second interruption by the user."""
+Row = tuple[int, Mapping[str, Any]]
 
 
 def check_trackers(track: str) -> None:
@@ -29,12 +38,12 @@ def check_trackers(track: str) -> None:
             if spec is None or spec.origin is None:  # a folder of that name, which Weights & Biases creates, is not the library
                 raise lacking("track = wandb", "wandb")
         elif name not in TRACKERS:
-            _custom(name)
+            tracker_class(name)
 
 
-def _custom(name: str) -> Callable[[TrackedRun], Tracker]:
-    """The custom class that ``module:Class`` names. Raises ``ConfigError`` if it is not a tracker."""
-    module_name, _, class_name = name.rpartition(":")
+def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
+    """The class of a tracker. Raises ``ConfigError`` if ``module:Class`` is not a tracker."""
+    module_name, _, class_name = MODULES.get(name, name).rpartition(":")
     module = imported(module_name, f"track = {name!r}")
     found = getattr(module, class_name, None)
     if not callable(found) or not callable(getattr(found, "write", None)):
@@ -46,67 +55,83 @@ def _custom(name: str) -> Callable[[TrackedRun], Tracker]:
 
 
 class RunTrackers(Tracker):
-    """All trackers of a run directory. A tracker that raises is dropped with a warning, because no tracker may stop a training.
+    """Writes ``metrics.jsonl``. A thread passes all rows to the other trackers, so that they can neither slow nor stop the training. After a
+    resume, it first passes the earlier rows. A tracker that raises is dropped with a warning.
 
-    After a resume, the others receive the earlier rows again from ``metrics.jsonl``, except a TensorBoard whose earlier files have them.
-    ``track`` has the names of trackers, as in the setting.
-    Raises ``OSError`` if ``metrics.jsonl`` or the events cannot be written, for example because the disk is full.
+    ``track`` has the names of trackers, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written, for example because
+    the disk is full.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
-        self._warned = run.warned
-        self._removing = threading.Lock()  # the threads that write checkpoints and clips call trackers too
-        earlier = [] if run.resumed_at is None else earlier_rows(run.run_dir, run.resumed_at)
-        boards = [TensorBoard(run)] if tensorboard else []
-        names = tracker_names(track)
-        tables = [CsvTable(run) for name in names if name == "csv"]
-        self._trackers: list[Tracker] = [*(board for board in boards if not board.continues), *tables]
-        for row in earlier:
-            self.write(*row)
-        others = [BackgroundTracker(name, _make(name), run, earlier) for name in names if name != "csv"]
-        self._trackers = [JsonLines(run.run_dir / METRICS, run.warned), *boards, *tables, *others]
+        self._run, self.patience = run, PATIENCE_SECONDS
+        self._lines = JsonLines(run.run_dir / METRICS, run.warned)
+        self._names = [*(["TensorBoard"] if tensorboard else []), *tracker_names(track)]
+        self._busy = ""
+        """The tracker that works now."""
+        self._ended_at: float | None = None
+        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="trackers")
+        if self._names:
+            for row in earlier_rows(run.run_dir, run.resumed_at):
+                self._queue.put(row)
+            self._thread.start()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        self._each(lambda tracker: tracker.write(step, values))
+        self._lines.write(step, values)
+        if self._names:
+            self._queue.put((step, values))
 
     def flush(self) -> None:
-        self._each(lambda tracker: tracker.flush())
+        self._lines.flush()
 
     def end(self, hurry: bool = False) -> None:
-        self._each(lambda tracker: tracker.end(hurry))
+        """Begin to finish. The ``patience`` starts with the first call, so that the trackers of all seeds finish at the same time."""
+        if hurry:
+            self.patience = HURRY_SECONDS
+        if self._ended_at is None:
+            self._ended_at = time.monotonic()
+            self._queue.put(None)
 
     def close(self) -> None:
-        self._each(lambda tracker: tracker.close())
+        """Wait until everything is written, at most until the ``patience`` ends."""
+        self.end()
+        self._lines.close()
+        if self._names and self._ended_at is not None:
+            self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
+            if self._thread.is_alive():
+                waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
+                self._run.warned(f"{waited}: the last rows may be missing there.")
 
-    def _each(self, call: Callable[[Tracker], None]) -> None:
-        for tracker in tuple(self._trackers):
-            try:
-                call(tracker)
-            except Exception as error:
-                with self._removing:
-                    is_first = tracker in self._trackers
-                    if is_first:
-                        self._trackers.remove(tracker)
-                if is_first:
-                    self._warned(failure(type(tracker).__name__, error))
+    def _work(self) -> None:
+        trackers: dict[str, Any] = dict.fromkeys(self._names)
+
+        def each(call: Callable[[str], Any]) -> None:
+            for name in tuple(trackers):
+                self._busy = name
+                try:
+                    call(name)
+                except (Exception, SystemExit) as error:
+                    del trackers[name]
+                    reason = " ".join(str(error).split()) or "no reason given"
+                    failed = f"{name} has failed ({type(error).__name__}: {reason})"
+                    self._run.warned(f"{failed}: it receives no more rows, and the training continues.")
+
+        each(lambda name: trackers.update({name: tracker_class(name)(self._run)}))
+        while (row := self._queue.get()) is not None:
+            each(lambda name, row=row: trackers[name].write(*row))
+        each(lambda name: trackers[name].close() if hasattr(trackers[name], "close") else None)
 
 
-def earlier_rows(run_dir: Path, step: int) -> list[Row]:
-    """The rows of a run up to ``step``: numbers, histograms and clips."""
-    rows: list[Row] = []
-    for row in read_rows(run_dir / METRICS):
-        values = {name: float("nan") if value is None else value for name, value in row.items() if name != "step"}
-        rows.append((row["step"], values))
-    for row in read_rows(run_dir / HISTOGRAMS):
-        rows.append((row["step"], {name: Histogram.from_json(value) for name, value in row.items() if name != "step"}))
+def earlier_rows(run_dir: Path, step: int | None) -> list[Row]:
+    """The rows of a run up to ``step``: numbers, histograms and clips. A new run (None) has no rows."""
+    if step is None:
+        return []
+
+    def rows(file: str, read: Callable[[Any], Any]) -> list[Row]:
+        found = read_rows(run_dir / file)
+        return [(row["step"], {name: read(x) for name, x in row.items() if name != "step"}) for row in found]
+
     clips = [path for path in (run_dir / "videos").glob("*.mp4") if path.stem.isdecimal()]
-    rows += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
-    return sorted((row for row in rows if row[0] <= step), key=lambda row: row[0])
-
-
-def _make(name: str) -> Callable[[TrackedRun], Any]:
-    if name != "wandb":
-        return _custom(name)
-    from proximo.tracking.weights_and_biases import WeightsAndBiases  # it imports the library in its own thread
-
-    return WeightsAndBiases
+    found = rows(METRICS, lambda x: float("nan") if x is None else x) + rows(HISTOGRAMS, Histogram.from_json)
+    found += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
+    return sorted((row for row in found if row[0] <= step), key=lambda row: row[0])

@@ -22,8 +22,8 @@ RESULTS = ("eval/return_mean", "eval/success_rate", "rollout/return_mean", "time
 
 
 class TensorBoard(Tracker):
-    """Writes TensorBoard events to the run directory, and the settings as text and as hyperparameters. After a resume, events of earlier files
-    that come after the step of the resume are hidden.
+    """Writes TensorBoard events to the run directory, and the settings as text and as hyperparameters. After a resume, earlier files keep their
+    events up to the step of the resume; later ones are hidden.
 
     Only the encoding is that of tensorboardX. Its writer is not used: its thread ends when the disk is full, and every later write then
     blocks forever.
@@ -32,17 +32,17 @@ class TensorBoard(Tracker):
     def __init__(self, run: TrackedRun):
         from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
-        self.continues = run.resumed_at is not None and any(run.run_dir.glob("events.*"))
-        """Whether earlier files have the rows from before the resume."""
-        first_step = (run.resumed_at or 0) + 1 if self.continues else 0
+        resumed_at = run.resumed_at if any(run.run_dir.glob("events.*")) else None
+        self._first = 0 if resumed_at is None else resumed_at + 1
+        """Earlier files have the rows before this step."""
         self._file = AppendedFile(_new_events_file(run.run_dir), run.warned)
-        self._add(step=first_step, file_version="brain.Event:2")
-        if self.continues:
-            self._add(step=first_step, session_log=SessionLog(status=SessionLog.START))
+        self._add(step=self._first, file_version="brain.Event:2")
+        if self._first:
+            self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
         if run.settings:
-            self._write_settings(first_step, run.settings)
+            self._write_settings(run.settings)
 
-    def _write_settings(self, step: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
+    def _write_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
         from tensorboardX.summary import hparams, text  # pyright: ignore[reportMissingImports]
 
         named = {name: value for group in settings.values() for name, value in group.items()}
@@ -50,22 +50,21 @@ class TensorBoard(Tracker):
         experiment, session, _ = hparams(numbers, dict.fromkeys(RESULTS))
         lines = dump_yaml({group: dict(values) for group, values in settings.items()}).splitlines()
         for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
-            self._add(step=step, summary=summary)
+            self._add(step=self._first, summary=summary)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Add all values: numbers that are finite, as TensorBoard cannot draw the others; histograms with their bins; images; and clips as
         animated images."""
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
-        found = {name: _value(x) for name, x in values.items()}
-        shown = [Summary.Value(tag=name, **value) for name, value in found.items() if value]
-        self._add(step=int(step), summary=Summary(value=shown))
+        if step >= self._first:
+            found = {name: _value(x) for name, x in values.items()}
+            shown = [Summary.Value(tag=name, **value) for name, value in found.items() if value]
+            self._add(step=int(step), summary=Summary(value=shown))
 
-    def flush(self) -> None:
+    def close(self) -> None:
         """Return when the disk has all events."""
         self._file.sync()
-
-    close = flush
 
     def _add(self, **fields: Any) -> None:
         """Append an event as a TFRecord: its length and its bytes, each with a checksum."""

@@ -74,8 +74,3 @@ class Tracker:
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row."""
     return {name: float(x) for name, x in values.items() if not isinstance(x, Histogram | Image | Clip)}
-
-
-def histograms(values: Mapping[str, Any]) -> dict[str, Histogram]:
-    """The histograms of a row."""
-    return {name: x for name, x in values.items() if isinstance(x, Histogram)}

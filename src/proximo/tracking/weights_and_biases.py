@@ -30,11 +30,9 @@ KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 class WeightsAndBiases(Tracker):
     """Writes a run of Weights & Biases whose axis is the environment step.
 
-    ``wandb.json`` of the run directory stores its id, so that a resume continues the same run. It works in a thread of
-    ``BackgroundTracker``, so failures and delays do not affect the training.
-
-    The environment step is the step of each row on the server, so rows that the server has are skipped. Without a server, a resume begins a
-    new folder ``wandb/offline-run-…`` with all rows from the start, because folders of one id replace each other when they are uploaded.
+    ``wandb.json`` of the run directory stores its id, so that a resume continues the same run. The environment step is the step of each row
+    on the server, so rows that the server has are skipped. Without a server, a resume begins a new folder ``wandb/offline-run-…`` with all
+    rows from the start, because folders of one id replace each other when they are uploaded.
     """
 
     def __init__(self, run: TrackedRun):
@@ -44,6 +42,8 @@ class WeightsAndBiases(Tracker):
         kept = {} if run.resumed_at is None else json_object(file)
         self._id = str(kept.get("id") or secrets.token_hex(4))
         self._run = self._begin(run)
+        self._run.define_metric(AXIS, hidden=True)
+        self._run.define_metric("*", step_metric=AXIS)
         self._first = self._last = int(self._run.step)
         """The server already has the rows before the first step. A clip may come after later rows, and is added to the last one."""
         url = None if getattr(self._run, "offline", True) else self._run.url
@@ -51,43 +51,33 @@ class WeightsAndBiases(Tracker):
             write_atomic(file, json.dumps({"id": self._id, "url": url}) + "\n")
 
     def _begin(self, run: TrackedRun) -> Any:
-        wandb, settings = self._wandb, run.settings
-        mode = os.environ.get("WANDB_MODE") or None
-        if mode is None and not has_key():
-            mode = "offline"
-            self._warn_offline(run, "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)")
-        env, group = settings["env"]["id"], _group(run)
-        name = f"{env}/{(group or run.run_dir).name}"
+        """Start online, or offline with a warning: without a key, or if the server cannot be reached."""
+        group = run.run_dir.parent if re.fullmatch(r"seed-\d+", run.run_dir.name) else None
+        name = f"{run.settings['env']['id']}/{(group or run.run_dir).name}"
         options: dict[str, Any] = {
             "id": self._id,
-            "resume": "allow" if mode in (None, "online") else None,
             "dir": str(run.run_dir),
             "project": os.environ.get("WANDB_PROJECT") or "proximo",
             "name": f"{name}/{run.run_dir.name}" if group else name,
             "group": name if group else None,
-            "config": settings,
+            "config": run.settings,
             "reinit": "create_new",
+            "settings": self._wandb.Settings(silent=True, console="off", save_code=False, init_timeout=START_SECONDS),
         }
-        quiet = {"silent": True, "console": "off", "save_code": False, "init_timeout": START_SECONDS}
-        try:
-            started = wandb.init(mode=mode, settings=wandb.Settings(**quiet), **options)
-        except Exception as error:
-            if mode in ("offline", "disabled"):
-                raise
-            self._warn_offline(run, f"Weights & Biases cannot be reached ({' '.join(str(error).split())})")
-            started = wandb.init(mode="offline", settings=wandb.Settings(**quiet), **{**options, "resume": None})
-        started.define_metric(AXIS, hidden=True)
-        started.define_metric("*", step_metric=AXIS)
-        return started
-
-    @staticmethod
-    def _warn_offline(run: TrackedRun, why: str) -> None:
-        """Warn once for all seeds of a group, whose runs begin at the same time."""
-        group = _group(run)
-        if group and _REPORTED.setdefault(group, run) is not run:  # in one step, because the runs have threads of their own
-            return
-        place, folder = (group, group / "seed-*") if group else (run.run_dir, run.run_dir)
-        run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
+        mode = os.environ.get("WANDB_MODE") or None
+        why = "" if mode or has_key() else "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"
+        if not why:
+            try:
+                return self._wandb.init(mode=mode, resume="allow" if mode in (None, "online") else None, **options)
+            except Exception as error:
+                if mode in ("offline", "disabled"):
+                    raise
+                why = f"Weights & Biases cannot be reached ({' '.join(str(error).split())})"
+        # Once for all seeds of a group, which begin at the same time in threads of their own.
+        if not group or _REPORTED.setdefault(group, run) is run:
+            place, folder = (group, group / "seed-*") if group else (run.run_dir, run.run_dir)
+            run.warned(f"{why}: {place} is tracked offline; `wandb sync {folder / 'wandb' / 'latest-run'}` uploads it.")
+        return self._wandb.init(mode="offline", resume=None, **options)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Add the values to the row of ``step``, if the server may lack it. Numbers that are not finite are left out."""
@@ -109,11 +99,6 @@ class WeightsAndBiases(Tracker):
     def close(self) -> None:
         """Wait for the upload."""
         self._run.finish()
-
-
-def _group(run: TrackedRun) -> Path | None:
-    """The folder of the group of seeds that ``run`` belongs to; None for a single run."""
-    return run.run_dir.parent if re.fullmatch(r"seed-\d+", run.run_dir.name) else None
 
 
 def has_key() -> bool:

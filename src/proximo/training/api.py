@@ -32,8 +32,8 @@ from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import python_versions, system_differences, system_info
-from proximo.tracking.progress_displays import showing_progress
-from proximo.tracking.reporter import Reporter, Warner
+from proximo.tracking.progress import showing_progress
+from proximo.tracking.reporter import Reporter
 from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
@@ -87,7 +87,7 @@ def train(
     with peers.failing_together():
         config = settings_of(env, config, preset, settings)
         checked = check_callbacks(callbacks, bool(config.run.eval_episodes), config.run.seeds)
-        with showing_progress(reporter, progress, Warner()) as shown:
+        with showing_progress(reporter, progress, Reporter()) as shown:
             return _train(config, checked, shown, peers)
 
 
@@ -205,7 +205,7 @@ def resume(
     """
     given = {**settings, **({"id": env} if env else {})}
     peers = current()
-    with showing_progress(reporter, progress, Warner()) as shown, peers.failing_together(), contextlib.ExitStack() as locks:
+    with showing_progress(reporter, progress, Reporter()) as shown, peers.failing_together(), contextlib.ExitStack() as locks:
 
         def find() -> tuple[str, Which]:
             path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)

@@ -15,8 +15,8 @@ from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.play import play, policy_agent
-from proximo.rendering.player import Player, can_draw, fps_of, no_renderer
+from proximo.rendering.pictures import can_draw, no_renderer
+from proximo.rendering.play import Player, fps_of, play, policy_agent
 from proximo.rendering.video import Video, gif_of, videos
 from proximo.tracking.tracker import CLIP, Clip
 from proximo.training.seed_run import SeedRun

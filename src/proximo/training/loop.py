@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from proximo.backends import Backend, copy_of
 from proximo.errors import ProximoError
-from proximo.rendering.observation_images import observation_images, reads_images
+from proximo.rendering.pictures import observation_images, reads_images
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.tracker import Image
 from proximo.training.boundaries import Boundaries

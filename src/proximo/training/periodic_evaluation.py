@@ -59,7 +59,7 @@ class PeriodicEvaluation:
             began = time.monotonic()
             policy, seed = self.backend.policy(snapshot.state, index), seed_run.config.run.seed
             played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
-            episodes = Episodes.joined([Episodes.from_json(part) for part in played])
+            episodes = Episodes.joined([Episodes.from_rows(**part) for part in played])
             seed_run.evaluation_seconds += time.monotonic() - began
             if snapshot.update < self.backend.config.total_updates:
                 seed_run.evaluation_steps += int(episodes.length.sum())

@@ -21,10 +21,11 @@ from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder
 from proximo.storage.run_lock import RunLock
+from proximo.tracking.progress import showing_progress
+from proximo.tracking.reporter import Reporter
 from proximo.training.api import settings_of
 
 if TYPE_CHECKING:
-    from proximo.tuning.progress import Reporter
     from proximo.tuning.result import TuneResult
 
 WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
@@ -92,7 +93,7 @@ def tune(
     check_optuna("proximo.tune")
     from proximo.tuning.journal import open_journal
     from proximo.tuning.plan import make_plan
-    from proximo.tuning.progress import reporter_for
+    from proximo.tuning.progress import StudyProgress
     from proximo.tuning.study import deadline_of, run_study
 
     if ignored := [name for name in settings if name in WITHOUT_EFFECT]:
@@ -102,21 +103,19 @@ def tune(
         )
     if not isinstance(space, str | Path | None):
         raise ConfigError(f"space = {space!r}: expected the path of a YAML file.")
-    reporter, tune_dir = (
-        reporter_for(reporter, progress),
-        Path(tune_dir).absolute(),
-    )  # an environment may change the working folder
+    tune_dir = Path(tune_dir).absolute()  # now, because an environment may change the working folder
     deadline = deadline_of(seconds)
     check_name(name)
     search = {"trials": trials, "seeds": seeds, "evaluations": evaluations, "pruner": pruner, "finalists": finalists}
-    plan = make_plan(settings_of(env, config, preset, settings), settings, space, reporter, together, **search)
+    with showing_progress(reporter, progress, Reporter(), StudyProgress) as shown:
+        plan = make_plan(settings_of(env, config, preset, settings), settings, space, shown, together, **search)
 
-    def fill(folder: Path) -> None:
-        write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
-        plan.store(open_journal(folder))
+        def fill(folder: Path) -> None:
+            write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
+            plan.store(open_journal(folder))
 
-    folder = run_directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
-    return run_study(folder, plan, reporter, deadline)
+        folder = run_directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
+        return run_study(folder, plan, shown, deadline)
 
 
 def resume(
@@ -148,7 +147,6 @@ def resume(
     check_optuna("proximo.tuning.api.resume")
     from proximo.tuning.journal import STUDIES, open_journal
     from proximo.tuning.plan import read_plan
-    from proximo.tuning.progress import Reporter
     from proximo.tuning.study import deadline_of, run_study
 
     deadline = deadline_of(seconds)

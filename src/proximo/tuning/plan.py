@@ -25,8 +25,8 @@ from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
+from proximo.tracking.reporter import Reporter
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
-from proximo.tuning.progress import Reporter
 from proximo.tuning.space import Space, as_mapping, default_space, drawn_settings, read_space
 
 FIRST_SEED = 100

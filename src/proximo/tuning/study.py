@@ -18,11 +18,11 @@ from proximo.config import LEAVES
 from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
 from proximo.signatures import is_number
 from proximo.storage.run_lock import RunLock
+from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError, Interrupts
 from proximo.tuning.batch import Batch, StoppedError
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of, finalists, open_journal, records
 from proximo.tuning.plan import PRUNERS, StudyPlan, draw
-from proximo.tuning.progress import Reporter
 from proximo.tuning.result import TuneResult
 from proximo.tuning.space import base_parameters, plain, shaping
 
@@ -91,14 +91,16 @@ class Study:
         """Train the batch, in a program for ``width`` trials, until it ends or time is up. That of the base always ends."""
         trials = [record for record, _ in self.batch]
         shared = {name: value for name, value in trials[0].settings.items() if name in self.shaping}
-        self.reporter.batch([trial.number for trial in trials], shared)
+        named = trials[0].name if len(trials) == 1 else f"trials {trials[0].number}–{trials[-1].number}"
+        listed = ", ".join(f"{name} {str(value).lower()}" for name, value in shared.items())
+        self.reporter.trials_started(f"{named} ({listed})" if listed else named)
         state, reason, since = "pruned", "time was up", time.monotonic()
         try:
             configs = [self.plan.config(trial) for trial in trials]
             trainer = Batch(configs, self.plan.seeds_of(TRIAL), width, self.interrupts)
             with contextlib.closing(trainer.train(self.plan.evaluations)) as steps:
                 for share, evaluation, results in steps:
-                    self.reporter.advanced(share)
+                    self.reporter.trials_advanced(share)
                     for place, result in results.items():
                         trials[place].seconds += (time.monotonic() - since) / len(results)
                         trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
@@ -146,7 +148,7 @@ class Study:
             self.sampled.tell(trial, state=TrialState.PRUNED if trial.params else TrialState.FAIL)
         over = [r for r in self._known if r.state != "running"]
         left = fmean(r.seconds for r in over) * (self.plan.trials - len(over)) + self._reserved
-        self.reporter.finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
+        self.reporter.trial_finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
 
     def final_round(self) -> None:
         """Train the best trials again on other seeds, and the base if it may still be better. The best of them wins. Then
@@ -169,10 +171,11 @@ class Study:
             late.append(trial.name)
             return
         seeds = self.plan.seeds_of(kind)
-        self.reporter.final_round(trial, kind, len(seeds))
+        what = f"final round: {trial.name} on {len(seeds)} other seeds"
+        self.reporter.trials_started(what if kind == FINAL else f"test: {trial.name}, the winner, on {len(seeds)} test seeds")
         trainer, result = Batch([self.plan.config(trial)], seeds, 1, self.interrupts), None
         for share, _, results in trainer.train(1):
-            self.reporter.advanced(share)
+            self.reporter.trials_advanced(share)
             result = results.get(0, result)
             if isinstance(result, str):
                 trainer.live.clear()
@@ -215,7 +218,7 @@ def run_study(folder: Path, plan: StudyPlan, reporter: Reporter, deadline: float
         study = Study(folder, plan, interrupts, reporter, deadline)
         plan.store(study.journal)
         result = TuneResult(folder, plan, study.trials)
-        reporter.started(folder, plan, study.trials, study.shaping)
+        reporter.study_started(folder, plan, study.trials, study.shaping)
         try:
             study.search()
             study.final_round()

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from proximo.networks import make_policy
-from proximo.rendering.observation_images import observation_images
+from proximo.rendering.pictures import observation_images
 from proximo.spaces import Box, Dict, Discrete
 
 from helpers import small_config

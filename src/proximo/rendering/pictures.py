@@ -1,79 +1,35 @@
-"""The protocol of players, which play and draw the episodes of one environment, and helpers for pictures."""
+"""Pictures for people: of environments, and of the images that a policy reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
 
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
 from proximo.errors import EnvError
-from proximo.networks.image_encoders import image_axes
+from proximo.networks import ActorCritic
+from proximo.networks.encoders import PartsEncoder
+from proximo.networks.image_encoders import ImageEncoder, image_axes
 from proximo.spaces import Box, Space, from_any
+from proximo.types import Observation
 
-Observed = Any
-"""A pytree of arrays with a leading axis of 1."""
 Draw = Callable[[], np.ndarray | None]
 """Draws a picture, uint8 [height, width, 3], when it is called, in any thread. Returns None if the environment shows itself in a
 window."""
-DEFAULT_FPS = 30.0
 SMALLEST_PICTURE = 16
 """Pixels that an observation must have along each side to be shown as a picture."""
 
 
-class Step(NamedTuple):
-    """The result of a step."""
-
-    observation: Observed
-    reward: float
-    terminated: bool
-    truncated: bool
-    success: bool | None
-
-
-class Player(Protocol):
-    """One environment that plays the episodes of an evaluation, with the same random keys."""
-
-    draws_at_once: bool
-    """Whether ``picture`` draws when it is called. A waiting picture then takes the memory of its pixels; otherwise it takes that of a
-    state."""
-
-    def reset(self, episode: int) -> Observed:
-        """Begin the episode with this index."""
-        ...
-
-    def step(self, action: np.ndarray) -> Step:
-        """Take a step with an action [1, ...]."""
-        ...
-
-    def key(self) -> Key[Array, ""]:
-        """The key that samples the action of the next step."""
-        ...
-
-    def picture(self) -> Draw:
-        """A function that draws the environment as it is now, at any later time."""
-        ...
-
-    def close(self) -> None:
-        """End the environment."""
-        ...
-
-
 def can_draw(env: Environment) -> bool:
-    """Whether an environment can be drawn. True for single Gymnasium environments: whether they can draw is known only after the first
-    attempt."""
+    """Whether an environment can be drawn. True for single Gymnasium environments, which must be tried."""
     if isinstance(env, GymnasiumEnvironment) and env.make is not None:
         return True
     return hasattr(env, "render") or image_of(from_any(env.observation_space, "observation")) is not None
-
-
-def fps_of(env: Environment) -> float:
-    """Frames per second that an environment is shown with: its own, 1 … 60, or ``DEFAULT_FPS``."""
-    declared = getattr(env, "render_fps", 0.0)
-    return float(min(max(declared, 1.0), 60.0)) if declared else DEFAULT_FPS
 
 
 def no_renderer(env_id: str) -> EnvError:
@@ -106,3 +62,47 @@ def checked_picture(frame: Any, env_id: str) -> np.ndarray:
         got = f"{picture.dtype}{list(picture.shape)}" if picture.dtype != object else type(frame).__name__
         raise EnvError(f"{env_id}.render returned {got}: expected uint8 [height, width, 3].")
     return picture[..., :3]
+
+
+def reads_images(policy: ActorCritic) -> bool:
+    """Whether one of the policy's CNNs encodes an image."""
+    return any(_encoded(policy.torsos[0].encoder, None, ""))
+
+
+def observation_images(policy: ActorCritic, observation: Observation) -> dict[str, np.ndarray]:
+    """The images that the CNNs of a policy read, after the preprocessing of the environment and the normalization of the policy.
+
+    Args:
+        policy: The policy.
+        observation: One observation [1, ...], as the environment returns it.
+
+    Returns:
+        Pictures by name (``observations``, or ``observations/camera`` for an entry), uint8 [height, width, 3]. The images of a stack are
+        side by side, and so are channels, unless there are three.
+    """
+    arrays = jax.tree.map(jnp.asarray, observation)
+    read = policy.normalize(policy.with_previous_step(arrays, jnp.ones(1, bool), policy.no_previous_step(1)))
+    return {
+        name: _side_by_side(np.asarray(x)[0], cnn.axes)
+        for name, cnn, x in _encoded(policy.torsos[0].encoder, read, "observations")
+    }
+
+
+def _encoded(encoder: Any, x: Any, name: str) -> Iterator[tuple[str, ImageEncoder, Any]]:
+    """Each CNN in ``encoder`` with the part of ``x`` that it reads, and its name."""
+    if isinstance(encoder, ImageEncoder):
+        yield name, encoder, x
+    elif isinstance(encoder, PartsEncoder):
+        parts = encoder.parts.items() if isinstance(encoder.parts, dict) else enumerate(encoder.parts)
+        for where, part in parts:
+            yield from _encoded(part, None if x is None else x[where], f"{name}/{where}")
+
+
+def _side_by_side(image: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    image = image.transpose(axes)
+    if image.dtype != np.uint8:
+        low, high = np.min(image), np.max(image)
+        image = np.round(255.0 * (image - low) / max(high - low, 1e-9)).astype(np.uint8)
+    colors = 3 if image.shape[2:][-1:] == (3,) else 1
+    panels = image.reshape((*image.shape[:2], -1, colors)).swapaxes(1, 2)  # height, panels, width, colors
+    return np.broadcast_to(panels.reshape((len(image), -1, colors)), (len(image), panels.size // len(image) // colors, 3)).copy()

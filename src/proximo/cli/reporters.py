@@ -1,0 +1,165 @@
+"""The reporter of a command: progress as a bar on a terminal, as lines elsewhere; for a training also its settings and its result."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from proximo.cli import print_warnings
+from proximo.config import Config, text_of
+from proximo.errors import command
+from proximo.tracking.displays import Lines, Silent, TerminalBar, console_on, draws_in_place
+from proximo.tracking.lasting_stream import discard_output
+from proximo.tracking.progress import DisplayReporter, TrainingProgress, amount, duration, number
+
+Kind = TypeVar("Kind", bound=DisplayReporter)
+SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
+"""Settings that other rows of the banner show."""
+
+
+@contextlib.contextmanager
+def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) -> Iterator[Kind]:
+    """Context manager: the reporter of a command.
+
+    It prints to standard output; with ``as_json``, which leaves this to one object, or if ``quiet``, only warnings, to standard error.
+    """
+    stream = sys.stderr if as_json or quiet else sys.stdout
+    console = console_on(stream, _warn_of_stream)
+    is_terminal = draws_in_place(stream)
+    display = Silent(console) if quiet else TerminalBar(console, transient=True) if is_terminal else Lines(console)
+    with os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext() as answer, contextlib.closing(display):
+        reporter = kind(display, answer=answer and answer.fileno())
+        reporter.owns_process = True
+        yield reporter
+
+
+def _warn_of_stream(message: str) -> None:
+    try:
+        print_warnings([message])
+    except OSError:
+        discard_output(sys.stderr)
+
+
+class TrainingReporter(TrainingProgress):
+    """Also prints the settings and the result."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._home = Path.cwd()  # now, because an environment may change the working folder
+        self._how = ""
+
+    def _from_home(self, path: Path) -> Path:
+        """``path`` relative to the folder in which the command was started."""
+        return path.relative_to(self._home) if path.is_relative_to(self._home) else path
+
+    def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
+        self.config = config
+        self.where = self._from_home(run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent)
+        self.rows(banner(config, len(run_dirs), summary) | {"run": str(self.where)})
+        super().started(config, run_dirs, summary)
+
+    def compiled(self, how: str) -> None:
+        super().compiled(how)
+        if how and how != self._how:
+            self.rows({"stepping": how})
+        self._how = how
+
+    def finished(self, results: list[Any]) -> None:
+        super().finished(results)
+        if not results or any(r.interrupted for r in results):
+            return
+        for result in results:
+            run_dir = self._from_home(result.run_dir)
+            name = f"{run_dir}: " if len(results) > 1 else ""
+            self.display.line(name + outcome(result))
+            if result.best is not None and result.return_mean is not None and result.best["return_mean"] > result.return_mean:
+                best = f"{number(result.best['return_mean'])} at step {result.best['step']:,.0f}"
+                self.display.line(f"{name}best: {best} ({run_dir}@best)")
+        if self.seeds > 1 and (mean := mean_outcome(results, self.seeds)):
+            self.display.line(mean)
+        following = next_commands(self.config, self.where, self._from_home(results[0].run_dir))
+        self.display.line("\n".join(f"{'' if i else 'Next:':<7}{line}" for i, line in enumerate(following)))
+
+
+def banner(config: Config, seeds: int, summary: dict[str, Any]) -> dict[str, str]:
+    """What is trained, by the names of the rows."""
+    ppo, total = config.ppo, config.total_updates * config.batch_size
+    named = f", {seeds} seeds ({summary['seeds']})" if seeds > 1 else f", seed {config.run.seed}"
+    resumed = f", resumed at step {summary['resumed_at']:,}" if "resumed_at" in summary else ""
+    rounded = f" (of {ppo.total_steps:,} requested: only whole updates)" if ppo.total_steps != total else ""
+    return {
+        "environment": f"{config.env.id}: {summary['observation']} → {summary['action']}",
+        "based on": config.started_from,
+        "given": _shown(config.given),
+        "network": f"{summary['network']}: {summary['parameters']:,} parameters",
+        "batch": summary["batch"],
+        "training": f"{total:,} steps{rounded} in {amount(summary['updates'], 'update')}{named}{resumed}",
+        "settings": f"learning rate {ppo.learning_rate}, γ {ppo.gamma:g}, λ {ppo.gae_lambda:g}, clip {ppo.clip_eps}, "
+        f"entropy {ppo.ent_coef}",
+        "preprocessed": summary["preprocessed"],
+        "normalized": summary["normalized"],
+        "device": summary["device"],
+        "in JAX": f"{summary['twin']} is the same task, stepped on the device" if summary.get("twin") else "",
+    }
+
+
+def _shown(settings: Mapping[str, Any]) -> str:
+    """Settings and their values for the banner."""
+
+    def word(value: Any) -> str:
+        is_code = not isinstance(value, str | int | float | tuple | list | dict)
+        return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
+
+    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
+
+
+def outcome(result: Any) -> str:
+    """The result of one seed. After a resume, the steps count from the start of the run."""
+    episodes = "training episodes"
+    if (last := result.evaluation) is not None:
+        earlier = f" at step {last['step']:,}" if last["step"] != result.steps else ""
+        episodes = f"{amount(last['episodes'], 'greedy episode')}{earlier}"
+    now = f", {result.steps - result.resumed_at:,} of them now," if result.resumed_at else ""
+    return (
+        f"mean return {number(result.return_mean)} ({episodes}) after {result.steps:,} steps{now} in {duration(result.seconds)} "
+        f"({result.steps_per_second:,.0f} steps/s), evaluated in {duration(result.evaluation_seconds)}, compiled in "
+        f"{duration(result.compile_seconds)}"
+    )
+
+
+def mean_outcome(results: list[Any], seeds: int) -> str:
+    """The mean over the seeds that have a return, and the number of those that failed; empty if no seed has one."""
+    returns, failed = [r.return_mean for r in results if r.return_mean is not None], seeds - len(results)
+    if not returns:
+        return ""
+    named = f"{len(returns)} of {seeds} seeds" if failed else f"{len(returns)} seeds"
+    left_out = f"; the {failed} that failed are not included, but `proximo report` counts them" if failed else ""
+    spread = f"{number(statistics.fmean(returns))} ± {number(statistics.pstdev(returns))} (standard deviation)"
+    return f"{named}: mean return {spread}{left_out}. All seeds together: {total_speed(results):,.0f} steps/s"
+
+
+def next_commands(config: Config, where: Path, policy: Path) -> list[str]:
+    """The commands that use the run ``where``, and ``policy``, the run of one seed, in the environment of the training's evaluations."""
+    run = config.run
+    env = ["--env", run.eval_env] if isinstance(run.eval_env, str) and run.eval_env else []
+    env += ["--env-settings", text_of(run.eval_env_settings)] if run.eval_env_settings else []
+    missing = "" if importlib.util.find_spec("tensorboard") else "   # after: pip install tensorboard"
+    return [
+        command("proximo", "watch", where, *env),
+        command("proximo", "eval", where, *env, "--episodes", 100),
+        command("proximo", "report", where),
+        command("proximo", "export", policy),
+        *([command("tensorboard", "--logdir", where) + missing] if run.tensorboard else []),
+    ]
+
+
+def total_speed(results: list[Any]) -> float:
+    """Environment steps of all seeds per second of their updates."""
+    seconds = sum(result.seconds / result.seeds_together for result in results)
+    return sum(result.steps - result.resumed_at for result in results) / seconds if seconds else 0.0

@@ -1,0 +1,165 @@
+"""Where the progress of a training or of a study is shown: as lines of text, or as a bar that is redrawn in place."""
+
+from __future__ import annotations
+
+import html
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from proximo.errors import printable
+from proximo.notebook import display
+from proximo.tracking.lasting_stream import lasting
+
+if TYPE_CHECKING:
+    from proximo.tracking.progress import DisplayReporter
+
+LINE_SECONDS = 10.0
+NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
+"""Environment variables that CI services and notebooks set."""
+
+
+def draws_in_place(stream: TextIO | None) -> bool:
+    """Whether ``stream`` is a terminal on which a bar can be redrawn in place.
+
+    Pipes and files are not, even with ``FORCE_COLOR``. The terminals of CI services and notebooks keep every redrawn line.
+    """
+    if stream is None or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
+
+
+def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
+    """A console that prints to ``stream``. ``warn`` receives a warning if it cannot."""
+    return Console(
+        file=lasting(stream, warn) if stream else None,
+        highlight=False,
+        emoji=False,  # `my_envs:Mask:` is a name
+        soft_wrap=True,
+        force_jupyter=False,  # in a notebook each line would become an element of the page
+        force_terminal=draws_in_place(stream) or None,
+    )
+
+
+class Display:
+    """Prints lines to ``console``. Subclasses also show some work."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.work: DisplayReporter | None = None
+
+    def warn(self, message: str) -> None:
+        """Print a warning."""
+        self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
+
+    def important(self, text: str) -> None:
+        """Print ``text`` as it is: brackets are no markup."""
+        self.console.print(printable(text), markup=False)
+
+    def line(self, text: str) -> None:
+        """Print ``text`` unless this display is silent."""
+        self.important(text)
+
+    def note(self, text: str) -> None:
+        """Print a line about what a bar shows by itself."""
+
+    def start(self, work: DisplayReporter) -> None:
+        """Show ``work`` from now on."""
+        self.work = work
+
+    def update(self) -> None:
+        """Show how the work is now."""
+
+    def close(self) -> None:
+        """Show it for the last time."""
+
+
+class Silent(Display):
+    """Prints only warnings and what is important."""
+
+    def line(self, text: str) -> None:
+        pass
+
+
+class Lines(Display):
+    """Prints lines: how the work goes every ten seconds."""
+
+    _shown_at = 0.0
+
+    def note(self, text: str) -> None:
+        self.important(text)
+
+    def update(self) -> None:
+        if self.work and self.work.figures:
+            now = time.monotonic()
+            self._shown_at = self._shown_at or now
+            if now - self._shown_at >= LINE_SECONDS:
+                self._shown_at = now
+                self.line(" · ".join(filter(None, (self.work.activity, self.work.figures))))
+
+
+class TerminalBar(Display):
+    """Shows the work as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
+
+    def __init__(self, console: Console, transient: bool = False):
+        super().__init__(console)
+        self._live = Live(
+            console=console,
+            get_renderable=self._bar,
+            refresh_per_second=4,
+            transient=transient,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
+        )
+
+    def start(self, work: DisplayReporter) -> None:
+        super().start(work)
+        self._live.start()
+
+    def update(self) -> None:
+        self._live.refresh()
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _bar(self) -> Table:
+        bar = Table.grid(padding=(0, 1), pad_edge=False, expand=True)
+        for ratio in (None, 1, None):
+            bar.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
+        if (work := self.work) is not None:  # without a total it pulses
+            length = ProgressBar(total=None if work.share is None else 1.0, completed=work.share or 0.0)
+            bar.add_row(Text(work.activity), length, Text(work.figures))
+        return bar
+
+
+class NotebookBar(Display):
+    """Shows the work as a bar in the output of a notebook's cell."""
+
+    _handle: Any = None
+
+    def start(self, work: DisplayReporter) -> None:
+        super().start(work)
+        self._handle = display(self._content(work))
+
+    def update(self) -> None:
+        if self._handle is not None and self.work:
+            self._handle.update(self._content(self.work), raw=True)
+
+    def close(self) -> None:
+        self.update()
+        self._handle = None
+
+    @staticmethod
+    def _content(work: DisplayReporter) -> dict[str, str]:
+        """The bar by MIME type. A bar without a value is animated by the browser."""
+        words = " · ".join(filter(None, (work.activity, work.figures)))
+        value = "" if work.share is None else f' value="{work.share:.4f}"'
+        return {"text/plain": words, "text/html": f"<progress{value}></progress> <code>{html.escape(words)}</code>"}

@@ -1,0 +1,314 @@
+"""What a person sees of a training: a bar on a terminal and in a notebook, a line every ten seconds elsewhere, nothing if it is to be quiet."""
+
+import contextlib
+import io
+import os
+import pty
+import re
+import sys
+import threading
+
+import pytest
+from rich.console import Console
+
+from proximo.cli.reporters import open_reporter
+from proximo.config import Config, override
+from proximo.errors import ConfigError
+from proximo.tracking import displays, progress
+from proximo.tracking.displays import NO_SCREEN, Lines, NotebookBar, Silent, TerminalBar
+from proximo.tracking.lasting_stream import lasting
+from proximo.tracking.progress import TrainingProgress, number, showing_progress
+from proximo.tracking.reporter import Reporter
+
+CONFIG = override(Config(), {"num_envs": 4, "num_steps": 8, "total_steps": 3200})
+ERASE, COLOR = "\x1b[2K", re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+LOST = "the output cannot be written ({}), so nothing more is shown. The work continues; Ctrl-C stops it."
+
+
+class Warned(Reporter):
+    def __init__(self):
+        self.messages = []
+
+    def warned(self, message):
+        self.messages.append(message)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Cell:
+    """The output of a notebook's cell: what each display and update has shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, content):
+        self.shown.append(content)
+        return self
+
+    def update(self, content, raw):
+        assert raw
+        self.shown.append(content)
+
+
+@pytest.fixture(autouse=True)
+def bare_screen(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", *NO_SCREEN):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands until it is set."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def events(reporter, fails=False):
+    """The events of a training."""
+    reporter.started(CONFIG, [], {})
+    reporter.seeds_started([], 0)
+    reporter.compiling()
+    reporter.compiled("")
+    reporter.advanced(1600, 800.0, 0.25)
+    reporter.warned("[red]odd[/red] 3")
+    if fails:
+        raise ZeroDivisionError
+    reporter.evaluating()
+    reporter.evaluated(1600, [{"return_mean": 0.5}])
+    reporter.stopped("A callback has stopped one of several seeds.")
+    reporter.advanced(3200, 800.0, 0.75)
+    reporter.finished([])
+    return reporter
+
+
+def trained(progress, reporter=None):
+    """The display that showed a training, if one did, and the warnings that Python code received."""
+    default = Warned()
+    with showing_progress(reporter, progress, default) as shown:
+        events(shown)
+    assert (shown is reporter) == (reporter is not None)
+    return type(getattr(shown, "display", None)), default.messages
+
+
+def last_bar(text):
+    return [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line) for line in text.splitlines()][-2]
+
+
+def test_a_base_reporter_ignores_all_events_but_warnings(capsys):
+    with pytest.warns(UserWarning, match="odd"):
+        events(Reporter())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_terminal_shows_a_bar_whose_last_state_remains(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert trained(None) == (TerminalBar, ["[red]odd[/red] 3"])
+    text = sys.stdout.getvalue()
+    assert "compiling…" in text
+    assert "━━━━" in last_bar(text)
+    assert "3,200 (100%) · return 0.750 · eval 0.500 · 800 steps/s · 0:00 left" in last_bar(text)
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1, "the cursor is hidden and shown again"
+
+
+def test_notebook_updates_one_output(monkeypatch):
+    cell = Cell()
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(displays, "display", cell.display)
+    assert trained(None)[0] is NotebookBar
+    assert "<progress></progress> <code>compiling… 0:00</code>" in [content["text/html"] for content in cell.shown]
+    assert cell.shown[-1]["text/html"].startswith('<progress value="1.0000"></progress> <code>3,200 (100%) · return 0.750')
+    assert cell.shown[-1]["text/plain"].startswith("3,200 (100%) · return 0.750 · eval 0.500")
+
+
+def test_python_shows_progress_only_where_a_person_looks_or_asks(monkeypatch, capsys):
+    assert trained(None)[0] is type(None)
+    assert capsys.readouterr() == ("", "")
+    assert trained(True)[0] is Lines
+    assert capsys.readouterr().out.startswith("compiling…\ncompiled in 0.0 s\n")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert trained(False)[0] is type(None)
+    reporter = Warned()
+    trained(None, reporter)
+    assert (reporter.messages, sys.stdout.getvalue()) == (["[red]odd[/red] 3"], "")
+
+
+def test_contradicting_arguments_raise():
+    with pytest.raises(ConfigError, match="progress = True, but reporter is given"):
+        trained(True, Reporter())
+    with pytest.raises(ConfigError, match="progress = 2: expected True, False, or None"):
+        trained(2)
+
+
+def test_a_line_every_ten_seconds_and_the_first_compilation(clock):
+    stream = io.StringIO()
+    reporter = TrainingProgress(Lines(Console(file=stream, soft_wrap=True)))
+    reporter.started(CONFIG, [], {})
+    reporter.seeds_started([], 0)
+    for seconds in (4.2, 9.0):
+        reporter.compiling()
+        clock[0] += seconds
+        reporter.compiled("")
+    for second in range(1, 36):
+        clock[0] += 1
+        reporter.advanced(32 * second, 32.0, 5.0 + second)
+        if second == 15:
+            reporter.evaluated(32 * second, [{"return_mean": 12.34}, {"return_mean": 10.0}])
+    reporter.stopping()
+    assert stream.getvalue().splitlines() == [
+        "compiling…",
+        "compiled in 4.2 s",
+        "352 (11%) · return 16.0 · eval – · 32 steps/s · 1:29 left",
+        "672 (21%) · return 26.0 · eval 11.2 · 32 steps/s · 1:19 left",
+        "992 (31%) · return 36.0 · eval 11.2 · 32 steps/s · 1:09 left",
+        "stopping after the current update (press Ctrl-C again to stop at once)",
+    ]
+
+
+def test_bar_fits_into_80_columns_and_clears_itself(clock):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=80, height=24, soft_wrap=True, color_system=None, _environ={})
+    with contextlib.closing(TerminalBar(console, transient=True)) as display:
+        reporter = TrainingProgress(display)
+        reporter.started(CONFIG, [], {})
+        reporter.seeds_started([], 0)
+        reporter.compiling()
+        clock[0] += 72
+        display.update()
+        reporter.advanced(1600, 100.0, 21.5)
+        reporter.evaluating()
+        clock[0] += 8
+        reporter.evaluated(1600, [{"return_mean": 12.34}])
+        reporter.advanced(1632, 100.0, 21.5)
+        reporter.stopping()
+    drawn = re.split(r"\x1b\[2K|\r", re.sub(r"\x1b\[\?25[lh]", "", stream.getvalue()))
+    bars = [line.rstrip("\n") for line in drawn if "━" in line or "╺" in line]
+    for start, end in (
+        ("compiling… 1:12 ━", ""),
+        ("evaluating… 0:00 ━", "1,600 (50%) · return 21.5 · 0:16 left"),
+        (" ━", "1,632 (51%) · return 21.5 · eval 12.3 · 100 steps/s · 0:23 left"),
+        ("stopping… 0:00 ━", "left"),
+    ):
+        assert any(bar.startswith(start) and bar.rstrip().endswith(end) for bar in bars), (start, end, bars)
+    assert max(map(len, bars)) <= 80
+    assert "━" not in drawn[-1], "it is erased at the end"
+
+
+def test_speed_and_time_left_are_for_all_seeds(tmp_path):
+    seeds = [tmp_path / f"seed-{i}" for i in range(3)]
+    for together, speed, words in (
+        (1, 100.0, "1,600 (50%) · return – · eval – · 100 steps/s · 0:48 left"),
+        (3, 300.0, "0:16 left"),
+    ):
+        reporter = TrainingProgress(Silent(Console()))
+        reporter.started(CONFIG, seeds, {})
+        for first in range(0, 4 - together, together)[:2]:
+            reporter.seeds_started(seeds[first : first + together], 0)
+        reporter.advanced(1600, speed, None)
+        assert reporter.figures.endswith(words)
+        assert reporter.activity == ("seed-1" if together == 1 else "")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0.0, "0.00"), (0.9531, "0.953"), (-0.00021, "-0.00021"), (-9.8765, "-9.88"), (9.999, "10.0"), (21.54, "21.5"), (-1234.5, "-1,234.5"), (12345.6, "12,346")],
+)  # fmt: skip
+def test_small_returns_have_enough_digits(value, text):
+    assert number(value) == text
+
+
+@contextlib.contextmanager
+def output(monkeypatch, terminal):
+    """A pipe or a terminal as standard output, and the file descriptor that reads it."""
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        yield reading
+
+
+def shown(monkeypatch, terminal, fails=False, **environment):
+    """What a command prints, and on which kind of display."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    pieces: list[bytes] = []
+
+    def read(file):
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(file, 1 << 16):
+                pieces.append(piece)
+
+    with output(monkeypatch, terminal) as reading:
+        reader = threading.Thread(target=read, args=(reading,))
+        reader.start()  # at once: a full pipe blocks its writer
+        with contextlib.suppress(ZeroDivisionError), open_reporter(TrainingProgress) as reporter:
+            events(reporter, fails)
+    reader.join(30)
+    os.close(reading)
+    return type(reporter.display), b"".join(pieces).decode()
+
+
+@pytest.mark.parametrize(
+    ("environment", "colored"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"CI": "false"}, True)],
+)  # fmt: skip
+def test_terminal_gets_a_bar_that_is_redrawn(monkeypatch, environment, colored):
+    kind, text = shown(monkeypatch, terminal=True, **environment)
+    assert kind is TerminalBar
+    assert ERASE in text
+    assert bool(COLOR.search(text)) == colored
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "colored"),
+    [
+        (True, {"CI": "true"}, True), (True, {"JPY_PARENT_PID": "77"}, True), (True, {"COLAB_RELEASE_TAG": "x"}, True),
+        (True, {"TERM": "dumb"}, False), (False, {}, False), (False, {"FORCE_COLOR": "1"}, True),
+    ],
+)  # fmt: skip
+def test_pipe_ci_and_notebook_get_lines_without_redraws(monkeypatch, terminal, environment, colored):
+    kind, text = shown(monkeypatch, terminal, **environment)
+    assert kind is Lines
+    assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
+    assert len(text.splitlines()) == 4, "compiling, compiled, warning, stopped"
+    assert "[red]odd[/red] 3" in text, "brackets are no markup"
+    assert bool(COLOR.search(text)) == colored
+
+
+def test_failed_training_erases_the_bar_and_restores_the_cursor(monkeypatch):
+    _, text = shown(monkeypatch, terminal=True, fails=True)
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    assert text.rstrip().endswith(ERASE)
+
+
+@pytest.mark.parametrize(("terminal", "reason"), [(False, "Broken pipe"), (True, "Input/output error")])
+def test_output_that_is_gone_is_one_warning_and_ends_nothing(monkeypatch, capsys, terminal, reason):
+    with output(monkeypatch, terminal) as reading, open_reporter(TrainingProgress) as reporter:
+        os.close(reading)
+        events(reporter)
+    assert capsys.readouterr().err == f"warning: {LOST.format(reason)}\n"
+    default = Warned()
+    with output(monkeypatch, terminal) as reading, showing_progress(None, True, default) as reporter:
+        os.close(reading)
+        events(reporter)
+    assert sorted(default.messages) == ["[red]odd[/red] 3", LOST.format(reason)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
+def test_full_disk_is_one_warning():
+    warnings = []
+    with open("/dev/full", "w") as file:
+        stream = lasting(file, warnings.append)
+        for _ in range(3):
+            print("lost", file=stream, flush=True)
+    assert warnings == [LOST.format("No space left on device")]
+
+
+def test_quiet_prints_only_warnings_and_early_stops_on_stderr(capsys):
+    with open_reporter(TrainingProgress, quiet=True) as reporter:
+        events(reporter)
+        reporter.stopping()
+    assert capsys.readouterr() == ("", "warning: [red]odd[/red] 3\nA callback has stopped one of several seeds.\n")
