@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import check_before_training
 from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
 from proximo.collect.environment import check_same_spaces, environment
@@ -50,8 +49,10 @@ from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress_displays import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
+from proximo.training.backend import Backend, copy_of
+from proximo.training.backends import make_backend
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
-from proximo.training.exclusive_use import ExclusiveUse
+from proximo.training.exclusive_use import exclusive_use
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.periodic_evaluation import SHARE
@@ -206,7 +207,7 @@ class PPO:
         if progress is None and not self.verbose:
             progress = False
         with (
-            ExclusiveUse(self),
+            exclusive_use(self),
             showing_progress(reporter, progress, _WarningList(self.warnings)) as reporter,
             Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
             contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
@@ -514,7 +515,7 @@ class PPO:
             ConfigError: the spaces differ, or another call is learning with this agent.
             EnvError: ``env`` is unknown, or is no environment.
         """
-        with ExclusiveUse(self):
+        with exclusive_use(self):
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
@@ -640,8 +641,13 @@ def learn_in_calls(
         EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
     """
     learning = agent._calls(total_steps, interrupts, (), reporter or _WarningList(agent.warnings), max_updates)
-    with ExclusiveUse(agent) as use, contextlib.closing(learning) as calls:
-        for _ in calls:
-            use.pause()
+    with contextlib.closing(learning) as calls:
+        state = agent._state
+        while True:
+            with exclusive_use(agent):
+                if agent._state is not state:
+                    raise ConfigError("This agent has learned in another call since this call paused: start a new call.")
+                if next(calls, False) is False:
+                    return
+                state = agent._state
             yield
-            use.resume()

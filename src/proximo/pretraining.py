@@ -20,7 +20,7 @@ from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
 from proximo.signatures import is_integer, is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
-from proximo.training.exclusive_use import ExclusiveUse
+from proximo.training.exclusive_use import exclusive_use
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)
@@ -72,7 +72,7 @@ def pretrain(
         TrainingError: NaN or infinity occurs. The agent stays as it was.
     """
     _check_numbers(num_epochs, minibatch_size, learning_rate)
-    with ExclusiveUse(agent):
+    with exclusive_use(agent):
         state, config = agent._current_state(), agent.config
         policy = state.learner.policy
         length = config.sequence_length if policy.is_recurrent else 1

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
@@ -17,6 +16,7 @@ from proximo.rendering.play import make_player, policy_agent, random_agent
 from proximo.rendering.player import checked_picture
 from proximo.rendering.watching import Subject
 from proximo.settings import make_config
+from proximo.training.backends import make_backend
 
 import gym_toys
 from helpers import drawn_policy

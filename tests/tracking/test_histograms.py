@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from commands import BATCH, copied, final_state, rows, train_words, trained
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.storage import checkpoint
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
@@ -18,6 +17,7 @@ from proximo.tracking.json_lines import read_rows
 from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import TrackedRun
 from proximo.training import loop
+from proximo.training.jax_backend import JaxBackend
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}

@@ -12,12 +12,12 @@ import pytest
 
 import proximo
 from commands import BATCH, SMALL, Process, ended_at_once, final_state, pressed_twice, rows, train_words, trained
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.storage import checkpoint, run_lookup
 from proximo.training import interrupts
 from proximo.training.interrupts import AbandonedError, HungError, Interrupts
+from proximo.training.jax_backend import JaxBackend
 
 LONG = {"total_steps": 10_000_000, "eval_episodes": 0}
 BRAKED = "odd_envs:Braked"
@@ -193,7 +193,7 @@ def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("slow", "until"),
     [
-        ("from proximo.backends.jax_backend import JaxBackend\nJaxBackend.prepare = lambda *_: time.sleep(1e6)", "compiling…"),
+        ("from proximo.training.jax_backend import JaxBackend\nJaxBackend.prepare = lambda *_: time.sleep(1e6)", "compiling…"),
         # Short sleeps: a signal that arrives just before a long one would be noticed only at its end.
         ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n while True:\n  time.sleep(0.01)\n"
          "import proximo.settings\nproximo.settings.make_config = _", "here"),
@@ -214,7 +214,7 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
 
 
 def test_interrupt_during_compilation_ends_at_once_and_can_be_resumed(tmp_path, capsys):
-    slow = "from proximo.backends.jax_backend import JaxBackend\nimport time\nJaxBackend.prepare = lambda *_: time.sleep(1e6)"
+    slow = "from proximo.training.jax_backend import JaxBackend\nimport time\nJaxBackend.prepare = lambda *_: time.sleep(1e6)"
     with Process(*train_words(tmp_path, "r"), before=slow) as process:
         process.read_until("compiling…")
         process.send(signal.SIGINT)

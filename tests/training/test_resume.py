@@ -12,7 +12,6 @@ import yaml
 import proximo
 from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
 from made_runs import save_checkpoint
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli.training_reporters import LineReporter
 from proximo.config import Config
@@ -22,6 +21,7 @@ from proximo.storage import checkpoint, checkpoint_format, retention, run_direct
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
+from proximo.training.jax_backend import JaxBackend
 
 TOTAL = SMALL["total_steps"]
 CHECKPOINTS = {"checkpoint_every": 3 * BATCH, "keep_checkpoints": 50}
@@ -362,7 +362,7 @@ def test_a_resume_that_fails_before_its_first_update_changes_nothing(whole, tmp_
         raise MemoryError("no memory for the environments")
 
     before = files()
-    monkeypatch.setattr("proximo.backends.jax_backend.JaxBackend.prepare", prepare)
+    monkeypatch.setattr("proximo.training.jax_backend.JaxBackend.prepare", prepare)
     with pytest.raises(MemoryError):
         proximo.resume(f"{run_dir}@{3 * BATCH}", total_steps=2 * TOTAL)
     assert files() == before

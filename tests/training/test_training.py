@@ -13,7 +13,6 @@ import safetensors.numpy
 
 import proximo
 from commands import BATCH, GRU, SMALL, copied, final_state, last_best, rows, train_words, trained
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.collect import program_cache
 from proximo.errors import ConfigError, TrainingError
@@ -24,6 +23,7 @@ from proximo.storage.named_folders import seed_run_dirs
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import timed_calls
+from proximo.training.jax_backend import JaxBackend
 
 import toys
 from helpers import bits, compilations

@@ -26,6 +26,7 @@ receives it when the run is resumed with the same callbacks.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import json
@@ -36,7 +37,6 @@ from typing import Any
 
 import numpy as np
 
-from proximo.backends import copy_of
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest, shown
@@ -46,6 +46,7 @@ from proximo.serialization import jsonable, read_json
 from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
+from proximo.training.backend import copy_of
 from proximo.types import TrainState
 
 STOPPING_HOOKS = ("on_update", "on_evaluation")
@@ -126,7 +127,7 @@ class Evaluation(Info):
 
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook with another signature, an invalid
+    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook that cannot be called, an invalid
     ``every``, an object that cannot be copied, if there are several ``seeds``, or hooks for evaluations only, if the training does not evaluate
     (``evaluates``)."""
     if not isinstance(callbacks, list | tuple):
@@ -137,13 +138,14 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
             raise ConfigError(
                 f"callbacks: {callback.__name__} is a class: expected an object, for example {callback.__name__}()."
             )
-        if not evaluates and _has(callback, "on_evaluation") and not _has(callback, "on_update"):
-            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
-        if not any(_has(callback, hook) for hook in HOOKS):
+        hooks = [hook for hook in HOOKS if _has(callback, hook)]
+        if not hooks:
             hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
-        for hook in HOOKS:
-            _check_hook(name, hook, getattr(callback, hook, None))
+        if not evaluates and "on_evaluation" in hooks and "on_update" not in hooks:
+            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
+        for hook in hooks:
+            _check_hook(f"{name}.{hook}", getattr(callback, hook))
         every = getattr(callback, "every", 1)
         if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
@@ -154,6 +156,16 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
 
 def _has(callback: Any, hook: str) -> bool:
     return callable(getattr(callback, hook, None))
+
+
+def _check_hook(name: str, method: Callable[..., Any]) -> None:
+    if inspect.iscoroutinefunction(method):
+        raise ConfigError(f"callbacks: {name} is asynchronous, so a call would do nothing: define it without async.")
+    with contextlib.suppress(ValueError):  # a function in C may have no signature
+        try:
+            inspect.signature(method).bind(None)
+        except TypeError as error:
+            raise ConfigError(f"callbacks: {name} is called with one argument: {error}.") from None
 
 
 def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
@@ -167,20 +179,6 @@ def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def _check_hook(name: str, hook: str, method: Any) -> None:
-    if not callable(method):
-        return
-    argument = "result" if hook == "on_evaluation" else "info"
-    try:
-        inspect.signature(method).bind(None)
-    except TypeError as error:
-        raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
-    except ValueError:  # a function in C, which may have no signature
-        return
-    if inspect.iscoroutinefunction(method):
-        raise ConfigError(f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async.")
-
-
 def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
     """Call a hook, and return whether it asks to stop. Raises a ``ConfigError`` for a result that is neither None nor a boolean, such as a metric
     that is returned by mistake."""
@@ -190,7 +188,8 @@ def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
     if isinstance(result, bool) or (getattr(result, "dtype", None) == np.bool_ and np.ndim(result) == 0):
         return bool(result)
     raise ConfigError(
-        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None to go on."
+        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None "
+        "to go on."
     )
 
 
@@ -251,5 +250,6 @@ def _state_of(callback: Any) -> Any:
         return read_json(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, lists, strings, finite numbers, booleans or None."
+            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, "
+            "lists, strings, finite numbers, booleans or None."
         ) from error

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from proximo.backends import Backend
 from proximo.config import Config, custom_settings
 from proximo.config.custom import is_custom
 from proximo.envs.registry import twin
@@ -15,6 +14,7 @@ from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.networks.image_encoders import NatureCNN
 from proximo.tracking.progress import amount
+from proximo.training.backend import Backend
 
 
 def run_summary(backend: Backend) -> dict[str, Any]:

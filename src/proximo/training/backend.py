@@ -50,8 +50,7 @@ class Backend(abc.ABC):
     can_stack: bool
     """Whether it can train several seeds together."""
     donates: bool
-    """Whether ``advance`` donates the arrays of its state to the result, so that they can no longer be read. A caller that still needs them
-    makes a copy."""
+    """Whether ``advance`` uses up the arrays of its state. A caller that still needs them makes a copy."""
 
     def __init__(
         self,
@@ -62,9 +61,7 @@ class Backend(abc.ABC):
         evaluation: EvaluatedOn | None,
         mesh: Mesh | None,
     ):
-        self.config, self.env, self.collector = config, env, collector
-        self.stacked = stacked
-        """Whether several seeds are trained together. Otherwise they are trained one after the other."""
+        self.config, self.env, self.collector, self.stacked = config, env, collector, stacked
         self.num_devices = 1 if mesh is None else mesh.size
         """Number of devices that ``advance`` computes on. Everything else is computed on one."""
         self.capacity = config.updates_per_call
@@ -72,9 +69,8 @@ class Backend(abc.ABC):
         self.compile_seconds = 0.0
         """Seconds that ``prepare`` has taken so far."""
         self._is_closed = False
-        run = config.run
         self.evaluation = evaluation or evaluation_during_training(config, env)
-        part = self.peers.index, self.peers.count
+        run, part = config.run, (self.peers.index, self.peers.count)
         self._evaluator = (
             make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part) if run.eval_episodes else None
         )
@@ -92,13 +88,13 @@ class Backend(abc.ABC):
         """The state of one seed in a checkpoint, without a leading axis, with the hyperparameters of ``config``. If the checkpoint has only the
         policy, the optimizer, the environments and the random keys are those of a new training with the seed of ``config``."""
         template = self.template()
-        if saved.policy_only:
-            policy = saved.restore(template.learner.policy, part=POLICY)
-            # Earlier trainings, with other hyperparameters, may share the collector.
-            state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo))
-            steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
-            return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
-        return self._with_settings(saved.restore(template))
+        if not saved.policy_only:
+            return self._with_settings(saved.restore(template))
+        policy = saved.restore(template.learner.policy, part=POLICY)
+        # Earlier trainings, with other hyperparameters, may share the collector.
+        state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo))
+        steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
+        return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
 
     def _with_settings(self, state: TrainState) -> TrainState:
         return dataclasses.replace(state, learner=state.learner.with_settings(self.config))
@@ -113,8 +109,8 @@ class Backend(abc.ABC):
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:
-        """What ``start`` and ``join`` make a state of, if they are given ``seeds`` or states of seeds: cores or devices may need more to have
-        equally many. Those at the end are copies of the first one, and nobody needs their results."""
+        """``seeds``, or states of seeds, and copies of the first one at the end, so that all cores or devices have equally many. Nobody needs
+        the results of the copies."""
         return seeds
 
     def seeds_of_a_device(self, num_seeds: int) -> float:
@@ -141,8 +137,8 @@ class Backend(abc.ABC):
         """The state of one seed after a change of the environment: the same learner, new episodes, seeded by the state's key."""
 
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
-        """Compile what ``advance`` needs, open the environments, and return the state of ``make_state()``, which is that of ``num_seeds``
-        seeds: all at the same time."""
+        """Compile what ``advance`` needs, open the environments, and return ``make_state()``, a state of ``num_seeds`` seeds: all at the same
+        time."""
         started = time.monotonic()
         # They begin in this order. On a JAX environment, the program that trains is the first, because it takes longest to compile.
         *_, state = together(*self._preparations(num_seeds), make_state)
@@ -186,8 +182,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def inspect_before(self, state: TrainState) -> Any:
-        """Prepare the inspection of the next update. Returns what ``inspect_after`` needs; the training stays the same bit for
-        bit."""
+        """Prepare histograms of the next update. Returns what ``inspect_after`` needs; the training stays the same bit for bit."""
 
     @abc.abstractmethod
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from proximo.backends.backend import Backend, EvaluatedOn, copy_of
 from proximo.collect import JaxCollector, JaxTrainer, jax_vector
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.devices import (
@@ -30,6 +29,7 @@ from proximo.envs import JaxEnvironment
 from proximo.ppo import Hyperparameters, make_hyperparameters
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
+from proximo.training.backend import Backend, EvaluatedOn, copy_of
 from proximo.types import Metrics, Observation, TrainState
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from made_runs import save_checkpoint
-from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.collect import jax_vector, program_cache
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
@@ -22,6 +21,8 @@ from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.ppo import make_hyperparameters
 from proximo.storage import checkpoint
+from proximo.training.backend import Backend
+from proximo.training.backends import make_backend, stacks_seeds
 
 import gym_toys
 import toys
