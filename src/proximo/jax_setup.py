@@ -38,13 +38,6 @@ def cpu_description(entry: str, file: Path = Path("/proc/cpuinfo")) -> str:
     return found[1] if found else ""
 
 
-def has_fast_bfloat16() -> bool:
-    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers: AVX-512 BF16 or AMX."""
-    import jax
-
-    return jax.default_backend() == "cpu" and not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_description("flags").split())
-
-
 def prepare_threads() -> None:
     """Prevent the deadlock, and select ``SCHED_BATCH`` if there are more threads than cores. ``import proximo`` calls this function."""
     prevent_deadlock()

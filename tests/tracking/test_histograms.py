@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from commands import BATCH, copied, final_state, rows, train_words, trained
+from commands import BATCH, copied, ended_at_once, final_state, rows, train_words, trained
 from proximo.cli import main
 from proximo.storage import checkpoint
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
@@ -175,17 +175,20 @@ def test_actions_are_those_that_the_environment_receives():
 
 def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):
     """The first inspection compiles, which may take longer than an interrupted training waits."""
+    monkeypatch.setattr(loop, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("os._exit", ended_at_once)
     real, asked = JaxBackend.inspect_before, []
 
     def slow(self, state):
         if not asked:
             asked.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(loop.HISTOGRAM_GRACE_SECONDS + 1)
+            time.sleep(3.0)
         return real(self, state)
 
     monkeypatch.setattr(JaxBackend, "inspect_before", slow)
     words = train_words(tmp_path, "r", **{**LONG, "histograms": "true", "checkpoint_every": 10**6})
-    assert main(words) == 128 + signal.SIGTERM
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+        main(words)
     assert f"Stopped at step {3 * BATCH}, saved." in capsys.readouterr().out
     assert asked

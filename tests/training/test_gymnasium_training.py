@@ -14,7 +14,7 @@ import proximo
 from commands import BATCH, SMALL, Process, copied, final_state, rows, train_words, trained
 from proximo.agent import load_like
 from proximo.cli import main
-from proximo.errors import ConfigError, EnvError, EnvironmentFault
+from proximo.errors import ConfigError, EnvError
 from proximo.storage import checkpoint
 from proximo.tracking.json_lines import read_rows
 
@@ -100,17 +100,6 @@ def test_resume_continues_policy_optimizer_and_counters_exactly(run, tmp_path):
     for name in weights:
         assert 0 < np.abs(after[name] - before[name]).max() < 5 * 4 * 3e-4, "four steps of Adam at 3e-4 away, not a fresh network"
     np.testing.assert_array_equal(after["learner.steps"] - before["learner.steps"], [BATCH, 0])
-
-
-def test_evaluation_is_the_same_for_any_number_of_workers(run):
-    policy = proximo.load_policy(str(run))
-    assert policy.env.id == WALK
-    one = proximo.evaluate(policy, 20, seed=4)
-    two = proximo.evaluate(str(run), 20, seed=4, deterministic=True)
-    assert one.summary() == two.summary()
-    other = proximo.evaluate(policy, 20, seed=5)
-    assert other.summary() != one.summary()
-    assert one.success is not None
 
 
 def test_several_seeds_train_one_after_the_other(tmp_path):
@@ -220,12 +209,6 @@ def test_constructor_that_fails_in_a_worker_is_reported(tmp_path, capsys, monkey
     assert "Traceback" not in err
 
 
-def test_failing_reset_is_reported_as_reset(tmp_path, capsys):
-    words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": 0, "env_settings": "what=reset,at=30"})
-    assert main(words) == 1
-    assert "gym_toys:Misbehaving.reset of environment 0 (seed " in capsys.readouterr().err
-
-
 # The observation of step 1200 ends an episode and is never acted upon.
 @pytest.mark.parametrize(("where", "update", "step"), [("observation", 150, 1), ("reward", 149, 7)])
 def test_nan_after_the_first_checks_names_the_environment(tmp_path, capsys, where, update, step):
@@ -237,14 +220,6 @@ def test_nan_after_the_first_checks_names_the_environment(tmp_path, capsys, wher
         err := capsys.readouterr().err
     )
     assert f"environment 0 gave it as {where} in step {step} of the rollout" in err
-
-
-def test_value_of_a_wrong_shape_exits_with_code_two(tmp_path, capsys):
-    words = train_words(tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": 0, "env_settings": "what=shape,at=30"})
-    assert main(words) == 2
-    err = capsys.readouterr().err
-    assert "returned observation of shape (2, 1): its space is Box(2,)" in err
-    assert "Traceback" not in err
 
 
 def test_killed_worker_is_reported_and_training_completes(tmp_path):
@@ -286,14 +261,6 @@ def test_no_process_outlives_the_training(tmp_path, what, how):
         assert "Go on with: proximo train --resume" in out
         if what == "hang":
             assert checkpoint.steps(next(tmp_path.glob("*/r")) / "checkpoints")[-1] == 24 * BATCH, "199 steps are 24 updates of 8"
-
-
-def test_fault_from_python_raises_and_leaves_no_process(tmp_path):
-    settings = {**SMALL, "num_workers": 2, "env_settings": {"what": "raise", "at": 30}, "runs_dir": str(tmp_path)}
-    before = set(children(os.getpid()))
-    with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
-        proximo.train(config=proximo.make_config("gym_toys:Misbehaving", settings, preset=False))
-    assert gone_within(5.0, set(children(os.getpid())) - before)
 
 
 @pytest.mark.slow

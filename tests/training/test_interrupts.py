@@ -213,22 +213,6 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
     assert json.loads(ended.out) == {"error": stopped if until == "compiling…" else "interrupted."}
 
 
-def test_interrupt_during_compilation_ends_at_once_and_can_be_resumed(tmp_path, capsys):
-    slow = "from proximo.training.jax_backend import JaxBackend\nimport time\nJaxBackend.prepare = lambda *_: time.sleep(1e6)"
-    with Process(*train_words(tmp_path, "r"), before=slow) as process:
-        process.read_until("compiling…")
-        process.send(signal.SIGINT)
-        started = time.monotonic()
-        ended = process.end()
-        assert time.monotonic() - started < 3
-    run_dir = tmp_path / "toys-RandomEnds" / "r"
-    assert ended.code == 130, ended
-    assert f"Stopped before the first update. Go on with: proximo train --resume {run_dir}" in ended.out
-    assert main(["train", "--resume", str(run_dir)]) == 0
-    assert "no checkpoint was saved yet" in capsys.readouterr().out
-    assert final_state(run_dir) == final_state(trained(tmp_path, "s"))
-
-
 def test_resume_repeats_an_interrupted_last_evaluation(tmp_path):
     endless = """
 from proximo.training import interrupts

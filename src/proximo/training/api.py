@@ -9,8 +9,7 @@ import json
 import re
 import shlex
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -44,9 +43,6 @@ from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import Result, SeedRun, SeedStart
 
-SLOW_SECONDS = 15.0
-"""After this time, a warning says that the environment has not been made and checked yet."""
-
 
 @lists_settings(Settings)
 def train(
@@ -66,11 +62,11 @@ def train(
 
     Args:
         env: id of an environment, for example ``"CartPole-v1"``, ``"gymnax:CartPole-v1"`` or ``"my_package.module:MyEnv"``.
-        config: all settings, as ``proximo.make_config`` returns them, instead of the preset of ``env`` or the defaults for its kind. ``settings`` still override it.
+        config: all settings, as ``proximo.make_config`` returns them, instead of a preset. ``settings`` still override it.
         callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
         reporter: receives progress and warnings; by default warnings are Python warnings.
-        progress: whether to show steps, returns and speed: as a bar on a terminal or in a notebook, elsewhere as a line every ten seconds.
-            None: only on a terminal and in a notebook, unless there is a ``reporter``.
+        progress: whether to show steps, returns and speed, as a bar or as a line every ten seconds. None: only on a terminal and in
+            a notebook, unless there is a ``reporter``.
         preset: whether to start from the preset of ``env``, or, without one, from the defaults for its kind of environment.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``.
 
@@ -92,7 +88,6 @@ def train(
 
 
 def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers: Peers) -> list[Result]:
-    """Make and check everything, create the run directories, and train."""
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
     if config.env.actors:
@@ -102,13 +97,10 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers
     prepare_jax(config.shares_program)
     config = with_device_number(config)
     peers.check_equal(lambda: _shared_values(config))
-    with _warns_if_slow(reporter, config.env.id):
-        made = environment(config)
-        evaluation = evaluation_during_training(config, made)
+    made = environment(config)
+    evaluation = evaluation_during_training(config, made)
     policy = check_policy(made, config)  # before a directory is made
-    with _warns_if_slow(reporter, config.env.id):
-        found = check_before_training(made, config, policy, evaluation)
-    for warning in found:
+    for warning in check_before_training(made, config, policy, evaluation):
         reporter.warned(warning)
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
     summary = run_summary(backend)
@@ -157,19 +149,6 @@ def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping
     if env and env != config.env.id:
         raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
     return validate(with_given(config, {**settings, **({"id": env} if env else {})}))
-
-
-@contextlib.contextmanager
-def _warns_if_slow(reporter: Reporter, env_id: str) -> Iterator[None]:
-    """Warn if the environment, which is made and checked in this process first, blocks it."""
-    message = f"{env_id} has been made, reset or stepped for {SLOW_SECONDS:.0f} s and has not returned yet; Ctrl-C stops it."
-    timer = threading.Timer(SLOW_SECONDS, reporter.warned, [message])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def resume(

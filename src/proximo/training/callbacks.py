@@ -17,11 +17,11 @@ A callback is any object with at least one of these methods. It needs no base cl
 | `on_evaluation(result)` | after every evaluation |
 | `on_end(info)` | when the training is complete or was stopped |
 
-`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved and stops.
-With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
+`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved
+and stops. With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
 
-A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint. `load_state_dict(state)`
-receives it when the run is resumed with the same callbacks.
+A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint.
+`load_state_dict(state)` receives it when the run is resumed with the same callbacks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,14 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest, shown
 from proximo.evaluation.policy import Policy
-from proximo.networks import ActorCritic
 from proximo.serialization import jsonable, read_json
 from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
-from proximo.training.backend import copy_of
-from proximo.types import TrainState
+from proximo.training.backend import Backend, copy_of
+from proximo.training.timed_calls import Snapshot
 
 STOPPING_HOOKS = ("on_update", "on_evaluation")
 """The hooks whose result may stop the training."""
@@ -71,15 +69,11 @@ class Info:
     the number of episodes. A value that was not measured is None, for example the mean return if no episode has ended."""
     config: Config = field(repr=False, kw_only=True)
     """The settings of the seed."""
-    _env: Environment = field(repr=False, kw_only=True)
-    _evaluation: dict[str, Any] | None = field(repr=False, kw_only=True)
-    """Summary of the last evaluation, which ``save`` stores."""
-    _state: Callable[[], TrainState] = field(repr=False, kw_only=True)
-    """Returns the state. Raises a ``ConfigError`` once the next update has begun, which uses the state up."""
-    _policy: Callable[[], ActorCritic] = field(repr=False, kw_only=True)
-    """Returns the policy, or raises as ``_state`` does."""
-    _writes: bool = field(default=True, repr=False, kw_only=True)
-    """Whether this process writes what ``save`` saves."""
+    _training: Any = field(repr=False, kw_only=True)
+    """The ``Training`` that calls."""
+    _now: Snapshot = field(repr=False, kw_only=True)
+    _index: int = field(repr=False, kw_only=True)
+    """Index of the seed in the backend."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -93,11 +87,11 @@ class Info:
         Raises:
             ConfigError: training has continued since the callback was called.
         """
-        return Policy(copy_of(self._policy()), self._env, self.config, self.step)
+        backend = self._backend()
+        return Policy(copy_of(backend.policy(self._now.state, self._index)), backend.env, self.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the whole training state as a run directory, as ``PPO.save`` does. If several processes train, all must call this method, and
-        process 0 writes.
+        """Save the whole training state as a run directory, as ``PPO.save`` does. Of several processes, all must call this method.
 
         Args:
             folder: where to save; what was saved there before is replaced.
@@ -109,8 +103,18 @@ class Info:
             ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        state = self._state()
-        return save_run(Path(folder), self.config, self.step, state, self._evaluation) if self._writes else Path(folder)
+        backend, evaluation = self._backend(), self._training.seed_runs[self._index].last_evaluation
+        state = backend.seed_state(self._now.state, self._index)
+        if not backend.peers.is_first:
+            return Path(folder)
+        return save_run(Path(folder), self.config, self.step, state, evaluation)
+
+    def _backend(self) -> Backend:
+        if self._training.snapshot is not self._now:  # the next update uses the state up
+            raise ConfigError(
+                f"The state of step {self.step} was read after training had continued: use policy and save within the callback."
+            )
+        return self._training.backend
 
 
 @dataclass(frozen=True)
@@ -127,9 +131,8 @@ class Evaluation(Info):
 
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook that cannot be called, an invalid
-    ``every``, an object that cannot be copied, if there are several ``seeds``, or hooks for evaluations only, if the training does not evaluate
-    (``evaluates``)."""
+    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook that can be called, with an invalid
+    ``every``, that several ``seeds`` cannot copy, or that needs evaluations, if the training does not evaluate (``evaluates``)."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -169,7 +172,6 @@ def _check_hook(name: str, method: Callable[..., Any]) -> None:
 
 
 def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
-    """Copies of the callbacks, for one of several seeds."""
     try:
         return tuple(copy.deepcopy(callback) for callback in callbacks)
     except Exception as error:
@@ -180,8 +182,7 @@ def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
-    """Call a hook, and return whether it asks to stop. Raises a ``ConfigError`` for a result that is neither None nor a boolean, such as a metric
-    that is returned by mistake."""
+    """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result, such as a metric."""
     result = getattr(callback, hook)(info)
     if result is None or hook not in STOPPING_HOOKS:
         return False
@@ -194,7 +195,7 @@ def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
 
 
 class SeedCallbacks:
-    """The callbacks of one seed. If several seeds train, each gets copies (``copied``) of the objects that the user has given."""
+    """The callbacks of one seed: of several seeds, each gets copies (``copied``)."""
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
         self.objects = _copies(callbacks) if copied else tuple(callbacks)
@@ -212,7 +213,7 @@ class SeedCallbacks:
             window.add(metrics)
 
     def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
-        """Call ``on_update`` of those that are due after ``update``, and return whether any of them asks to stop."""
+        """Call ``on_update`` where it is due after ``update``, and return whether any callback asks to stop."""
         stop = False
         for callback, window in self._updated:
             if len(window) and update % getattr(callback, "every", 1) == 0:
@@ -220,15 +221,15 @@ class SeedCallbacks:
         return stop
 
     def call(self, hook: str, info: Info) -> bool:
-        """Call another hook of all callbacks that have it, and return whether any of them asks to stop."""
+        """Call another hook of all callbacks, and return whether any asks to stop."""
         return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
-        """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""
+        """Name and state of each callback, for a checkpoint. Raises ``ConfigError`` for a state that is not JSON."""
         return [{"name": type(callback).__name__, "state": _state_of(callback)} for callback in self.objects]
 
     def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
-        """Load the saved state into each callback. If the saved callbacks have other names, load nothing and return a warning."""
+        """Load the saved states. If the saved callbacks have other names, load nothing and return a warning."""
         names, saved_names = [type(callback).__name__ for callback in self.objects], [entry["name"] for entry in saved]
         if names != saved_names:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))

@@ -34,30 +34,26 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips(Event):
-    """Records the clips of one training, in the process that writes. The first failure is a warning; after it the training continues without
-    clips."""
+    """Records clips in the process that writes. The first failure is a warning; after it the training continues without clips."""
 
     def __init__(self, training: Training):
         super().__init__(training)
         self.every = 0 if training.path is None else interval(training.config.run.video_every, training.config)
         self._players: dict[int, Player] = {}
-        """The environment of each seed. It is kept until the training ends: closing a renderer may break other renderers (pygame.quit)."""
+        """The environment of each seed, kept until the end: closing a renderer may break others (pygame.quit)."""
         self._pending: concurrent.futures.Future[None] | None = None
         """The clip that another thread draws."""
         self._is_over = False
         """Whether a clip has failed."""
 
     def on_start(self, now: Snapshot) -> None:
-        """Warn if the environment cannot be drawn."""
         if self.every and self.training.peers.is_first and not can_draw(self.backend.env):
             self._warn_and_end(no_renderer(self.training.config.env.id))
 
     def on_update(self, now: Snapshot) -> None:
-        """Record a clip of each seed."""
         together(self.training.peers, "a clip", self._record_all, now)
 
     def close(self) -> None:
-        """Wait until the last clip is drawn, and close the environments."""
         with self._warning(), contextlib.ExitStack() as stack:
             for player in self._players.values():
                 stack.callback(player.close)
@@ -68,7 +64,7 @@ class Clips(Event):
             self.training.call(self._record, seed_run, self.backend.policy(now.state, i), now.step)
 
     def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
-        """Write the first episode of the evaluations, with the policy of ``step``, to ``RUN/videos/<step>.mp4``."""
+        """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
         assert seed_run.run_dir is not None
         with self._warning():
             self._finish()
@@ -106,7 +102,7 @@ class Clips(Event):
 
 
 def _write(path: Path, step: int, fps: float, trackers: Tracker, pictures: Iterable[Draw]) -> None:
-    """Write the ``pictures`` to ``path``, and give trackers a small version, which has only every n-th frame."""
+    """Write ``pictures`` to ``path``, and give trackers a small version with only every n-th frame."""
     small: list[np.ndarray] = []
     stride = 1
     with recording(path, fps, threads=1) as video:
@@ -133,7 +129,7 @@ def _shrunk(frame: np.ndarray) -> np.ndarray:
 
 
 def discard_after(run_dir: Path, step: int) -> None:
-    """Remove the clips after ``step``, because a resume records them again, and the incomplete files of a crash."""
+    """Remove the clips after ``step``, which a resume records again, and the incomplete files of a crash."""
     for path in videos(run_dir).glob("*.mp4"):
         if path.name.startswith(".") or (path.stem.isdecimal() and int(path.stem) > step):
             path.unlink(missing_ok=True)

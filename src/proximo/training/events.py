@@ -1,5 +1,6 @@
-"""What a training does between calls of its backend: ``Event``, and the events that write rows, histograms and images, and call the user's
-callbacks. ``periodic_evaluation``, ``saver`` and ``clips`` have the others; ``loop.Training`` calls them in one order.
+"""What a training does between calls of its backend: rows, histograms, images and the user's callbacks.
+
+``periodic_evaluation``, ``saver`` and ``clips`` have the other events. ``loop.Training`` calls all in one order.
 """
 
 from __future__ import annotations
@@ -9,23 +10,20 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from proximo.config import Config
-from proximo.errors import ConfigError, ProximoError
-from proximo.networks import ActorCritic
+from proximo.errors import ProximoError
 from proximo.rendering.observation_images import observation_images, reads_images
 from proximo.tracking.tracker import Image
 from proximo.training.callbacks import Evaluation, Info
 from proximo.training.non_finite import first_non_finite, non_finite_message
 from proximo.training.seed_run import SeedRun
 from proximo.training.timed_calls import Snapshot
-from proximo.types import TrainState
 
 if TYPE_CHECKING:
     from proximo.training.loop import Training
 
 
 class Event:
-    """Something that happens after every ``every`` updates, and at the end. A training calls its methods as those of a user's callback, but
-    once for all seeds."""
+    """Something that happens after every ``every`` updates, and at the end: a callback for all seeds of a training."""
 
     every = 0
     """Updates between two calls of ``on_update``; 0: never."""
@@ -68,11 +66,9 @@ class Rows(Event):
     """Records the metrics of each call, and ends seeds that have met NaN or infinity."""
 
     def is_due(self, update: int) -> bool:
-        """After each call."""
         return True
 
     def on_update(self, now: Snapshot) -> None:
-        """Write rows, and report progress."""
         calls, config, active = self.training.timed_calls, self.training.config, self.training.active()
         if not now.metrics:  # of a resumed training whose updates are complete
             return
@@ -87,8 +83,7 @@ class Rows(Event):
         self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
 
     def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
-        """End a seed because of NaN or infinity in the update that follows ``step``. Its state is frozen in the ``later`` updates of the
-        call."""
+        """End a seed because of NaN or infinity in the update that follows ``step``; ``later`` updates of the call come after."""
         seed_run.write_window(step, self.training.timed_calls, later)
         with contextlib.suppress(ProximoError):  # this failure matters more
             self.training.saver.finish()
@@ -106,23 +101,19 @@ class Histograms(Event):
         self._seen: Any = None
 
     def next_after(self, update: int) -> float:
-        """The update before the one that is inspected, or that one."""
         return update + 1 if self._inspects_after(update) else super().next_after(update + 1) - 1
 
     def _inspects_after(self, update: int) -> bool:
         return bool(self.every) and (update + 1) % self.every == 0
 
     def is_due(self, update: int) -> bool:
-        """After an update that was inspected."""
         return self._seen is not None
 
     def before_call(self, now: Snapshot) -> None:
-        """Prepare the inspection."""
         if self._inspects_after(now.update):
             self._seen = self.training.shared_call(self.backend.inspect_before, now.state)
 
     def on_update(self, now: Snapshot) -> None:
-        """Write the histograms of the update."""
         seen, self._seen = self._seen, None
         of_seeds = self.training.shared_call(self.backend.inspect_after, now.state, seen)
         for seed_run, histograms in zip(self.seed_runs, of_seeds, strict=False):
@@ -136,15 +127,12 @@ class Images(Event):
     _is_new = False
 
     def on_start(self, now: Snapshot) -> None:
-        """Wait for the first call."""
         self._is_new = not now.update and reads_images(now.state.learner.policy)
 
     def is_due(self, update: int) -> bool:
-        """After the first call."""
         return self._is_new
 
     def on_update(self, now: Snapshot) -> None:
-        """Write the images."""
         self._is_new = False
         for i, seed_run in self.training.active():
             state = self.backend.seed_state(now.state, i)
@@ -158,25 +146,23 @@ class UserCallbacks(Event):
     """Calls the callbacks of each seed, and ends seeds whose callbacks ask for it."""
 
     def next_after(self, update: int) -> float:
-        """The first update after which ``on_update`` of a callback is due."""
         intervals = [every for _, seed_run in self.training.active() for every in seed_run.callbacks.intervals]
         return min(((update // every + 1) * every for every in intervals), default=math.inf)
 
     def is_due(self, update: int) -> bool:
-        """After each call: ``SeedCallbacks`` has the intervals."""
         return True
 
     def on_start(self, now: Snapshot) -> None:
-        """Call ``on_start``."""
         for i, seed_run in self.training.active():
             seed_run.callbacks.call("on_start", self._info(now, i))
 
     def on_update(self, now: Snapshot) -> None:
-        """Call ``on_evaluation`` if there was an evaluation just now, then ``on_update`` where it is due."""
         self.training.saver.wait()  # callbacks may read the folder of checkpoints
         stopping = [i for i, seed_run in self.training.active() if self._calls(now, i, seed_run)]
         stopping = self.training.peers.from_first(lambda: stopping, "a callback")
-        if now.update < self.training.total:
+        if stopping and now.update < self.training.total:
+            self.training.saver.save(now)
+            self.training.saver.finish()
             for i in stopping:
                 self._stop(now, i)
 
@@ -189,37 +175,17 @@ class UserCallbacks(Event):
         return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, index, metrics=metrics)) or stops
 
     def _stop(self, now: Snapshot, index: int) -> None:
-        """End a seed because one of its callbacks asks for it."""
         seed_run = self.seed_runs[index]
-        self.training.saver.save_seed(index, now)
         seed_run.callbacks.call("on_end", self._info(now, index))
         seed_run.stop(now.step)
         place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
         self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 
     def on_end(self, now: Snapshot) -> None:
-        """Call ``on_end``."""
         for i, seed_run in self.training.active():
             seed_run.callbacks.call("on_end", self._info(now, i))
 
     def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
-        """The argument of a callback."""
         seed_run, config = self.seed_runs[index], self.seed_runs[index].config
-
-        def check() -> None:
-            if self.training.snapshot is not now:  # the next update uses the state up
-                raise ConfigError(
-                    f"The state of step {now.step} was read after training had continued: use policy and save within the callback."
-                )
-
-        def state() -> TrainState:
-            check()
-            return self.backend.seed_state(now.state, index)
-
-        def policy() -> ActorCritic:
-            check()
-            return self.backend.policy(now.state, index)
-
-        fields |= {"config": config, "_env": self.backend.env, "_evaluation": seed_run.last_evaluation}
-        fields |= {"_state": state, "_policy": policy, "_writes": self.training.peers.is_first}
+        fields |= {"config": config, "_training": self.training, "_now": now, "_index": index}
         return kind(config.run.seed, seed_run.run_dir, now.step, self.training.total * config.batch_size, **fields)

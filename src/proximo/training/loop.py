@@ -1,4 +1,4 @@
-"""The training loop: advance to the next update at which something is due, then call what is due, in one order."""
+"""The training loop: advance to the next update at which an event is due, then call the events, in one order."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Training:
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
         self.before_first_call: Callable[[], object] = lambda: None
-        """Is called when the first state is made and the programs are compiled, before anything is written."""
+        """Is called after compilation, before anything is written."""
         self.after_call: Callable[[], None] = lambda: None
-        """Is called after each call of the backend, when ``snapshot`` has what was learned, and before the events."""
+        """Is called after each call of the backend, before the events."""
         self._requested: int | None = None
         """Number of the signal for which all processes stop; None: they go on."""
         backend.send_warnings_to(reporter.warned)
@@ -73,11 +73,9 @@ class Training:
         return [(i, seed_run) for i, seed_run in enumerate(self.seed_runs) if seed_run.is_active]
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
-        """Train from the state of ``make_state()``, which has learned from ``step`` environment steps, until the end or an
-        interruption.
+        """Train from ``make_state()``, which has learned from ``step`` environment steps, until the end or an interruption.
 
-        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training
-        there.
+        Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training.
         """
         now = self.snapshot = self._start(make_state, step)
         with self._rescuing():
@@ -122,7 +120,7 @@ class Training:
             # Nothing is lost if this is cut short.
             state = self.call(self.backend.prepare, make_state, len(self.seed_runs), grace=0.0)
             self.reporter.compiled(self.backend.describe())
-            # Not without a grace period: a process that has arrived here goes on with the others, which stop before the next update.
+            # With a grace period: a process that has arrived here goes on with the others, which stop before the next update.
             self.call(self.peers.agree, None, "the first update")
         except AbandonedError:
             self._leave()
@@ -130,7 +128,7 @@ class Training:
         return Snapshot(state, update, step)
 
     def _agree_on_updates(self, now: Snapshot) -> int:
-        """The number of updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
+        """The updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
         boundary = min(self.total, *(event.next_after(now.update) for event in self.events))
         own = self.interrupts.requested, self.timed_calls.num_updates(now.update, boundary)
         every = self.peers.agree(own, "the next update")
@@ -152,7 +150,7 @@ class Training:
                 event.on_update(now)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
-        """What can be saved while the next call runs. If the call uses the state up, this is a copy, made only before long calls."""
+        """What can be saved while the next call runs: a copy if the call uses the state up, made only before long calls."""
         if not self.backend.donates:
             return now._replace()
         seconds = self.timed_calls.last_seconds_per_update * count
@@ -161,7 +159,7 @@ class Training:
 
     @contextlib.contextmanager
     def _rescuing(self) -> Iterator[None]:
-        """Context manager: save what was learned, even if an environment, the memory for an evaluation, a reporter or a callback fails."""
+        """Context manager: save what was learned, whatever fails."""
         try:
             yield
         except AbandonedError:  # the call that still runs cannot be ended from outside
@@ -186,7 +184,7 @@ class Training:
         return "" if self.path is None else f"Go on with: {self.peers.how_to_resume(self.path)}"
 
     def _leave(self) -> NoReturn:
-        """End the process although a call still runs in it. If the process has other work, raise ``KeyboardInterrupt`` and leave the call running."""
+        """End the process, in which a call still runs. If it has other work, raise ``KeyboardInterrupt`` and let the call run."""
         with contextlib.suppress(ProximoError):  # of a checkpoint that another thread writes
             self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))

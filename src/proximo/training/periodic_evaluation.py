@@ -50,7 +50,6 @@ class PeriodicEvaluation(Event):
         return count if count >= min(MIN_EPISODES, run.eval_episodes) else 0
 
     def on_update(self, now: Snapshot) -> None:
-        """Evaluate, unless too few episodes fit."""
         count = self.num_episodes(now)
         if not count:
             return
@@ -61,7 +60,6 @@ class PeriodicEvaluation(Event):
         self.reporter.evaluated(now.step, summaries)
 
     def _evaluate(self, now: Snapshot, index: int, seed_run: SeedRun, count: int) -> dict[str, Any]:
-        """Evaluate one seed, and write a row."""
         began = time.monotonic()
         policy, seed = self.backend.policy(now.state, index), seed_run.config.run.seed
         played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
@@ -71,27 +69,25 @@ class PeriodicEvaluation(Event):
         return seed_run.evaluated(now.step, episodes, seconds, is_last=now.update >= self.training.total)
 
     def _play(self, policy: ActorCritic, seed: int, count: int) -> dict[str, Any]:
-        """The episodes that this process plays."""
         return self.training.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count).to_json()
 
     def _check(self, episodes: Episodes, step: int) -> None:
-        """Warn of episodes that did not end, or have no finite return."""
-        if episodes.unfinished:
-            limit = self.training.config.run.eval_max_steps or MAX_STEPS
-            self._warn_once(
+        """Warn, once each, of episodes that did not end, or have no finite return."""
+        limit = self.training.config.run.eval_max_steps or MAX_STEPS
+        for about, is_so, message in (
+            (
                 "unfinished",
+                episodes.unfinished > 0,
                 f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
                 "Their returns so far are counted: set max_episode_steps.",
-            )
-        if not np.isfinite(episodes.episode_return).all():
-            self._warn_once(
+            ),
+            (
                 "not finite",
+                not np.isfinite(episodes.episode_return).all(),
                 f"In the evaluation at step {step:,}, the environment returned NaN or infinity: check its reset and step. Such an "
                 "evaluation has no mean return, and its checkpoint is never the best one.",
-            )
-
-    def _warn_once(self, about: str, message: str) -> None:
-        """Show a warning, unless there was one ``about`` the same."""
-        if about not in self._warned:
-            self._warned.add(about)
-            self.reporter.warned(message)
+            ),
+        ):
+            if is_so and about not in self._warned:
+                self._warned.add(about)
+                self.reporter.warned(message)

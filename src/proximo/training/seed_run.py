@@ -1,4 +1,4 @@
-"""One seed of a training: its metrics, callbacks and evaluations, its files, and the result that users receive for it."""
+"""One seed of a training: its metrics, callbacks, evaluations and files, and the result that users receive."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ EVALUATED = ("return_mean", "return_std", "return_iqm", "length_mean", "success_
 class Result:
     """What ``proximo.train`` and ``proximo.resume`` return for each seed.
 
-    ``steps`` counts from the start of the run. ``seconds``, ``compile_seconds`` and ``steps_per_second`` are those of this session, without the
-    time before a resume.
+    ``seconds``, ``compile_seconds`` and ``steps_per_second`` do not include the time before a resume.
     """
 
     run_dir: Path
@@ -93,10 +92,8 @@ class SeedStart(NamedTuple):
 
 
 class SeedRun:
-    """One seed of a training. With a ``start`` it has a run directory, which it writes into if ``writes``: of several processes, process 0 does.
-
-    ``trackers`` receive its rows, histograms and clips.
-    """
+    """One seed of a training. ``trackers`` receive its rows, histograms and clips. With a ``start`` it has a run directory, which it
+    writes into if ``writes``: of several processes, process 0 does."""
 
     def __init__(
         self, config: Config, callbacks: SeedCallbacks, trackers: Tracker, start: SeedStart | None = None, writes: bool = False
@@ -119,7 +116,7 @@ class SeedRun:
 
     @classmethod
     def stored(cls, start: SeedStart, callbacks: SeedCallbacks, warn: Callable[[str], None], writes: bool) -> SeedRun:
-        """A seed with a run directory. ``warn`` receives warnings of trackers that fail. Raises ``OSError`` if a tracker cannot write."""
+        """A seed with a run directory. ``warn`` receives warnings of trackers. Raises ``OSError`` if one cannot write."""
         config = start.config
         if not writes:
             return cls(config, callbacks, NoTracker(), start)
@@ -165,7 +162,7 @@ class SeedRun:
                 self.write_window(step + begun * self.config.batch_size, calls, calls.last_updates - begun)
 
     def write_window(self, step: int, calls: TimedCalls, later: int = 0) -> None:
-        """Write one row for the updates since the last row, if there are any. The last call has made ``later`` updates after them."""
+        """Write one row for the updates since the last row, if any. ``later`` updates of the last call come after them."""
         if len(self.window):
             seconds = calls.seconds - later * calls.last_seconds_per_update
             steps = calls.steps - later * self.config.batch_size
@@ -187,9 +184,8 @@ class SeedRun:
         return self.last_evaluation
 
     def checkpoint_writer(self, step: int, state: TrainState) -> Callable[[], None] | None:
-        """A function that writes a checkpoint of ``state``, marks the best one and removes old ones; None if the seed saves nothing. Another
-        thread may call it while the training goes on, because it has copies of all that it writes. It raises ``CheckpointError`` if the
-        checkpoint cannot be written."""
+        """A function that writes a checkpoint of ``state``, marks the best one and removes old ones; None if the seed saves
+        nothing. It has copies of all that it writes, and raises ``CheckpointError`` if it cannot write."""
         if not self.writes:
             return None
         info = {"best": self.best, "evaluation": self.last_evaluation, "evaluation_steps": self.evaluation_steps}
