@@ -29,9 +29,8 @@ class Event:
     """Updates between two calls of ``on_update``; 0: never."""
 
     def __init__(self, training: Training):
-        self.training, self.backend, self.seed_runs, self.reporter = (
-            training, training.backend, training.seed_runs, training.reporter,
-        )  # fmt: skip
+        self.training, self.backend = training, training.backend
+        self.seed_runs, self.reporter = training.seed_runs, training.reporter
 
     def next_after(self, update: int) -> float:
         """The first update after ``update`` at which the training must stop for this event."""

@@ -98,15 +98,15 @@ def starts(
             found.append(_start(run_dir, config, which, reporter))
         left = [start for start in found if not _is_complete(start)]
         first = min((start.step for start in left), default=0)
-        if stacked:
-            left = [start if start.step == first else _earlier(start, first, reporter) for start in left]
+        if stacked and len({start.saved and start.step for start in left}) > 1:
+            left = [_earlier(start, first, reporter) for start in left]
         found[:] = left or found
         return [(str(start.run_dir), start.step, start.saved and start.saved.info) for start in found]
 
     every, by_folder = peers.from_first(find, "the checkpoints"), dict(zip(map(str, run_dirs), configs, strict=True))
     at = found or [
-        SeedStart(Path(run_dir), by_folder[run_dir], step, info and Checkpoint(Path(run_dir), step, info, {}, {}, {}))
-        for run_dir, step, info in every
+        SeedStart(Path(name), by_folder[name], step, info if info is None else Checkpoint(Path(name), step, info, {}, {}, {}))
+        for name, step, info in every
     ]
     if all(map(_is_complete, at)):
         path = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
