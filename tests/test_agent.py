@@ -115,15 +115,6 @@ def test_adaptive_state_is_saved(tmp_path):
     assert float(again._state.learner.adaptive.kl_coef) == float(learner._state.learner.adaptive.kl_coef)
 
 
-def test_loaded_run_learns_further(tmp_path):
-    run_dir = trained(tmp_path, "r")
-    learner = proximo.load("r", runs_dir=str(tmp_path))
-    assert learner.step == TOTAL
-    learner.learn(BATCH)
-    assert learner.step == TOTAL + BATCH
-    assert final_state(run_dir)["step"] == str(TOTAL).encode(), "the run itself stays as it is"
-
-
 def test_one_observation_gives_the_action_of_a_batch():
     learner = agent(**GRU)
     policy, rng = learner.policy, np.random.default_rng(0)
@@ -481,12 +472,6 @@ def test_save_does_not_overwrite_other_folders(tmp_path):
     run_dir = trained(tmp_path / "runs", "r", total_steps=64)
     with pytest.raises(ConfigError, match="is the run of a training, which saving would replace"):
         proximo.load(run_dir).save(run_dir)
-
-
-@pytest.mark.parametrize("left", [".lock", "..lock.json.7.tmp", ".command.txt.7.tmp"])
-def test_a_folder_is_usable_after_a_first_save_that_was_killed(tmp_path, left):
-    (tmp_path / left).touch()
-    assert proximo.load(agent().save(tmp_path)).step == 0
 
 
 def test_two_agents_that_save_into_one_folder_raise_one_sentence(tmp_path):

@@ -113,15 +113,6 @@ def test_advance_trains_and_returns_metrics_of_each_update(kind):
     backend.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_template_has_the_shapes_of_a_seed_state(kind):
-    backend = make(kind, stacked=True)
-    state = backend.seed_state(backend.start([3]), 0)
-    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), state)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), backend.template()) == shapes
-    backend.close()
-
-
 def test_joined_seeds_can_be_separated_again():
     backend = make("jax", stacked=True)
     state = backend.start([3, 4])

@@ -294,20 +294,10 @@ class Typo:
     on_updates = print
 
 
-class Called:
-    def on_update(self):
-        """Takes no argument."""
-
-
 class Locked(Recorder):
     def __init__(self):
         super().__init__()
         self.lock = threading.Lock()
-
-
-class Asynchronous:
-    async def on_update(self, info):
-        return False
 
 
 @pytest.mark.parametrize(
@@ -318,8 +308,6 @@ class Asynchronous:
         ([Recorder], {}, "Recorder is a class: expected an object, for example Recorder()"),
         ([Typo()], {}, "(did you mean 'on_update'?)"),
         ([Recorder(every=0)], {}, "Recorder.every = 0: expected a number of updates, 1 or more"),
-        ([Called()], {}, "Called.on_update is called with one argument: too many positional arguments"),
-        ([Asynchronous()], {}, "Asynchronous.on_update is asynchronous, so a call would do nothing: define it without async"),
         ([EarlyStopping(at=4)], {"eval_episodes": 0}, "EarlyStopping needs evaluations, but eval_episodes = 0"),
         ([Locked()], {"seeds": 2}, "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
     ],

@@ -26,9 +26,7 @@ A callback with state has two more methods. `state_dict()` returns a JSON object
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -131,8 +129,8 @@ class Evaluation(Info):
 
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook that can be called, with an invalid
-    ``every``, that several ``seeds`` cannot copy, or that needs evaluations, if the training does not evaluate (``evaluates``)."""
+    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, with an invalid ``every``,
+    that several ``seeds`` cannot copy, or that needs evaluations, if the training does not evaluate (``evaluates``)."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -147,8 +145,6 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
         if not evaluates and "on_evaluation" in hooks and "on_update" not in hooks:
             raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
-        for hook in hooks:
-            _check_hook(f"{name}.{hook}", getattr(callback, hook))
         every = getattr(callback, "every", 1)
         if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
@@ -159,16 +155,6 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
 
 def _has(callback: Any, hook: str) -> bool:
     return callable(getattr(callback, hook, None))
-
-
-def _check_hook(name: str, method: Callable[..., Any]) -> None:
-    if inspect.iscoroutinefunction(method):
-        raise ConfigError(f"callbacks: {name} is asynchronous, so a call would do nothing: define it without async.")
-    with contextlib.suppress(ValueError):  # a function in C may have no signature
-        try:
-            inspect.signature(method).bind(None)
-        except TypeError as error:
-            raise ConfigError(f"callbacks: {name} is called with one argument: {error}.") from None
 
 
 def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
