@@ -65,8 +65,8 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
     """Steps per second of training, and where the time went."""
     import jax
 
-    from proximo.backends.gymnasium_backend import GymnasiumBackend
     from proximo.collect.environment import environment
+    from proximo.training.gymnasium_backend import GymnasiumBackend
 
     started = time.perf_counter()
     program = GymnasiumBackend(config, environment(config))

@@ -198,7 +198,7 @@ def test_invalid_numbers_and_unbounded_actions_are_rejected():
     for name, values in (("num_epochs", (0, 2**80)), ("minibatch_size", (0, 10**400)), ("learning_rate", (0, 10**400, 1e300))):
         for value in values:
             with pytest.raises(
-                ConfigError, match=rf"^{name} = .*: expected a (whole number from 1 to 1,000,000|finite number above 0)"
+                ConfigError, match=rf"^{name} = .*: expected a (whole number of 1 … 1000000|finite number above 0)"
             ):
                 proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
     before = bits(learner.policy.actor_critic)

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.backends import Backend, copy_of, make_backend
 from proximo.checks import check_before_training
 from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
 from proximo.collect.environment import check_same_spaces, environment
@@ -50,8 +49,10 @@ from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
+from proximo.training.backend import Backend, copy_of
+from proximo.training.backends import make_backend
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
-from proximo.training.exclusive_use import ExclusiveUse
+from proximo.training.exclusive_use import exclusive_use
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.periodic_evaluation import SHARE
@@ -106,13 +107,13 @@ class PPO:
     The agent writes files only when asked. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
     Args:
-        env: one of: an id; an environment, which is copied; a class of environments; a function that returns an environment; a function with
-            an argument ``num_envs`` that returns a Gymnasium ``VectorEnv``.
-        eval_env: environment of the evaluations in ``learn``, with the same spaces; an id or an object like ``env``, with the parameters
-            ``eval_env_settings``. None: ``env``.
-        preset: whether to start from the preset of the id, or, without one and for objects, from the defaults for the kind of environment.
+        env: an id; an environment, which is copied; a class of environments; a function that returns an environment; or a function
+            with an argument ``num_envs`` that returns a Gymnasium ``VectorEnv``.
+        eval_env: environment of the evaluations in ``learn``, with the same spaces: an id or an object like ``env``, with the
+            parameters ``eval_env_settings``. None: ``env``.
+        preset: whether to start from the preset of the id, or else from the defaults for the kind of environment.
         verbose: 0: ``learn`` shows no progress; 1 or 2: it does so on a terminal and in a notebook.
-        settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``learning_rate="linear(3e-4, 0)"``, ``memory="gru"``.
+        settings: settings of ``proximo train`` by name, for example ``num_envs=16``, ``memory="gru"``.
 
     Raises:
         ConfigError: a setting is unknown or out of range, or does not fit the environment.
@@ -126,8 +127,7 @@ class PPO:
     history: list[dict[str, Any]]
     """Rows of metrics, ``{"step": …, name: value}``, with the names of ``metrics.jsonl``."""
     warnings: list[str]
-    """Warnings about the environment, the loaded checkpoint and later trainings. If ``learn`` gets a ``reporter``, the warnings of that training
-    go to the reporter instead."""
+    """Warnings about the environment, the loaded checkpoint, and trainings without a ``reporter``."""
     verbose: int
     """0: ``learn`` shows no progress by itself."""
 
@@ -141,7 +141,7 @@ class PPO:
         self.warnings = check_before_training(self._env, self.config, self._shapes, self._evaluated_on)
 
     def _set_up(self, env: Environment, config: Config, given: Any, eval_env: Any, verbose: int) -> None:
-        """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from; ``eval_env`` is None or an object."""
+        """Initialize an agent that has learned nothing. ``given`` is what ``env`` was made from."""
         self._shapes = check_policy(env, config)
         check_number("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0, 2)
         self.verbose = int(verbose)
@@ -150,13 +150,13 @@ class PPO:
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
         self._taken = 0
-        """Number of the update after which ``_state`` was taken from the training that runs now."""
+        """The update after which ``_state`` was taken from the training that runs now."""
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
         self._best: dict[str, Any] | None = None
         """The best evaluation of all calls of ``learn``."""
         self._made_policy: tuple[tuple[Any, ...], Policy] | None = None
-        """The parts of ``policy``, and the object. It is kept, so that a loop over ``predict`` does not prepare it in each step."""
+        """The parts of ``policy``, and the object, so that a loop over ``predict`` does not prepare it in each step."""
 
     @property
     def env(self) -> Environment:
@@ -185,16 +185,16 @@ class PPO:
     ) -> PPO:
         """Learn from further environment steps.
 
-        Schedules run from the agent's first step to the last step of this call. A second call therefore stretches them over the sum of the
-        steps. JAX environments continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the
-        agent keeps what it has learned. Other threads may call ``predict`` at the same time.
+        Schedules run from the agent's first step to the last step of this call, so a second call stretches them. JAX environments
+        continue their episodes, Gymnasium environments start new ones. Ctrl-C raises ``KeyboardInterrupt``; the agent keeps what it
+        has learned. Other threads may call ``predict`` at the same time.
 
         Args:
             total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
             callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
             reporter: receives progress and warnings; by default warnings go to ``agent.warnings``.
-            progress: whether to show steps, returns and speed: as a bar on a terminal or in a notebook, elsewhere as a line every ten
-                seconds. None: only on a terminal and in a notebook, unless ``verbose`` is 0 or there is a ``reporter``.
+            progress: whether to show steps, returns and speed, as a bar or as a line every ten seconds. None: only on a terminal
+                and in a notebook, unless ``verbose`` is 0 or there is a ``reporter``.
 
         Returns:
             The agent itself.
@@ -206,7 +206,7 @@ class PPO:
         if progress is None and not self.verbose:
             progress = False
         with (
-            ExclusiveUse(self),
+            exclusive_use(self),
             showing_progress(reporter, progress, _WarningList(self.warnings)) as reporter,
             Interrupts(reporter.stopping, reporter.owns_process) as interrupts,
             contextlib.closing(self._calls(total_steps, interrupts, callbacks, reporter, None)) as calls,
@@ -260,18 +260,18 @@ class PPO:
         """The state at the start of a training; a copy, because the backend uses it up."""
         if self._state is None:
             return backend.start([self.config.run.seed])
-        # NaN or infinity has frozen a state before the update that failed. The agent learns on from there, in new episodes.
+        # NaN or infinity has frozen the state before the update that failed. The agent learns on in new episodes.
         state = self._state if self._state.healthy else backend.with_new_episodes(self._state)
         return backend.join([copy_of(state)])
 
     def _take(self, training: Training, config: Config) -> None:
-        """Take what a training has learned so far; if a call that was cut short has used that up, what was learned before this call."""
+        """Take what a training has learned so far, as far as it can be saved."""
         self._evaluation = training.seed_runs[0].last_evaluation or self._evaluation
         self._best = training.seed_runs[0].best
         now = training.snapshot
         if now is None or (self.config is config and now.update == self._taken):
             return
-        # A copy, because the next call may use the state up, while other threads and callbacks read that of the agent.
+        # A copy, because the next call may use the state up, while other threads and callbacks read the agent's.
         state = copy_of(now.state) if training.backend.donates else now.state
         self._state, self.config, self._taken = state, config, now.update
         self.step = now.step if state.healthy else int_of_steps(state.learner.steps)
@@ -299,9 +299,8 @@ class PPO:
     ) -> tuple[np.ndarray, Carried]:
         """Choose the action for one observation, or for N stacked observations, with the current policy.
 
-        ``Policy.predict`` explains the arguments, the results and the errors. Here ``key`` may be missing: the agent uses another key in
-        each call. These keys follow from ``seed`` and the number of earlier calls, so a repeated program samples the same actions. Several
-        threads may call it at once.
+        ``Policy.predict`` explains arguments, results and errors. Without a ``key``, the agent uses another key in each call, which
+        follows from ``seed`` and the number of earlier calls. Several threads may call it at once.
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
@@ -318,7 +317,7 @@ class PPO:
         action_mask: Any = None,
         reward: Any = None,
     ) -> tuple[Distribution, Array]:
-        """Compute the distribution of the action and the value, with the current policy. ``Policy.forward`` explains arguments and results."""
+        """Compute the distribution of the action and the value. ``Policy.forward`` explains arguments and results."""
         return self.policy.forward(observation, memory, episode_start, action_mask=action_mask, reward=reward)
 
     def evaluate(
@@ -338,10 +337,10 @@ class PPO:
             episodes: number of episodes, 1 or more.
             deterministic: whether to take the most probable action; otherwise actions are sampled.
             seed: seed of the episodes, 0 or more.
-            levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
+            levels: range of level seeds to play, for example ``"1000:1050"``; None: as in the training.
             env_settings: parameters of the environment that differ from the training's.
             num_envs: environments that are played at the same time; 0: chosen automatically.
-            env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of the training.
+            env: another environment with the same spaces, as ``PPO`` takes it; None: the training's.
 
         Returns:
             The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -352,16 +351,8 @@ class PPO:
         """
         if env is None:
             env, env_settings = same_object(self.config, self._given, env_settings or {}, levels)
-        return evaluate(
-            self.policy,
-            episodes,
-            deterministic=deterministic,
-            seed=seed,
-            levels=levels,
-            env_settings=env_settings,
-            num_envs=num_envs,
-            env=env,
-        )
+        where = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env}
+        return evaluate(self.policy, episodes, deterministic=deterministic, seed=seed, **where)
 
     def render(
         self,
@@ -402,7 +393,7 @@ class PPO:
         max_steps: int | None = None,
         fps: float | None = None,
     ) -> Path | None:
-        """Show episodes of the current policy: in a notebook as a video, on a machine with a display in a window. Otherwise, write a file.
+        """Show episodes of the current policy in a notebook or a window. Without a display, write a file.
 
         Args:
             path: a file to write instead, which ends in ``.mp4`` or ``.gif``.
@@ -434,7 +425,7 @@ class PPO:
         return file
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the learning curve: the mean return of training episodes and of evaluations over the steps of ``history``.
+        """Draw the mean returns of training episodes and evaluations over the steps of ``history``.
 
         Args:
             path: a file to write in addition, for example ``"curve.png"``.
@@ -477,8 +468,8 @@ class PPO:
 
         Args:
             folder: where to write. An earlier export in it is replaced.
-            deterministic: if True, the exported policy can only take the most probable action. If False, it can also sample: it has an input
-                for noise.
+            deterministic: whether the exported policy can only take the most probable action. If False, it can also sample: it has
+                an input for noise.
             batch: number of environments that it acts on; None: any number.
 
         Returns:
@@ -497,7 +488,7 @@ class PPO:
     def set_env(self, env: Any, **env_settings: Any) -> PPO:
         """Learn on another environment with the same spaces from now on.
 
-        The learned parameters are kept. New episodes begin with empty memories. The random keys continue, so episodes are not repeated.
+        New episodes begin with empty memories. The random keys continue, so episodes are not repeated.
 
         Args:
             env: an id or an object, as ``PPO`` takes it.
@@ -510,7 +501,7 @@ class PPO:
             ConfigError: the spaces differ, or another call is learning with this agent.
             EnvError: ``env`` is unknown, or is no environment.
         """
-        with ExclusiveUse(self):
+        with exclusive_use(self):
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
@@ -526,8 +517,7 @@ class PPO:
     def save(self, folder: str | Path) -> Path:
         """Write a run directory, which ``proximo.load`` and all commands accept.
 
-        If the folder was saved to before, its content is replaced. ``export``, ``videos`` and ``report.*`` are removed, because they were made
-        from the earlier state.
+        If the folder was saved to before, its content is replaced; ``export``, ``videos`` and ``report.*`` are removed.
 
         Args:
             folder: an empty or new folder, or one that was saved to before.
@@ -560,8 +550,8 @@ def load(
     """Load an agent from what ``PPO.save`` or ``proximo train`` has written. It can act and learn further.
 
     Args:
-        run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``, for example ``"runs/CartPole-v1/a@best"``. Or
-            ``zoo:NAME``, a policy that proximo contains.
+        run: a path, the name of a run, or ``last``; optionally with ``@best`` or ``@STEP``. Or ``zoo:NAME``, a policy that proximo
+            contains.
         env: the environment. Required if the agent was trained on an object, or on a function of an installed library.
         eval_env: the environment of the evaluations. Required in the same cases; may replace an id.
         runs_dir: folder of the runs that are found by name.
@@ -618,14 +608,14 @@ def learn_in_calls(
 ) -> Iterator[None]:
     """Let ``agent`` learn at the pace of another program, for example of a trainer of another library.
 
-    The iterator yields before each call of the compiled program. At that time, ``step``, ``policy`` and ``save`` of the agent include
-    everything learned so far. Closing the iterator ends the training.
+    The iterator yields before each call of the compiled program, when the agent has everything learned so far. Closing the iterator
+    ends the training.
 
     Args:
         agent: the agent.
         total_steps: as in ``PPO.learn``.
         interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
-        reporter: receives progress and warnings; by default warnings go to ``agent.warnings``.
+        reporter: as in ``PPO.learn``.
         max_updates: maximum number of updates between two yields; None: those of about one second.
 
     Returns:
@@ -633,11 +623,16 @@ def learn_in_calls(
 
     Raises:
         ConfigError: as in ``PPO.learn``, or the agent has learned in another call since the iterator yielded.
-        EnvError, TrainingError: the environment fails, or NaN or infinity ends the training.
+        EnvError, TrainingError: as in ``PPO.learn``.
     """
     learning = agent._calls(total_steps, interrupts, (), reporter or _WarningList(agent.warnings), max_updates)
-    with ExclusiveUse(agent) as use, contextlib.closing(learning) as calls:
-        for _ in calls:
-            use.pause()
+    with contextlib.closing(learning) as calls:
+        state = agent._state
+        while True:
+            with exclusive_use(agent):
+                if agent._state is not state:
+                    raise ConfigError("This agent has learned in another call since this call paused: start a new call.")
+                if next(calls, False) is False:
+                    return
+                state = agent._state
             yield
-            use.resume()

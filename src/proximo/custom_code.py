@@ -39,20 +39,14 @@ def is_users_function(found: Any, or_of_library: bool = False) -> bool:
 
 
 def check_module(module_name: str) -> None:
-    """Raise ``EnvError`` for a module that a setting must not import.
-
-    These are Python's own modules, some of which act when they are imported, and modules inside a run or a published policy, which
-    are data.
-    """
+    """Raise ``EnvError`` for a module that a setting must not import: Python's own, or one inside a run or a published policy."""
     parts = module_name.split(".")
     if parts[0] in sys.stdlib_module_names or "__main__" in parts:
         raise EnvError(
             f"{module_name!r} is a part of Python or a program, which settings must not import: expected one of your modules."
         )
-    try:
-        spec = (
-            importlib.util.find_spec(parts[0]) if parts[0] else None
-        )  # the first part only: finding a submodule imports its parent
+    try:  # the first part only: finding a submodule imports its parent
+        spec = importlib.util.find_spec(parts[0]) if parts[0] else None
     except (ImportError, ValueError):
         spec = None
     for location in [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or ""]:
@@ -64,8 +58,8 @@ def check_module(module_name: str) -> None:
 
 
 def imported(module_name: str, setting: str) -> ModuleType:
-    """Import the module that a setting names. ``setting`` is shown in errors, for example ``track = 'my_module:MyTracker'``. Raises
-    ``ConfigError`` if the module must not be imported, or if its import failed."""
+    """Import the module that ``setting`` names, for example ``track = 'my_module:MyTracker'``. Raises ``ConfigError`` if it must not or
+    cannot be imported."""
     try:
         check_module(module_name)
     except EnvError as error:
@@ -99,8 +93,8 @@ def is_missing(error: BaseException | None, module: str) -> bool:
 
 
 def exception_text(error: BaseException) -> str:
-    """``RuntimeError: no screen (my_env.py, line 3)``: type and text of an exception, and the last line of its traceback that is not in a
-    library. Without a text, the line may be in a library."""
+    """``RuntimeError: no screen (my_env.py, line 3)``: type and text of an exception, and the last line of its traceback that is not in
+    a library. Without a text, the line may be in a library."""
     text = " ".join(str(error).split("\n\n")[0].split())
     return f"{type(error).__name__}{text and f': {text}'}{_place(error, not text)}"
 

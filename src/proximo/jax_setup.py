@@ -16,8 +16,8 @@ REMEDY_VARIABLE = "NPROC"
 SAFE_THREADS = 4
 CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
 CPU_DEVICES_FLAG = "xla_force_host_platform_device_count"
-# XLA prefers 256-bit vectors. With 512 bits, where the CPU has them, training is 1.04 to 1.1 times as fast (docs/decisions/0003).
-# The optimization level 2 compiles in nine tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).
+# Vectors of 512 bits, where the CPU has them, are 1.04 to 1.1 times as fast as XLA's default (docs/decisions/0003). Level 2 compiles in nine
+# tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).
 CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_prefer_vector_width": 512, "xla_backend_optimization_level": 2}
 BRIEF_CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 """For programs that run once or for less than a second: they compile in a quarter to two fifths of the time, and run slowly."""
@@ -38,13 +38,6 @@ def cpu_description(entry: str, file: Path = Path("/proc/cpuinfo")) -> str:
     return found[1] if found else ""
 
 
-def has_fast_bfloat16() -> bool:
-    """Whether JAX computes on a CPU that has instructions for products of bfloat16 numbers: AVX-512 BF16 or AMX."""
-    import jax
-
-    return jax.default_backend() == "cpu" and not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_description("flags").split())
-
-
 def prepare_threads() -> None:
     """Prevent the deadlock, and select ``SCHED_BATCH`` if there are more threads than cores. ``import proximo`` calls this function."""
     prevent_deadlock()
@@ -53,12 +46,8 @@ def prepare_threads() -> None:
 
 
 def prevent_deadlock() -> None:
-    """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``.
-
-    With one or two threads the runtime can hang forever: each thread runs a part of a program and waits for other parts, for which
-    no thread is left (docs/decisions/0002-deadlock.md has the measurements). The function warns if JAX has already started, because
-    the number of threads is then fixed.
-    """
+    """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``. With one or two, it can hang forever
+    (docs/decisions/0002-deadlock.md). Warns if JAX has already started, because the number of threads is then fixed."""
     if cores() >= SAFE_THREADS or REMEDY_VARIABLE in os.environ:
         return
     if _jax_has_started():
@@ -75,9 +64,9 @@ def prevent_deadlock() -> None:
 def schedule_as_batch() -> None:
     """Select Linux's scheduling policy ``SCHED_BATCH``, under which a waking thread does not preempt a running one.
 
-    The policy applies to this thread, and to threads and processes that it starts later. With more threads than cores, training
-    on JAX environments is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md). ``processes.join`` calls it on any number of cores: Gloo's receiving
-    thread polls for a lock, and can keep the thread that has it from running (docs/decisions/0017-several-processes.md).
+    With more threads than cores, training on JAX environments is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md).
+    ``processes.join`` calls it on any number of cores: Gloo's receiving thread polls for a lock, and can keep the thread that has it
+    from running (docs/decisions/0017-several-processes.md).
     """
     with contextlib.suppress(AttributeError, OSError):  # no such policy on this system, or not permitted
         if os.sched_getscheduler(0) == os.SCHED_OTHER:  # keep a policy that the user has chosen
@@ -105,10 +94,9 @@ def cache_folder() -> Path:
 def prepare_jax(for_seeds: bool = False) -> None:
     """Set up JAX's compilation cache, its CPU dispatch and its CPU devices.
 
-    Compiled programs are saved for the next start, unless the user has set a cache. If JAX has not started yet, small programs on
-    the CPU run in the calling thread: passing them to another thread takes three times as long as acting with a small network
-    (docs/decisions/0006-gymnasium-collector.md). With ``for_seeds``, for several seeds in one program, each core then becomes a device,
-    unless the user has chosen a number of CPU devices.
+    If JAX has not started yet, small programs on the CPU run in the calling thread: passing them to another thread takes three times as
+    long as acting with a small network (docs/decisions/0006-gymnasium-collector.md). With ``for_seeds``, each core then becomes a
+    device, unless the user has chosen a number of CPU devices.
     """
     global _num_core_devices
     import jax
@@ -125,8 +113,8 @@ def prepare_jax(for_seeds: bool = False) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             warnings.warn(
-                f"Cannot store compiled programs in {folder}, so every start compiles again: set {CACHE_VARIABLE} to a folder that "
-                "you can write to.",
+                f"Cannot store compiled programs in {folder}, so every start compiles again: set {CACHE_VARIABLE} to a folder that you "
+                "can write to.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -162,10 +150,8 @@ def available_devices() -> list[Any]:
 
 
 def _replace_damaged_entries() -> None:
-    """Make JAX remove entries of its cache that it cannot read.
-
-    A killed process or a full disk leaves such files. JAX does not overwrite them, so it would warn and compile again at every start.
-    """
+    """Make JAX remove entries of its cache that it cannot read. A killed process or a full disk leaves them, and JAX would warn and compile
+    again at every start."""
     import jax
     from jax._src import compilation_cache
 
@@ -190,8 +176,8 @@ def _replace_damaged_entries() -> None:
 
 
 def compile_lowered(lowered: Any, brief: bool = False) -> Any:
-    """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS``, or with ``BRIEF_CPU_OPTIONS`` if it is to run only briefly, if
-    this XLA supports them. Options that the user has set in ``XLA_FLAGS`` stay as they are."""
+    """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS`` or, for programs that run only briefly, ``BRIEF_CPU_OPTIONS``, if
+    this XLA supports them. Options in ``XLA_FLAGS`` stay as they are."""
     import jax
 
     if jax.default_backend() != "cpu":

@@ -1,8 +1,5 @@
-"""Public names that are imported at their first use, so that ``import proximo`` does not wait for JAX.
-
-A package writes its public names once, as imports in its ``__init__.pyi``. Type checkers and editors read this stub, and so does
-``lazy_exports``.
-"""
+"""Public names that are imported at their first use, so that ``import proximo`` does not wait for JAX. A package writes them once, as
+imports in its ``__init__.pyi``, which type checkers, editors and ``lazy_exports`` read."""
 
 from __future__ import annotations
 
@@ -41,9 +38,8 @@ def _unknown(package: str, folder: Path, name: str) -> Exception:
     """The error for an unknown name. If other libraries have this name, it is an ``ImportError``: for ``from proximo import RecurrentPPO``,
     Python would replace the message of an ``AttributeError``."""
     plain = AttributeError(f"module {package!r} has no attribute {name!r}")
-    if (
-        name.startswith("_") or (folder / name).is_dir() or (folder / f"{name}.py").is_file()
-    ):  # Python asks before it imports a module
+    is_module = (folder / name).is_dir() or (folder / f"{name}.py").is_file()  # Python asks before it imports it
+    if name.startswith("_") or is_module:
         return plain
     from proximo.other_libraries import answer_name
 

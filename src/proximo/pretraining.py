@@ -14,13 +14,14 @@ from jaxtyping import Array
 from proximo.agent import PPO
 from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError, shown
+from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.observations import convert_observation, count_stacked
 from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
-from proximo.signatures import is_integer, is_number
+from proximo.signatures import is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
-from proximo.training.exclusive_use import ExclusiveUse
+from proximo.training.exclusive_use import exclusive_use
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)
@@ -46,20 +47,19 @@ def pretrain(
         proximo.pretrain(agent, observations, actions)
         agent.learn(100_000)
 
-    It maximizes the log-likelihood of the demonstrated actions. With ``normalize_observation``, the demonstrated observations enter the
-    statistics of the normalizer. The standard deviation of Gaussian actions stays as it is, so that the agent still explores. The value
-    function is not trained, because demonstrations need no rewards. With ``towers: shared`` its features change.
+    It maximizes the log-likelihood of the demonstrated actions. With ``normalize_observation``, the observations enter the statistics of
+    the normalizer. The standard deviation of Gaussian actions stays as it is, so that the agent still explores. The value function is
+    not trained; with ``towers: shared`` its features change.
 
-    A policy that has a memory, or observes its previous action or reward, learns from the steps in their order. It requires
+    A policy that has a memory, or observes its previous action or reward, learns from the steps in their order and requires
     ``episode_start``. The gradient flows through ``sequence_length`` steps, as in ``learn``.
 
     Args:
         agent: the agent. It may have learned before.
-        observations: the observations of K steps, as the environment returns them, stacked along a leading axis (dicts and tuples entry by
-            entry).
+        observations: the observations of K steps, stacked along a leading axis (dicts and tuples entry by entry).
         actions: the K actions, as the environment takes them.
-        episode_start: K flags: whether an episode starts with this observation. Ignored by policies that do not depend on the order.
-        rewards: the reward of each action. Required by policies that observe rewards (``observe_reward``), and ignored by others.
+        episode_start: K flags: whether an episode starts with this observation. Ignored by policies that ignore the order.
+        rewards: the reward of each action. Required by policies with ``observe_reward``, ignored by others.
         num_epochs: passes over the demonstrations, from 1 to a million.
         minibatch_size: steps of each gradient step, from 1 to a million; rounded to whole sequences.
         learning_rate: learning rate of Adam, above 0.
@@ -68,11 +68,14 @@ def pretrain(
         The loss of each epoch: the mean of ``-log π(a|s)``.
 
     Raises:
-        ConfigError: an argument is missing, out of range, or does not fit the spaces; or another call is learning with this agent.
+        ConfigError: an argument does not fit the agent, or another call is learning with it.
         TrainingError: NaN or infinity occurs. The agent stays as it was.
     """
-    _check_numbers(num_epochs, minibatch_size, learning_rate)
-    with ExclusiveUse(agent):
+    for name, given in (("num_epochs", num_epochs), ("minibatch_size", minibatch_size)):
+        check_number(name, given, 1, MAX_NUMBER)
+    if not is_number(learning_rate) or not 0 < learning_rate <= MAX_RATE:
+        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0 (as float32), such as 1e-3.")
+    with exclusive_use(agent):
         state, config = agent._current_state(), agent.config
         policy = state.learner.policy
         length = config.sequence_length if policy.is_recurrent else 1
@@ -84,8 +87,8 @@ def pretrain(
             policy, losses = _clone(shuffle_key, policy, demonstrations, *rates, settings)
         if not np.isfinite(losses).all():
             raise TrainingError(
-                f"The losses of the epochs are {np.asarray(losses).tolist()}: use a learning_rate below {learning_rate}, and check that the "
-                "demonstrations have no extreme numbers."
+                f"The losses of the epochs are {np.asarray(losses).tolist()}: use a learning_rate below {learning_rate}, and check that "
+                "the demonstrations have no extreme numbers."
             )
         if name := non_finite_leaf(policy, config):
             raise TrainingError(f"NaN or infinity in {name}: scale the observations of the demonstrations, some are too large.")
@@ -95,18 +98,9 @@ def pretrain(
     return np.asarray(losses).tolist()
 
 
-def _check_numbers(num_epochs: Any, minibatch_size: Any, learning_rate: Any) -> None:
-    for name, given in (("num_epochs", num_epochs), ("minibatch_size", minibatch_size)):
-        if not is_integer(given) or not 1 <= given <= MAX_NUMBER:
-            raise ConfigError(f"{name} = {shown(given)}: expected a whole number from 1 to {MAX_NUMBER:,}.")
-    if not is_number(learning_rate) or not 0 < learning_rate <= MAX_RATE:
-        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0 (as float32), such as 1e-3.")
-
-
 def _convert(
     agent: PPO, policy: ActorCritic, observations: Any, actions: Any, episode_start: Any, rewards: Any
 ) -> Demonstrations:
-    """What a user gives, as one sequence of steps. Raises ``ConfigError`` if it does not fit the agent."""
     space = from_any(agent.env.observation_space, "observation")
     observation = convert_observation(observations, space, "observations")
     count = count_stacked(observation, space)
@@ -125,7 +119,6 @@ def _convert(
 
 
 def _one_each(name: str, given: Any, dtype: Any, count: int, is_read: bool) -> Array:
-    """``given`` as an array with one entry for each step; zeros if the policy does not read it."""
     if not is_read:
         return jnp.zeros(count, dtype)
     try:
@@ -139,19 +132,19 @@ def _one_each(name: str, given: Any, dtype: Any, count: int, is_read: bool) -> A
 
 
 def _convert_actions(given: Any, observation: Observation, space: ActionSpace, count: int) -> np.ndarray:
-    """The demonstrated actions as an array. Raises ``ConfigError`` unless each is in ``space``, and allowed by the mask, if any."""
+    """The actions as an array. Raises ``ConfigError`` unless each is in ``space``, and allowed by the mask, if any."""
     actions = convert_observation(given, space, "actions")
     if actions.shape != (count, *space.shape):
         raise ConfigError(f"actions has the shape {actions.shape}: expected {(count, *space.shape)}, one for each observation.")
     if isinstance(space, Box):
         inside = np.clip(actions, *space.bounds()).astype(actions.dtype)
-        close = np.isclose(
-            actions, inside, rtol=1e-4, atol=1e-6
-        )  # a policy that computes in float32 may exceed a bound by rounding
+        # A policy that computes in float32 may exceed a bound by rounding.
+        close = np.isclose(actions, inside, rtol=1e-4, atol=1e-6)
         if not close.all():
             number = int(np.argwhere(~close)[0][0])
             raise ConfigError(
-                f"actions[{number}] is {actions[number].tolist()}, outside of the bounds of {space}: give it as the environment takes it."
+                f"actions[{number}] is {actions[number].tolist()}, outside of the bounds of {space}: give it as the environment "
+                "takes it."
             )
         return inside
     if isinstance(space, MultiBinary):

@@ -75,9 +75,8 @@ class _AliasLoader(_Loader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        return yaml.SafeLoader.construct_mapping(
-            self, node, deep
-        )  # a merged mapping may repeat a name, in order to replace a value
+        # A merged mapping may repeat a name, in order to replace a value.
+        return yaml.SafeLoader.construct_mapping(self, node, deep)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # overrides the constructor of the base class

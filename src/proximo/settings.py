@@ -31,15 +31,14 @@ def make_config(
 ) -> Config:
     """Make the validated settings of a run.
 
-    An environment that has no preset is made once, because the defaults depend on its spaces, unless ``file`` and ``settings`` have all of
-    these settings.
+    An environment that has no preset is made once, because the defaults depend on its spaces, unless all of them are given.
 
     Args:
         env: id of the environment; by default the one in ``settings`` or ``file``.
         settings: values by name, such as ``{"gamma": 0.99}``. They override ``file``.
         file: a YAML file with groups of settings. It overrides the preset.
-        preset: whether to start from the preset of the environment, or, if it has none, from the defaults for its kind, such as
-            continuous control. ``preprocessing`` of Atari games is a default in any case.
+        preset: whether to start from the preset of the environment, or, if it has none, from the defaults for its kind.
+            ``preprocessing`` of Atari games is a default in any case.
         more: further settings by name, such as ``gamma=0.99``. They override ``settings``.
 
     Returns:
@@ -64,7 +63,6 @@ def make_config(
 
 
 def _made(config: Config) -> Environment:
-    """The environment of ``config``."""
     # Imported here, because the settings of an environment with a preset need no JAX.
     from proximo.collect.environment import preprocessing_of
     from proximo.envs import make_env
@@ -102,8 +100,7 @@ def _kind_of(env: Environment, config: Config) -> str:
 
 
 def _fitting_minibatches(config: Config, kind: str) -> int:
-    """The number of minibatches of a kind, or fewer: so many that they divide the rollout, and are not smaller than in a rollout of the
-    kind's size."""
+    """The number of minibatches of a kind, or fewer, which divide the rollout and are not smaller than in a rollout of the kind."""
     from proximo.collect.devices import with_device_number
 
     tuned = kinds.load(kind)

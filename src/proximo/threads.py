@@ -35,15 +35,14 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
 
 
 BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
-"""A process is busy if it uses this share of a core, or if a thread waits for a core for this share of the time. The watch itself uses a thousandth,
-and threads that poll wait, too, if the machine is overloaded."""
+"""A process is busy if it uses this share of a core, or if a thread waits for a core for this share of the time."""
 MEASURE_SECONDS = 0.5
 """Time between two measurements, each of which takes up to a millisecond."""
 
 
 class IdleWatch:
-    """Measures for how long this process has had nothing to do: it has used less than 2 % of a core and, on Linux, has not waited for one most of
-    the time, as it would on an overloaded machine."""
+    """Measures for how long this process has used less than 2 % of a core and, on Linux, has not waited for one most of the time, as it would
+    on an overloaded machine."""
 
     def __init__(self) -> None:
         self.restart()

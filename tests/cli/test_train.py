@@ -5,11 +5,11 @@ import json
 import pytest
 
 from commands import BATCH, SMALL, train_words
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main, train
 from proximo.config import LEAVES
 from proximo.settings import make_config
 from proximo.storage import run_directory
+from proximo.training.jax_backend import JaxBackend
 from proximo.training.seed_run import Result
 
 ENV = "toys:RandomEnds"

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from commands import ended_at_once, flags, pressed_twice
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli import tune as verb
 from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError
+from proximo.training.jax_backend import JaxBackend
 from proximo.tuning import study as study_module
 from proximo.tuning.space import read_space
 

@@ -24,7 +24,6 @@ import jax  # isort: skip  (after proximo, which sets the number of threads)
 import jax.numpy as jnp
 
 from commands import final_state
-from proximo.backends import make_backend
 from proximo.collect import make_functions, program_cache
 from proximo.collect.environment import environment
 from proximo.config import override
@@ -36,6 +35,7 @@ from proximo.ppo.optimizer import split_policy
 from proximo.ppo.state import StaticSettings
 from proximo.storage import checkpoint
 from proximo.tracking.reporter import Reporter
+from proximo.training.backends import make_backend
 
 import gym_toys
 import toys

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.backends import make_backend
 from proximo.collect.ray_actors import RolloutActor, connect
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import EnvError, EnvironmentFault
+from proximo.training.backends import make_backend
 
 import gym_toys
 from helpers import bits

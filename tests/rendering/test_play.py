@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
@@ -16,6 +15,7 @@ from proximo.evaluation.policy import Policy
 from proximo.rendering.play import make_player, policy_agent, random_agent
 from proximo.rendering.watching import Subject
 from proximo.settings import make_config
+from proximo.training.backends import make_backend
 
 import gym_toys
 from helpers import drawn_policy

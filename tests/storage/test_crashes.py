@@ -17,7 +17,7 @@ import pytest
 
 import proximo
 from commands import BATCH, SMALL
-from proximo.callbacks.saving import BestModel
+from proximo.callbacks import BestModel
 from proximo.config import Config, override
 from proximo.errors import CheckpointError
 from proximo.evaluation.policy import load_policy
@@ -28,7 +28,7 @@ from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import resuming
 from proximo.training.callbacks import SeedCallbacks
-from proximo.training.stored_seed_run import SeedStart, StoredSeedRun
+from proximo.training.seed_run import SeedRun, SeedStart
 
 from helpers import bits
 
@@ -223,7 +223,7 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
     def write(folder, step, value, best):
         for seed in range(2):
             run_dir = folder / f"seed-{seed}"
-            seed_run = StoredSeedRun(SeedStart(run_dir, CONFIG), SeedCallbacks((), copied=True), print)
+            seed_run = SeedRun.stored(SeedStart(run_dir, CONFIG), SeedCallbacks((), copied=True), print, writes=True)
             info = {"evaluation_steps": value, "best": {"step": best, "return_mean": 1.0}}
             files = encode(step, {"x": np.full(9, value)}, info, run_directory.saved_config(CONFIG))
             seed_run._write_checkpoint(step, files, best)

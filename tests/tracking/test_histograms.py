@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 
-from commands import BATCH, final_state, rows, train_words, trained
-from proximo.backends.jax_backend import JaxBackend
+from commands import BATCH, ended_at_once, final_state, rows, train_words, trained
 from proximo.cli import main
 from proximo.tracking.histograms import BINS, MAX_VALUES, Histogram, of_rows
 from proximo.tracking.json_lines import read_rows
 from proximo.training import loop
+from proximo.training.jax_backend import JaxBackend
 
 LONG = {"total_steps": 120 * BATCH, "eval_episodes": 0}
 NAMES = {"histograms/returns", "histograms/advantages", "histograms/ratios", "histograms/actions", "histograms/observations"}
@@ -112,17 +112,20 @@ def test_at_most_fifty_are_recorded_in_a_run(pair):
 
 def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):
     """The first inspection compiles, which may take longer than an interrupted training waits."""
+    monkeypatch.setattr(loop, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("os._exit", ended_at_once)
     real, asked = JaxBackend.inspect_before, []
 
     def slow(self, state):
         if not asked:
             asked.append(True)
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(loop.HISTOGRAM_GRACE_SECONDS + 1)
+            time.sleep(3.0)
         return real(self, state)
 
     monkeypatch.setattr(JaxBackend, "inspect_before", slow)
     words = train_words(tmp_path, "r", **{**LONG, "histograms": "true", "checkpoint_every": 10**6})
-    assert main(words) == 128 + signal.SIGTERM
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+        main(words)
     assert f"Stopped at step {3 * BATCH}, saved." in capsys.readouterr().out
     assert asked

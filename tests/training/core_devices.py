@@ -10,11 +10,11 @@ import jax
 import proximo
 from commands import BATCH, SMALL, final_state
 from proximo import jax_setup
-from proximo.backends.jax_backend import JaxBackend
 from proximo.collect.devices import with_device_number
 from proximo.config import Config, override
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.system_info import system_differences
+from proximo.training.jax_backend import JaxBackend
 from proximo.training.run_summary import describe_devices
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch

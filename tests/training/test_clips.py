@@ -1,7 +1,6 @@
 """Clips of a training: they show the policy of their step, and never disturb the training."""
 
 import struct
-from types import SimpleNamespace
 
 import imageio_ffmpeg
 import numpy as np
@@ -73,15 +72,12 @@ def test_clips_do_not_change_a_training(run, tmp_path):
     assert rows(without) == rows(run)
 
 
-@pytest.mark.parametrize("mode", ["serial", pytest.param("vmap", marks=pytest.mark.slow)])
-def test_every_seed_has_its_own_clips(tmp_path, mode):
-    assert main(train_words(tmp_path, "r", "toys:Drawn", **EVERY, seeds=2, seeds_mode=mode)) == 0
+@pytest.mark.parametrize(
+    ("env", "settings"), [("toys:Drawn", {"seeds_mode": "vmap"}), ("gym_toys:DrawnWalk", {"num_workers": 0})]
+)
+def test_every_seed_has_its_own_clips(tmp_path, env, settings):
+    assert main(train_words(tmp_path, "r", env, **EVERY, seeds=2, **settings)) == 0
     assert all(videos(next(tmp_path.glob(f"*/r/seed-{i}"))) == ["320.mp4", "640.mp4"] for i in (0, 1))
-
-
-def test_gymnasium_environments_have_clips(tmp_path):
-    run_dir = trained(tmp_path, "r", "gym_toys:DrawnWalk", **EVERY, num_workers=0)
-    assert videos(run_dir) == ["320.mp4", "640.mp4"]
 
 
 def test_resume_may_change_video_every_and_removes_later_clips(run, tmp_path):
@@ -150,11 +146,9 @@ def test_tensorboard_gets_every_nth_frame_of_a_long_clip(tmp_path):
             self.clip = step, clip.gif(), clip.size
 
     tracker = Written()
-    clip = clips._Clip(SimpleNamespace(run_dir=tmp_path, trackers=tracker), 7, 30.0)
-    for k in range(230):
-        clip.add(np.full((200, 400, 3), k, np.uint8))
-    clip.finish()
-    assert frames(tmp_path / "videos" / "7.mp4") == 230
+    pictures = [lambda k=k: np.full((200, 400, 3), k, np.uint8) for k in range(230)]
+    clips._write(tmp_path / "7.mp4", 7, 30.0, tracker, pictures)
+    assert frames(tmp_path / "7.mp4") == 230
     step, gif, size = tracker.clip
     (tmp_path / "a.gif").write_bytes(gif)
     image = Image.open(tmp_path / "a.gif")

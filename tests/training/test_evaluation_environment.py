@@ -6,12 +6,10 @@ import pytest
 import proximo
 from commands import BATCH, SMALL
 from proximo.cli import main
-from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import Config, override
 from proximo.config.loading import changed_for_resume
 from proximo.errors import ConfigError, EnvError
 from proximo.evaluation.evaluate import evaluate_policy
-from proximo.settings import make_config
 
 import gym_toys
 import toys
@@ -140,9 +138,3 @@ def test_evaluation_environment_that_does_not_fit_is_refused(name):
     make, message = REFUSED[name]
     with pytest.raises(ConfigError, match=message):
         make()
-
-
-def test_parameters_of_a_plain_id_are_not_given_to_another():
-    config = make_config("CartPole-v1", {"env_settings": {"sutton_barto_reward": True}}, preset=False)
-    _, evaluated = evaluation_environment(config, environment(config), "CartPole-v0")
-    assert (evaluated.env.id, evaluated.env.env_settings) == ("CartPole-v0", {})

@@ -7,6 +7,7 @@ import pytest
 import proximo
 from proximo.config import Config, override
 from proximo.training.periodic_evaluation import PeriodicEvaluation
+from proximo.training.seed_run import SeedRun
 
 import toys
 
@@ -17,7 +18,8 @@ def number(step=10_000, length=10.0, evaluated=0, last=None, on_jax=False, num_e
     seed_run = SimpleNamespace(
         window=SimpleNamespace(recent_length=length), last_evaluation=last and {"length_mean": last}, evaluation_steps=evaluated
     )
-    evaluation = PeriodicEvaluation(backend, [seed_run], None, None)
+    training = SimpleNamespace(config=config, backend=backend, seed_runs=[seed_run], reporter=None, total=config.total_updates)
+    evaluation = PeriodicEvaluation(training)
     return evaluation.num_episodes(SimpleNamespace(step=step, update=step // config.batch_size))
 
 
@@ -46,13 +48,13 @@ def test_evaluations_of_a_resumed_training_count_the_earlier_ones(tmp_path, monk
     """Episodes of EveryThird have 3 to 9 steps."""
     played = []
 
-    def evaluate(self, snapshot):
-        improved = original(self, snapshot)
-        played.append((snapshot.step, self.seed_runs[0].evaluation_steps))
-        return improved
+    def evaluated(self, step, *arguments, **named):
+        summary = original(self, step, *arguments, **named)
+        played.append((step, self.evaluation_steps))
+        return summary
 
-    original = PeriodicEvaluation.evaluate
-    monkeypatch.setattr(PeriodicEvaluation, "evaluate", evaluate)
+    original = SeedRun.evaluated
+    monkeypatch.setattr(SeedRun, "evaluated", evaluated)
     settings = {"num_envs": 2, "num_steps": 32, "num_minibatches": 1, "num_epochs": 1, "num_workers": 0, "eval_episodes": 8}
     folder = {"runs_dir": str(tmp_path), "name": "r", "tensorboard": False, "hidden_sizes": 4}
     [result] = proximo.train("gym_toys:EveryThird", total_steps=1280, **settings, **folder)

@@ -12,16 +12,16 @@ import yaml
 import proximo
 from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
 from made_runs import save_checkpoint
-from proximo.backends.jax_backend import JaxBackend
 from proximo.cli import main
 from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config
-from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
+from proximo.errors import ConfigError, RunDirectoryError
 from proximo.processes.peers import ALONE
-from proximo.storage import checkpoint, checkpoint_format, retention, run_directory
+from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
+from proximo.training.jax_backend import JaxBackend
 
 TOTAL = SMALL["total_steps"]
 CHECKPOINTS = {"checkpoint_every": 3 * BATCH, "keep_checkpoints": 50}
@@ -123,34 +123,21 @@ def test_resume_of_a_stopped_run_equals_the_uninterrupted_run(update_by_update, 
     assert final_state(run_dir) == final_state(update_by_update)
 
 
-def test_schedules_of_an_extended_run_end_at_the_new_total(tmp_path):
+def test_schedules_of_an_extended_run_end_at_the_new_total(tmp_path, capsys):
     run_dir = trained(tmp_path, "r", learning_rate="linear(1e-3, 0)")
+    assert main(["train", "--resume", str(run_dir)]) == 2
+    assert f"proximo: {run_dir} is complete at step {TOTAL}: give a larger --total-steps" in capsys.readouterr().err
     resumed(run_dir, "", "--total-steps", str(2 * TOTAL))
+    assert f"warning: total_steps {TOTAL} → {2 * TOTAL}: schedules stretch over the new total" in capsys.readouterr().out
     rates = {row["step"]: row["train/learning_rate"] for row in rows(run_dir) if "train/learning_rate" in row}
     assert rates[TOTAL] < 1e-4
     assert 4e-4 < max(rate for step, rate in rates.items() if step > TOTAL) < 5e-4
     assert 0 < rates[2 * TOTAL] < 1e-4
-
-
-def test_extending_a_run_warns_and_is_saved(whole, tmp_path, capsys):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    with pytest.raises(AssertionError):
-        resumed(run_dir)
-    assert f"proximo: {run_dir} is complete at step {TOTAL}: give a larger --total-steps" in capsys.readouterr().err
-    resumed(run_dir, "", "--total-steps", str(TOTAL + 2 * BATCH))
-    assert f"warning: total_steps {TOTAL} → {TOTAL + 64}: schedules stretch over the new total" in capsys.readouterr().out
-    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
-    assert run_directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
-    # A resume from an older checkpoint keeps the new total, and does not warn again.
-    resumed(run_dir, f"@{TOTAL}")
+    resumed(run_dir, f"@{TOTAL}")  # keeps the new total, and does not warn again
     out = capsys.readouterr().out
     assert "warning: total_steps" not in out
-    assert (
-        f"warning: {run_dir} continues from step {TOTAL}: its later checkpoints ({TOTAL + BATCH}, {TOTAL + 2 * BATCH}) are removed."
-        in out
-    )
-    assert checkpoint.steps(run_dir / "checkpoints")[-1] == TOTAL + 2 * BATCH
-    assert run_directory.read_config(run_dir).ppo.total_steps == TOTAL + 2 * BATCH
+    assert f"warning: {run_dir} continues from step {TOTAL}: its later checkpoints (" in out
+    assert run_directory.read_config(run_dir).ppo.total_steps == checkpoint.steps(run_dir / "checkpoints")[-1] == 2 * TOTAL
     assert len((run_dir / "command.txt").read_text().splitlines()) == 3
 
 
@@ -180,42 +167,17 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
     assert final_state(whole["gru"]) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        (
-            "learning_rate",
-            0.5,
-            r"learning_rate = 0.5 in .*config.yaml, but its checkpoint was trained with 0.0003: restore the value",
-        ),
-        (
-            "learning_rate",
-            "linear(3e-4, 0)",
-            r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003:",
-        ),
-        (
-            "gamma",
-            0.9,
-            r"gamma = 0.9 in .*: restore the value, or start a new run with --config .*config.yaml and another --name\.$",
-        ),
-    ],
-)
-def test_traced_setting_that_was_edited_raises(whole, tmp_path, name, value, message):
+def test_traced_setting_that_was_edited_raises(whole, tmp_path):
     run_dir = copied(whole["feed-forward"], tmp_path)
     config = yaml.safe_load((run_dir / "config.yaml").read_text())
-    config["ppo"][name] = value
+    config["ppo"]["learning_rate"] = "linear(3e-4, 0)"
     (run_dir / "config.yaml").write_text(yaml.safe_dump(config))
+    message = (
+        r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003: restore the value, or start a"
+    )
     with pytest.raises(ConfigError, match=message):
         proximo.resume(f"{run_dir}@{3 * BATCH}")
     assert final_state(run_dir) == final_state(whole["feed-forward"])
-
-
-def test_damaged_file_best_is_replaced(whole, tmp_path):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    (run_dir / "best").unlink()
-    (run_dir / "best").write_text("nonsense")
-    resumed(run_dir, f"@{3 * BATCH}")
-    assert retention.best_step(run_dir) == retention.best_step(whole["feed-forward"])
 
 
 def flip(path):
@@ -237,14 +199,6 @@ def test_damaged_newest_checkpoint_is_reported_and_an_older_one_used(whole, tmp_
     assert "is damaged: state.safetensors has the sha256" in out
     assert f"resumed at step {older}" in out
     assert final_state(run_dir) == final_state(whole["feed-forward"])
-
-
-def test_resume_without_a_valid_checkpoint_raises(whole, tmp_path, capsys):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    for path in run_dir.glob("checkpoints/*/state.safetensors"):
-        flip(path)
-    assert main(["train", "--resume", str(run_dir)]) == 2
-    assert "There is no valid checkpoint in" in capsys.readouterr().err
 
 
 def test_run_without_a_checkpoint_starts_again_with_a_warning(whole, tmp_path, capsys):
@@ -273,15 +227,6 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
         assert after == before
 
 
-def test_checkpoint_of_another_program_raises(whole, tmp_path, capsys):
-    run_dir = copied(whole["gru"], tmp_path)
-    (run_dir / "checkpoints" / "96" / "meta.json").write_text('{"weights": []}')
-    for words in (["train", "--resume", f"{run_dir}@96"], ["eval", f"{run_dir}@96"]):
-        assert main(words) == 2
-        assert "is not a proximo checkpoint: meta.json does not contain the format" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", [["train", "--resume"], ["eval"]])
 @pytest.mark.parametrize(
     ("run", "sentence"),
     [
@@ -291,8 +236,8 @@ def test_checkpoint_of_another_program_raises(whole, tmp_path, capsys):
         ("{whole}@bset", "expected best, last or a step after @, found 'bset' (did you mean 'best'?)"),
     ],
 )
-def test_missing_run_raises_one_sentence(whole, tmp_path, capsys, verb, run, sentence):
-    assert main([*verb, run.format(whole=whole["gru"]), "--runs-dir", str(tmp_path)]) == 2
+def test_missing_run_raises_one_sentence(whole, tmp_path, capsys, run, sentence):
+    assert main(["train", "--resume", run.format(whole=whole["gru"]), "--runs-dir", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert sentence in err
     assert (out, err.count("\n")) == ("", 1)
@@ -318,17 +263,6 @@ def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run_dir) if "eval/return_mean" in row}
     assert retention.best_step(run_dir) == last_best(evaluations)
-
-
-def test_saved_config_gives_the_same_run(whole, tmp_path):
-    words = ["train", "--config", str(whole["gru"] / "config.yaml"), "--runs-dir", str(tmp_path), "--name", "again"]
-    assert main(words) == 0
-    again = tmp_path / "toys-RandomEnds" / "again"
-    assert final_state(again) == final_state(whole["gru"])
-    settings = [yaml.safe_load((d / "config.yaml").read_bytes()) for d in (again, whole["gru"])]
-    for mapping in settings:
-        del mapping["run"]["name"], mapping["run"]["runs_dir"]
-    assert settings[0] == settings[1]
 
 
 def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypatch):
@@ -362,7 +296,7 @@ def test_a_resume_that_fails_before_its_first_update_changes_nothing(whole, tmp_
         raise MemoryError("no memory for the environments")
 
     before = files()
-    monkeypatch.setattr("proximo.backends.jax_backend.JaxBackend.prepare", prepare)
+    monkeypatch.setattr("proximo.training.jax_backend.JaxBackend.prepare", prepare)
     with pytest.raises(MemoryError):
         proximo.resume(f"{run_dir}@{3 * BATCH}", total_steps=2 * TOTAL)
     assert files() == before
@@ -389,15 +323,6 @@ def test_kill_during_a_rewind_loses_no_row(whole, tmp_path, monkeypatch):
 def test_resume_with_fewer_total_steps_raises(whole, tmp_path):
     with pytest.raises(ConfigError, match=f"is already at step {TOTAL}, but total_steps = {TOTAL - BATCH}"):
         proximo.resume(copied(whole["feed-forward"], tmp_path), total_steps=TOTAL - BATCH)
-
-
-def test_checkpoint_of_a_newer_proximo_raises(whole, tmp_path, monkeypatch):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    before = checkpoint.steps(run_dir / "checkpoints")
-    monkeypatch.setattr(checkpoint_format, "READABLE", (0, 0))
-    with pytest.raises(CheckpointError, match="has the format version"):
-        proximo.resume(run_dir)
-    assert checkpoint.steps(run_dir / "checkpoints") == before
 
 
 def test_stacked_seeds_begin_again_together_if_one_has_no_checkpoint(tmp_path):

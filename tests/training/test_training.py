@@ -12,21 +12,19 @@ import pytest
 import safetensors.numpy
 
 import proximo
-from commands import BATCH, GRU, SMALL, copied, final_state, last_best, rows, train_words, trained
-from proximo.backends.jax_backend import JaxBackend
+from commands import BATCH, SMALL, copied, final_state, last_best, rows, train_words, trained
 from proximo.cli import main
 from proximo.collect import program_cache
 from proximo.errors import ConfigError, TrainingError
-from proximo.evaluation import evaluate as evaluation
-from proximo.evaluation.evaluators import make_evaluator
 from proximo.storage import checkpoint, retention, run_directory
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import timed_calls
+from proximo.training.jax_backend import JaxBackend
 
 import toys
-from helpers import bits, compilations
+from helpers import compilations
 
 TOTAL = SMALL["total_steps"]
 TRAIN_METRICS = (
@@ -72,14 +70,6 @@ def test_rows_have_all_metrics(run):
     assert {"eval/return_std", "eval/return_iqm", "eval/length_mean"} <= set(evaluations[0])
 
 
-def test_rows_keep_their_order_and_time_goes_forward(run):
-    table = read_rows(run / "metrics.jsonl")
-    assert [row["step"] for row in table] == sorted(row["step"] for row in table)
-    times = [row["time/seconds"] for row in table if "time/seconds" in row]
-    assert times == sorted(times)
-    assert times[0] > 0
-
-
 def test_rows_have_the_seconds_and_the_speed_of_the_same_updates(tmp_path, monkeypatch):
     monkeypatch.setattr(timed_calls, "CALL_SECONDS", 1e6)  # after a call of one update, calls that fill several rows
     run_dir = trained(tmp_path, "r", updates_per_call=0, eval_episodes=0, total_steps=200 * BATCH, checkpoint_every=100 * BATCH)
@@ -103,28 +93,6 @@ def test_checkpoint_is_the_state_of_its_step(run):
     assert arrays["collector.observation"].shape == (4, 3)
     normalizer = {name: x for name, x in arrays.items() if "normalizer" in name}
     assert any(np.allclose(x, 3.0, atol=0.5) for x in normalizer.values()), "the mean of the observations is 3"
-
-
-def test_policy_is_evaluated_on_the_given_levels(run, monkeypatch):
-    played = []
-    monkeypatch.setattr(evaluation, "make_evaluator", lambda env, *rest: played.append(env) or make_evaluator(env, *rest))
-    for levels in ("7:8", "8:9", None):
-        assert proximo.evaluate(str(run), 2, levels=levels).length.shape == (2,)
-    starts = [[env.reset(jax.random.key(k), env.default_params)[1].tolist() for k in (0, 1)] for env in played]
-    assert starts[0][0] == starts[0][1] != starts[1][0] == starts[1][1]  # one level each
-    assert starts[2][0] != starts[2][1]
-
-
-def test_loaded_policy_and_its_run_evaluate_equally(run):
-    policy = proximo.load_policy(str(run))
-    assert (policy.step, policy.config.run.name) == (TOTAL, "r")
-    first, second = proximo.evaluate(policy, 20), proximo.evaluate(str(run), 20)
-    np.testing.assert_array_equal(first.episode_return, second.episode_return)
-
-
-def test_tensorboard_events_are_written_and_can_be_turned_off(run, tmp_path):
-    assert list(run.glob("events.out.tfevents.*"))
-    assert not list(trained(tmp_path, "without").glob("events*"))
 
 
 def test_eval_episodes_zero_disables_every_evaluation(tmp_path):
@@ -222,12 +190,6 @@ def test_resumed_group_equals_the_uninterrupted_one(groups, mode, tmp_path):
         assert rows(seed_run) == rows(groups[mode] / seed_run.name)
 
 
-def test_single_seed_of_a_group_can_be_resumed(groups, tmp_path):
-    group = copied(groups["serial"], tmp_path)
-    assert main(["train", "--resume", f"{group / 'seed-6'}@{8 * BATCH}"]) == 0
-    assert final_state(group / "seed-6") == final_state(groups["serial"] / "seed-6")
-
-
 def test_group_whose_seeds_evaluate_differently_is_not_resumed(groups, tmp_path):
     group = copied(groups["serial"], tmp_path)
     changes = {"total_steps": TOTAL + 2 * BATCH, "eval_episodes": 2, "keep_checkpoints": 5, "updates_per_call": 3}
@@ -273,16 +235,15 @@ def test_complete_seed_of_a_vmapped_group_stays_as_it_is(groups, tmp_path):
     assert checkpoint.steps(group / "seed-6" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-6" / "checkpoints")
 
 
-def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys):
+@pytest.mark.parametrize("first", [4 * BATCH, 0])
+def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys, first):
     group = copied(groups["vmap"], tmp_path)
-    first, *_, last, _ = checkpoint.steps(group / "seed-6" / "checkpoints")
+    last = checkpoint.steps(group / "seed-5" / "checkpoints")[-2]
     for name, step in (("seed-5", last), ("seed-6", first), ("seed-7", last)):
         retention.discard_after(group / name / "checkpoints", step)
     before = checkpoint.steps(group / "seed-5" / "checkpoints")
-    assert main(["train", "--resume", f"{copied(groups['vmap'], tmp_path / 'best')}@{first}"]) == 0, "as the user asks"
-    capsys.readouterr()
     assert main(["train", "--resume", str(group)]) == 2
-    says = f"seed-5 continues from step {last}, and another seed continues from step {first}: resume each seed alone, or all with"
+    says = f"seed-5 continues from step {last}, and another seed continues from step {first}: resume each seed alone"
     assert says in capsys.readouterr().err
     assert checkpoint.steps(group / "seed-5" / "checkpoints") == before
 
@@ -293,24 +254,6 @@ def test_vmapped_group_without_a_common_first_save_starts_again(groups, tmp_path
         retention.discard_after(group / name / "checkpoints", step)
     assert main(["train", "--resume", str(group)]) == 0
     assert final_state(group / "seed-7") == final_state(groups["vmap"] / "seed-7")
-
-
-def test_vmapped_group_with_a_lost_checkpoint_raises_unchanged(groups, tmp_path, capsys):
-    group = copied(groups["vmap"], tmp_path)
-    for name, step in (("seed-5", 8 * BATCH), ("seed-6", 0), ("seed-7", 8 * BATCH)):
-        retention.discard_after(group / name / "checkpoints", step)
-    assert main(["train", "--resume", str(group)]) == 2
-    assert "has no checkpoint of step 0, from which another seed continues: resume each seed alone" in capsys.readouterr().err
-    assert max(checkpoint.steps(group / "seed-5" / "checkpoints")) == 8 * BATCH
-
-
-def test_group_is_evaluated_seed_by_seed(groups, capsys):
-    assert main(["eval", f"{groups['vmap']}@best", "--episodes", "3", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["episodes"] == 9
-    assert len(result["seeds"]) == 3
-    means = [seed["return_mean"] for seed in result["seeds"].values()]
-    assert result["return_mean"] == pytest.approx(np.mean(means))
 
 
 NO_EVALUATION = {"eval_episodes": 0, "checkpoint_every": BATCH, "normalize_reward": "false", "normalize_observation": "false"}
@@ -327,16 +270,6 @@ def test_nan_from_the_environment_stops_and_names_its_source(tmp_path, capsys):
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == 64
     assert not any(np.isnan(np.frombuffer(x, np.float32)).any() for name, x in final_state(run_dir).items() if "policy" in name)
     assert proximo.load_policy(str(run_dir)).step == 64
-
-
-def test_absurd_learning_rate_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    with pytest.raises(TrainingError, match=r"NaN or infinity in the (loss|parameters) between .*lower learning_rate") as caught:
-        train(tmp_path, "r", **NO_EVALUATION, learning_rate="linear(1e-3, 1e38)", max_grad_norm=1e30)
-    run_dir = tmp_path / "toys-RandomEnds" / "r"
-    step = checkpoint.steps(run_dir / "checkpoints")[-1]
-    assert f"Training has stopped; the checkpoint of step {step} is intact." in str(caught.value)
-    assert proximo.evaluate(str(run_dir), 3).summary()["return_mean"] is not None
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(proximo.load_policy(str(run_dir)).actor_critic))
 
 
 def test_fault_within_a_call_names_the_first_bad_update(tmp_path):
@@ -364,14 +297,6 @@ def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch, kind):
         train(tmp_path, "r", eval_every=BATCH * 2, checkpoint_every=TOTAL)
     (step,) = checkpoint.steps(tmp_path / "toys-RandomEnds" / "r" / "checkpoints")
     assert step == BATCH * 2
-
-
-def test_nan_before_an_evaluation_skips_the_evaluation(tmp_path, capsys):
-    settings = {"normalize_observation": "false", "normalize_reward": "false", "updates_per_call": 1, "max_episode_steps": 50}
-    assert main(train_words(tmp_path, "r", "odd_envs:NanReward", **settings, eval_every=BATCH)) == 1
-    assert "NaN or infinity in the reward between steps 64 and 96" in capsys.readouterr().err
-    table = read_rows(tmp_path / "odd_envs-NanReward" / "r" / "metrics.jsonl")
-    assert [row["step"] for row in table if "eval/return_mean" in row] == [32, 64]
 
 
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
@@ -411,38 +336,9 @@ def test_config_for_another_environment_raises(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_policy_loads_after_the_environment_state_has_changed(run, monkeypatch):
-    policy = proximo.load_policy(run)
-    real = toys.RandomEnds.reset
-
-    def reset(self, key, params):
-        state, observation = real(self, key, params)
-        return (state, jnp.zeros(())), observation
-
-    monkeypatch.setattr(toys.RandomEnds, "reset", reset)
-    monkeypatch.setattr(
-        toys.RandomEnds,
-        "step",
-        lambda self, key, state, *rest, step=toys.RandomEnds.step: widened(step(self, key, state[0], *rest)),
-    )
-    again = proximo.load_policy(run)
-    assert again.step == policy.step
-    assert bits(again.actor_critic) == bits(policy.actor_critic)
-
-
-def widened(result):
-    return ((result[0], jnp.zeros(())), *result[1:])
-
-
 def test_backend_uses_the_evaluation_and_precision_settings():
     settings = {**SMALL, "max_episode_steps": 7, "matmul_precision": "highest"}
     backend = JaxBackend(proximo.make_config("toys:RandomEnds", settings, preset=False), toys.RandomEnds(), stacked=False)
     assert backend._evaluator.limit == 7
     advance, state = backend._programs.advance._function, backend.collector.init(jax.random.key(0))
     assert "HIGHEST" in str(jax.make_jaxpr(advance)(state, jnp.int32(1)))
-
-
-def test_run_with_memory_is_loaded(tmp_path):
-    (result,) = train(tmp_path, "r", **GRU)
-    assert proximo.load_policy(str(result.run_dir)).actor_critic.is_recurrent
-    assert result.return_mean is not None

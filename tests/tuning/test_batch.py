@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from proximo.backends import make_backend
 from proximo.collect.environment import environment
 from proximo.config import override
 from proximo.errors import ConfigError
+from proximo.training.backends import make_backend
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch as module
 from proximo.tuning.batch import Batch, with_hyperparameters

@@ -93,9 +93,9 @@ def _training() -> dict[str, Any]:
     """Train one of proximo's tasks briefly, without a run directory."""
     import jax
 
-    from proximo.backends import make_backend
     from proximo.envs import make_env
     from proximo.settings import make_config
+    from proximo.training.backends import make_backend
 
     config = make_config(
         "proximo:PocMemory",

@@ -126,9 +126,9 @@ class Video:
 
 
 @contextlib.contextmanager
-def recording(path: Path, fps: float, enlarge: bool = True) -> Iterator[Video]:
+def recording(path: Path, fps: float, enlarge: bool = True, threads: int = 0) -> Iterator[Video]:
     """Context manager: a ``Video``, which is completed, or leaves no file after an exception."""
-    video = Video(path, fps, enlarge=enlarge)
+    video = Video(path, fps, threads, enlarge)
     try:
         yield video
         video.close()

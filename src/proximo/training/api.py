@@ -9,12 +9,10 @@ import json
 import re
 import shlex
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_during_training
@@ -30,22 +28,20 @@ from proximo.processes.peers import Peers, current
 from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.run_lock import RunLock
 from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import python_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
+from proximo.training.backend import Backend
+from proximo.training.backends import make_backend, stacks_seeds
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
-from proximo.training.seed_run import Result
-from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, locked, opened, writable
-from proximo.types import TrainState
-
-SLOW_SECONDS = 15.0
-"""After this time, a warning says that the environment has not been made and checked yet."""
+from proximo.training.seed_run import Result, SeedRun, SeedStart
 
 
 @lists_settings(Settings)
@@ -66,11 +62,11 @@ def train(
 
     Args:
         env: id of an environment, for example ``"CartPole-v1"``, ``"gymnax:CartPole-v1"`` or ``"my_package.module:MyEnv"``.
-        config: all settings, as ``proximo.make_config`` returns them, instead of the preset of ``env`` or the defaults for its kind. ``settings`` still override it.
+        config: all settings, as ``proximo.make_config`` returns them, instead of a preset. ``settings`` still override it.
         callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
         reporter: receives progress and warnings; by default warnings are Python warnings.
-        progress: whether to show steps, returns and speed: as a bar on a terminal or in a notebook, elsewhere as a line every ten seconds.
-            None: only on a terminal and in a notebook, unless there is a ``reporter``.
+        progress: whether to show steps, returns and speed, as a bar or as a line every ten seconds. None: only on a terminal and in
+            a notebook, unless there is a ``reporter``.
         preset: whether to start from the preset of ``env``, or, without one, from the defaults for its kind of environment.
         settings: settings of ``proximo train`` by name, for example ``num_envs=16``.
 
@@ -92,7 +88,6 @@ def train(
 
 
 def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers: Peers) -> list[Result]:
-    """Make and check everything, create the run directories, and train."""
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
     if config.env.actors:
@@ -102,13 +97,10 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers
     prepare_jax(config.shares_program)
     config = with_device_number(config)
     peers.check_equal(lambda: _shared_values(config))
-    with _warns_if_slow(reporter, config.env.id):
-        made = environment(config)
-        evaluation = evaluation_during_training(config, made)
+    made = environment(config)
+    evaluation = evaluation_during_training(config, made)
     policy = check_policy(made, config)  # before a directory is made
-    with _warns_if_slow(reporter, config.env.id):
-        found = check_before_training(made, config, policy, evaluation)
-    for warning in found:
+    for warning in check_before_training(made, config, policy, evaluation):
         reporter.warned(warning)
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
     summary = run_summary(backend)
@@ -124,9 +116,10 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers
 
     parent = Path(peers.from_first(create, "the run directory"))
     starts = [SeedStart(parent / name, seed_config) for name, seed_config in configs.items()]
-    run_dirs = [start.run_dir for start in starts]
-    with locked(run_dirs if peers.is_first else []):
-        reporter.started(config, run_dirs, summary)
+    with contextlib.ExitStack() as locks:
+        for start in starts if peers.is_first else ():
+            locks.enter_context(RunLock(start.run_dir))
+        reporter.started(config, [start.run_dir for start in starts], summary)
         return _train_seeds(backend, starts, reporter, parent, callbacks)
 
 
@@ -140,35 +133,22 @@ def _shared_values(config: Config) -> dict[str, Any]:
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
     """All settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict each other."""
     for name, given in (("env", env), ("eval_env", settings.get("eval_env", ""))):
-        if isinstance(given, str):
-            continue
-        raise ConfigError(
-            f"{name} = {given!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. proximo.PPO accepts objects."
-        )
+        if not isinstance(given, str):
+            raise ConfigError(
+                f"{name} = {given!r}: expected an id, for example 'my_package.module:MyEnv', which later commands can find again. "
+                "proximo.PPO accepts objects."
+            )
     if config is None:
         return make_config(env, settings, preset=preset)
     if not isinstance(config, Config):
         raise ConfigError(f"config = {config!r}: expected a Config, which proximo.make_config makes, also from a file.")
     if not preset:
         raise ConfigError(
-            "preset = False, but config has all settings already: use proximo.make_config(env, preset=False) to make one without a preset."
+            "preset = False, but config has all settings already: use it in proximo.make_config(env, preset=False)."
         )
     if env and env != config.env.id:
         raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
     return validate(with_given(config, {**settings, **({"id": env} if env else {})}))
-
-
-@contextlib.contextmanager
-def _warns_if_slow(reporter: Reporter, env_id: str) -> Iterator[None]:
-    """Warn if the environment, which is made and checked in this process first, blocks it."""
-    message = f"{env_id} has been made, reset or stepped for {SLOW_SECONDS:.0f} s and has not returned yet; Ctrl-C stops it."
-    timer = threading.Timer(SLOW_SECONDS, lambda: reporter.warned(message))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def resume(
@@ -211,7 +191,8 @@ def resume(
             path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
-            locks.enter_context(locked(seed_run_dirs(path) or [path]))
+            for run_dir in seed_run_dirs(path) or [path]:
+                locks.enter_context(RunLock(run_dir))
             return str(path), which
 
         path, which = peers.from_first(find, "the run")
@@ -238,32 +219,27 @@ def _resume(
     for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], stacked) if peers.is_first else ())):
         reporter.warned(warning)
     starts = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
-    left = [start for start in starts if not resuming.is_complete(start)]
-    if not left:
-        raise ConfigError(
-            f"{path} is complete at step {min(start.step for start in starts)}: give a larger --total-steps to continue."
-        )
     together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0
-    if together > len(left):
+    if together > len(starts):
         reporter.warned(
-            f"{together} seeds were trained in one program before, and {len(left)} now: the last bits may differ from the uninterrupted run's."
+            f"{together} seeds were trained in one program before, and {len(starts)} now: the last bits may differ from the "
+            "uninterrupted run's."
         )
-    checked = check_callbacks(callbacks, bool(config.run.eval_episodes), len(left))
-    backend = make_backend(override(config, {"seeds": len(left)}), env, stacked)
-    resumed_at = min(start.step for start in left)
-    reporter.started(config, [start.run_dir for start in left], {**run_summary(backend), "resumed_at": resumed_at})
-    return _train_seeds(backend, left, reporter, path, checked)
+    checked = check_callbacks(callbacks, bool(config.run.eval_episodes), len(starts))
+    backend = make_backend(override(config, {"seeds": len(starts)}), env, stacked)
+    resumed_at = min(start.step for start in starts)
+    reporter.started(config, [start.run_dir for start in starts], {**run_summary(backend), "resumed_at": resumed_at})
+    return _train_seeds(backend, starts, reporter, path, checked)
 
 
 def _train_seeds(
     backend: Backend, starts: list[SeedStart], reporter: Reporter, path: Path, callbacks: tuple[Any, ...]
 ) -> list[Result]:
     """Train all seeds together if the backend is stacked, otherwise one after the other. ``path`` is what the user resumes."""
-    size = len(starts) if backend.stacked else 1
+    size, peers = len(starts) if backend.stacked else 1, backend.peers
     results: list[Result] = []
     failures: list[TrainingError] = []
     seeds = [(start, SeedCallbacks(callbacks, copied=len(starts) > 1)) for start in starts]
-    peers = backend.peers
     how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     requested: int | None = None
@@ -278,13 +254,8 @@ def _train_seeds(
                     reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
                 results = [dataclasses.replace(result, interrupted=requested) for result in results]
                 break
-            group = seeds[i : i + size]
-            # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
-            states = [resuming.restore(backend, start, own, reporter) for start, own in group if start.saved]
-            with opened(group, reporter.warned, peers.is_first) as seed_runs:
-                with contextlib.closing(Training(backend, seed_runs, interrupts, reporter, path)) as training:
-                    results += _train_together(training, seed_runs, states)
-                failures += [seed_run.failure for seed_run in seed_runs if seed_run.failure is not None]
+            ended, failed = _train_together(backend, seeds[i : i + size], interrupts, reporter, path)
+            results, failures = results + ended, failures + failed
     if not results and not failures:  # interrupted before the first seed
         if not reporter.owns_process:
             raise KeyboardInterrupt
@@ -296,22 +267,27 @@ def _train_seeds(
     return results
 
 
-def _train_together(training: Training, seed_runs: list[StoredSeedRun], states: list[TrainState]) -> list[Result]:
-    """Train the seeds of one program, from their restored ``states`` if there are any. Returns the results of the seeds that have not failed."""
-    backend, reporter = training.backend, training.reporter
-
-    def rewind() -> None:
-        for seed_run in seed_runs:
-            if seed_run.start.resumed_at is not None and backend.peers.is_first:
-                with writable(seed_run.run_dir):
-                    run_directory.note_resume(seed_run.run_dir, seed_run.config, shlex.join(sys.argv))
-                    resuming.rewind(seed_run, reporter)
-
-    # Not before: a resume whose environments fail or that is interrupted while it compiles leaves the run unchanged.
-    training.before_first_call = rewind
-    seeds = [seed_run.config.run.seed for seed_run in seed_runs]
-    for _ in training.calls(lambda: backend.join(states) if states else backend.start(seeds), seed_runs[0].start.step):
-        pass
-    calls, interrupted = training.timed_calls, training.interrupted
-    count = len(seed_runs)
-    return [run.result(calls, backend.compile_seconds, interrupted, count) for run in seed_runs if run.failure is None]
+def _train_together(
+    backend: Backend, seeds: list[tuple[SeedStart, SeedCallbacks]], interrupts: Interrupts, reporter: Reporter, path: Path
+) -> tuple[list[Result], list[TrainingError]]:
+    """Train the seeds of one program. Returns the results of those that have not failed, and the errors of the others."""
+    # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
+    states = [resuming.restore(backend, start, own, reporter) for start, own in seeds if start.saved]
+    writes = backend.peers.is_first
+    with contextlib.ExitStack() as stack:
+        runs: list[SeedRun] = []
+        for start, own in seeds:
+            with resuming.writable(start.run_dir):
+                runs.append(SeedRun.stored(start, own, reporter.warned, writes))
+            stack.callback(runs[-1].close)
+        # Called before every `close`, so that the trackers of all seeds close at the same time.
+        stack.callback(lambda: [run.trackers.end() for run in runs])
+        training = stack.enter_context(contextlib.closing(Training(backend, runs, interrupts, reporter, path)))
+        # Not before: a resume whose environments fail or that is interrupted while it compiles leaves the run unchanged.
+        training.before_first_call = lambda: [resuming.rewind(run, reporter) for run in runs if writes]
+        numbers = [run.config.run.seed for run in runs]
+        for _ in training.calls(lambda: backend.join(states) if states else backend.start(numbers), seeds[0][0].step):
+            pass
+        calls, interrupted = training.timed_calls, training.interrupted
+    results = [run.result(calls, backend.compile_seconds, interrupted, len(runs)) for run in runs if run.failure is None]
+    return results, [run.failure for run in runs if run.failure is not None]

@@ -17,17 +17,16 @@ A callback is any object with at least one of these methods. It needs no base cl
 | `on_evaluation(result)` | after every evaluation |
 | `on_end(info)` | when the training is complete or was stopped |
 
-`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved and stops.
-With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
+`info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved
+and stops. With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
 
-A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint. `load_state_dict(state)`
-receives it when the run is resumed with the same callbacks.
+A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint.
+`load_state_dict(state)` receives it when the run is resumed with the same callbacks.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,17 +35,15 @@ from typing import Any
 
 import numpy as np
 
-from proximo.backends import copy_of
 from proximo.config import Config
-from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError, nearest, shown
 from proximo.evaluation.policy import Policy
-from proximo.networks import ActorCritic
 from proximo.serialization import jsonable, read_json
 from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
-from proximo.types import TrainState
+from proximo.training.backend import Backend, copy_of
+from proximo.training.timed_calls import Snapshot
 
 STOPPING_HOOKS = ("on_update", "on_evaluation")
 """The hooks whose result may stop the training."""
@@ -70,15 +67,11 @@ class Info:
     the number of episodes. A value that was not measured is None, for example the mean return if no episode has ended."""
     config: Config = field(repr=False, kw_only=True)
     """The settings of the seed."""
-    _env: Environment = field(repr=False, kw_only=True)
-    _evaluation: dict[str, Any] | None = field(repr=False, kw_only=True)
-    """Summary of the last evaluation, which ``save`` stores."""
-    _state: Callable[[], TrainState] = field(repr=False, kw_only=True)
-    """Returns the state. Raises a ``ConfigError`` once the next update has begun, which uses the state up."""
-    _policy: Callable[[], ActorCritic] = field(repr=False, kw_only=True)
-    """Returns the policy, or raises as ``_state`` does."""
-    _writes: bool = field(default=True, repr=False, kw_only=True)
-    """Whether this process writes what ``save`` saves."""
+    _training: Any = field(repr=False, kw_only=True)
+    """The ``Training`` that calls."""
+    _now: Snapshot = field(repr=False, kw_only=True)
+    _index: int = field(repr=False, kw_only=True)
+    """Index of the seed in the backend."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -92,11 +85,11 @@ class Info:
         Raises:
             ConfigError: training has continued since the callback was called.
         """
-        return Policy(copy_of(self._policy()), self._env, self.config, self.step)
+        backend = self._backend()
+        return Policy(copy_of(backend.policy(self._now.state, self._index)), backend.env, self.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the whole training state as a run directory, as ``PPO.save`` does. If several processes train, all must call this method, and
-        process 0 writes.
+        """Save the whole training state as a run directory, as ``PPO.save`` does. Of several processes, all must call this method.
 
         Args:
             folder: where to save; what was saved there before is replaced.
@@ -108,8 +101,18 @@ class Info:
             ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        state = self._state()
-        return save_run(Path(folder), self.config, self.step, state, self._evaluation) if self._writes else Path(folder)
+        backend, evaluation = self._backend(), self._training.seed_runs[self._index].last_evaluation
+        state = backend.seed_state(self._now.state, self._index)
+        if not backend.peers.is_first:
+            return Path(folder)
+        return save_run(Path(folder), self.config, self.step, state, evaluation)
+
+    def _backend(self) -> Backend:
+        if self._training.snapshot is not self._now:  # the next update uses the state up
+            raise ConfigError(
+                f"The state of step {self.step} was read after training had continued: use policy and save within the callback."
+            )
+        return self._training.backend
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,8 @@ class Evaluation(Info):
 
 
 def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, a hook with another signature, an invalid
-    ``every``, an object that cannot be copied, if there are several ``seeds``, or hooks for evaluations only, if the training does not evaluate
-    (``evaluates``)."""
+    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, with an invalid ``every``,
+    that several ``seeds`` cannot copy, or that needs evaluations, if the training does not evaluate (``evaluates``)."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
@@ -137,13 +139,12 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
             raise ConfigError(
                 f"callbacks: {callback.__name__} is a class: expected an object, for example {callback.__name__}()."
             )
-        if not evaluates and _has(callback, "on_evaluation") and not _has(callback, "on_update"):
-            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
-        if not any(_has(callback, hook) for hook in HOOKS):
+        hooks = [hook for hook in HOOKS if _has(callback, hook)]
+        if not hooks:
             hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
-        for hook in HOOKS:
-            _check_hook(name, hook, getattr(callback, hook, None))
+        if not evaluates and "on_evaluation" in hooks and "on_update" not in hooks:
+            raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
         every = getattr(callback, "every", 1)
         if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
@@ -157,7 +158,6 @@ def _has(callback: Any, hook: str) -> bool:
 
 
 def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
-    """Copies of the callbacks, for one of several seeds."""
     try:
         return tuple(copy.deepcopy(callback) for callback in callbacks)
     except Exception as error:
@@ -167,35 +167,21 @@ def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def _check_hook(name: str, hook: str, method: Any) -> None:
-    if not callable(method):
-        return
-    argument = "result" if hook == "on_evaluation" else "info"
-    try:
-        inspect.signature(method).bind(None)
-    except TypeError as error:
-        raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
-    except ValueError:  # a function in C, which may have no signature
-        return
-    if inspect.iscoroutinefunction(method):
-        raise ConfigError(f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async.")
-
-
 def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
-    """Call a hook, and return whether it asks to stop. Raises a ``ConfigError`` for a result that is neither None nor a boolean, such as a metric
-    that is returned by mistake."""
+    """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result, such as a metric."""
     result = getattr(callback, hook)(info)
     if result is None or hook not in STOPPING_HOOKS:
         return False
     if isinstance(result, bool) or (getattr(result, "dtype", None) == np.bool_ and np.ndim(result) == 0):
         return bool(result)
     raise ConfigError(
-        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None to go on."
+        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None "
+        "to go on."
     )
 
 
 class SeedCallbacks:
-    """The callbacks of one seed. If several seeds train, each gets copies (``copied``) of the objects that the user has given."""
+    """The callbacks of one seed: of several seeds, each gets copies (``copied``)."""
 
     def __init__(self, callbacks: Sequence[Any], copied: bool = False):
         self.objects = _copies(callbacks) if copied else tuple(callbacks)
@@ -213,7 +199,7 @@ class SeedCallbacks:
             window.add(metrics)
 
     def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
-        """Call ``on_update`` of those that are due after ``update``, and return whether any of them asks to stop."""
+        """Call ``on_update`` where it is due after ``update``, and return whether any callback asks to stop."""
         stop = False
         for callback, window in self._updated:
             if len(window) and update % getattr(callback, "every", 1) == 0:
@@ -221,15 +207,15 @@ class SeedCallbacks:
         return stop
 
     def call(self, hook: str, info: Info) -> bool:
-        """Call another hook of all callbacks that have it, and return whether any of them asks to stop."""
+        """Call another hook of all callbacks, and return whether any asks to stop."""
         return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
-        """Name and state of each callback, for a checkpoint. Raises a ``ConfigError`` for a state that JSON cannot represent."""
+        """Name and state of each callback, for a checkpoint. Raises ``ConfigError`` for a state that is not JSON."""
         return [{"name": type(callback).__name__, "state": _state_of(callback)} for callback in self.objects]
 
     def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
-        """Load the saved state into each callback. If the saved callbacks have other names, load nothing and return a warning."""
+        """Load the saved states. If the saved callbacks have other names, load nothing and return a warning."""
         names, saved_names = [type(callback).__name__ for callback in self.objects], [entry["name"] for entry in saved]
         if names != saved_names:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
@@ -251,5 +237,6 @@ def _state_of(callback: Any) -> Any:
         return read_json(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, lists, strings, finite numbers, booleans or None."
+            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, "
+            "lists, strings, finite numbers, booleans or None."
         ) from error

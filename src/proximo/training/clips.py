@@ -1,155 +1,123 @@
-"""Clips of a training: greedy episodes that are recorded now and then. A thread draws and encodes them while training continues."""
+"""Clips of a training: greedy episodes that are recorded now and then."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proximo.backends import Backend
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.pictures import can_draw, no_renderer
+from proximo.rendering.pictures import Draw, can_draw, no_renderer
 from proximo.rendering.play import Player, fps_of, play, policy_agent
-from proximo.rendering.video import Video, gif_of, videos
-from proximo.tracking.tracker import CLIP, Clip
+from proximo.rendering.video import gif_of, recording, videos
+from proximo.threads import in_thread
+from proximo.tracking.tracker import CLIP, Clip, Tracker
+from proximo.training.events import Event, interval
+from proximo.training.interrupts import together
 from proximo.training.seed_run import SeedRun
+from proximo.training.timed_calls import Snapshot
+
+if TYPE_CHECKING:
+    from proximo.training.loop import Training
 
 MAX_STEPS = 600
 """Maximum number of steps of a clip."""
-MAX_WAITING_PICTURES = 32
-"""Maximum number of drawn pictures that wait to be encoded, about 1 MB each. JAX environments are drawn later; the number of their waiting
-states is not limited."""
 GIF_FRAMES, GIF_PIXELS = 100, 200
 """TensorBoard shows at most this many frames, with at most this many pixels along the longer side."""
 
 
-class Clips:
-    """Records the clips of one training. The first failure is a warning; after it the training continues without clips."""
+class Clips(Event):
+    """Records clips in the process that writes. The first failure is a warning; after it the training continues without clips."""
 
-    def __init__(self, backend: Backend, warn: Callable[[str], None]):
-        self.backend, self._warn = backend, warn
+    def __init__(self, training: Training):
+        super().__init__(training)
+        self.every = 0 if training.path is None else interval(training.config.run.video_every, training.config)
         self._players: dict[int, Player] = {}
-        """The environment of each seed. It is kept until the training ends: closing a renderer may break other renderers (pygame.quit)."""
-        self._encoder: _Encoder | None = None
-        self._given_up = False
-        if not can_draw(backend.env):
-            self._give_up(no_renderer(backend.config.env.id))
+        """The environment of each seed, kept until the end: closing a renderer may break others (pygame.quit)."""
+        self._pending: concurrent.futures.Future[None] | None = None
+        """The clip that another thread draws."""
+        self._is_over = False
+        """Whether a clip has failed."""
 
-    def _give_up(self, error: BaseException) -> None:
-        if not self._given_up:
-            self._given_up = True
-            self._warn(f"No more clips (video_every): {error}")
+    def on_start(self, now: Snapshot) -> None:
+        if self.every and self.training.peers.is_first and not can_draw(self.backend.env):
+            self._warn_and_end(no_renderer(self.training.config.env.id))
 
-    def record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
-        """Play the first episode of the evaluations with the policy of ``step``. The encoder writes ``RUN/videos/<step>.mp4``."""
-        if self._given_up:
-            return
-        try:
-            seed = seed_run.config.run.seed
+    def on_update(self, now: Snapshot) -> None:
+        together(self.training.peers, "a clip", self._record_all, now)
+
+    def close(self) -> None:
+        with self._warning(), contextlib.ExitStack() as stack:
+            for player in self._players.values():
+                stack.callback(player.close)
+            self._finish()
+
+    def _record_all(self, now: Snapshot) -> None:
+        for i, seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
+            self.training.call(self._record, seed_run, self.backend.policy(now.state, i), now.step)
+
+    def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
+        """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
+        assert seed_run.run_dir is not None
+        with self._warning():
+            self._finish()
+            seed, env = seed_run.config.run.seed, self.backend.env
             if seed not in self._players:
                 self._players[seed] = self.backend.player(seed, SELECTION_STREAM)
-            player = self._players[seed]
-            encoder = self._encoder = self._encoder or _Encoder(MAX_WAITING_PICTURES if player.draws_at_once else 0)
-            encoder.check()
-            clip = _Clip(seed_run, step, fps_of(self.backend.env))
-            policy = Policy(actor_critic, self.backend.env, self.backend.config, step)
-            try:
-                for played in play(player, policy_agent(policy), 1, MAX_STEPS):
-                    encoder.put(clip, lambda draw=played.draw: clip.add(draw()))
-            except BaseException:
-                encoder.put(clip, clip.drop)
-                raise
-            encoder.put(clip, clip.finish)
-        except (Exception, SystemExit) as error:  # whatever a renderer does, the training continues
-            self._give_up(error)
+            player, folder = self._players[seed], videos(seed_run.run_dir)
+            policy = Policy(actor_critic, env, self.backend.config, step)
+            pictures = (played.draw for played in play(player, policy_agent(policy), 1, MAX_STEPS))
+            folder.parent.stat()  # a removed run directory is not made again
+            arguments = folder / f"{step}.mp4", step, fps_of(env), seed_run.trackers
+            if player.draws_at_once:  # ffmpeg encodes in its own process
+                _write(*arguments, pictures)
+            else:  # from states of the environment, so another thread can draw while the training goes on
+                self._pending = in_thread(_write, *arguments, list(pictures))
 
-    def close(self) -> None:
-        """Wait until the last clip is encoded, and close the environments."""
+    def _finish(self) -> None:
+        """Wait until the last clip is drawn. Raises its error."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    @contextlib.contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Context manager: whatever a renderer does, the training continues."""
         try:
-            with contextlib.ExitStack() as players:
-                for player in self._players.values():
-                    players.callback(player.close)
-                if self._encoder is not None:
-                    self._encoder.close()
-                    self._encoder.check()
+            yield
         except (Exception, SystemExit) as error:
-            self._give_up(error)
+            self._warn_and_end(error)
+
+    def _warn_and_end(self, error: BaseException) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self.reporter.warned(f"No more clips (video_every): {error}")
 
 
-class _Encoder:
-    """A thread that draws and encodes clips. After an ``error`` it does no more work."""
-
-    def __init__(self, max_waiting: int) -> None:
-        self.error: BaseException | None = None
-        self._orders: queue.Queue[tuple[_Clip, Callable[[], None]] | None] = queue.Queue(max_waiting)
-        self._thread = threading.Thread(target=self._work, daemon=True, name="clips")
-        self._thread.start()
-
-    def _work(self) -> None:
-        while (order := self._orders.get()) is not None:
-            clip, work = order
-            try:
-                if self.error is None:
-                    work()
-            except (Exception, SystemExit) as error:
-                self.error = error
-                with contextlib.suppress(Exception, SystemExit):  # the thread must go on: others wait for it
-                    clip.drop()
-
-    def put(self, clip: _Clip, work: Callable[[], None]) -> None:
-        """Let the thread call ``work`` for ``clip`` next."""
-        self._orders.put((clip, work))
-
-    def check(self) -> None:
-        """Raise the error that has ended the thread's work, if any."""
-        if self.error is not None:
-            raise self.error
-
-    def close(self) -> None:
-        """Wait until all work is done."""
-        self._orders.put(None)
-        self._thread.join()
-
-
-class _Clip:
-    """The file of a clip, and a small version of it for TensorBoard, which has only every n-th frame."""
-
-    def __init__(self, seed_run: SeedRun, step: int, fps: float):
-        self.seed_run, self.step, self.fps = seed_run, step, fps
-        assert seed_run.run_dir is not None
-        path = videos(seed_run.run_dir) / f"{step}.mp4"
-        path.parent.mkdir(exist_ok=True)
-        self._file = Video(path, fps, threads=1)
-        self._small: list[np.ndarray] = []
-        self._count, self._stride = 0, 1
-
-    def add(self, frame: np.ndarray | None) -> None:
-        if frame is None:
-            raise EnvError("the environment draws no picture.")
-        written = self._file.add(frame)
-        if self._count % self._stride == 0:
-            self._small.append(_shrunk(written))
-        self._count += 1
-        if len(self._small) > GIF_FRAMES:
-            self._small, self._stride = self._small[::2], 2 * self._stride
-
-    def finish(self) -> None:
-        self._file.close()
-        height, width = self._small[0].shape[:2]
-        fps = self.fps / self._stride
-        # The small version plays as fast as the file, but shows at least ten frames a second.
-        clip = Clip(self._file.path, lambda: gif_of(self._small, max(fps, 10.0)), (height, width))
-        self.seed_run.trackers.write(self.step, {CLIP: clip})
-
-    def drop(self) -> None:
-        self._file.drop()
+def _write(path: Path, step: int, fps: float, trackers: Tracker, pictures: Iterable[Draw]) -> None:
+    """Write ``pictures`` to ``path``, and give trackers a small version with only every n-th frame."""
+    small: list[np.ndarray] = []
+    stride = 1
+    with recording(path, fps, threads=1) as video:
+        for count, draw in enumerate(pictures):
+            frame = draw()
+            if frame is None:
+                raise EnvError("the environment draws no picture.")
+            written = video.add(frame)
+            if count % stride == 0:
+                small.append(_shrunk(written))
+            if len(small) > GIF_FRAMES:
+                small, stride = small[::2], 2 * stride
+    height, width = small[0].shape[:2]
+    # The small version plays as fast as the file, but shows at least ten frames a second.
+    trackers.write(step, {CLIP: Clip(path, lambda: gif_of(small, max(fps / stride, 10.0)), (height, width))})
 
 
 def _shrunk(frame: np.ndarray) -> np.ndarray:
@@ -161,8 +129,7 @@ def _shrunk(frame: np.ndarray) -> np.ndarray:
 
 
 def discard_after(run_dir: Path, step: int) -> None:
-    """Remove the clips after ``step``, because a resume records them again, and the incomplete files of a crash."""
-    folder = videos(run_dir)
-    for path in folder.glob("*.mp4"):
+    """Remove the clips after ``step``, which a resume records again, and the incomplete files of a crash."""
+    for path in videos(run_dir).glob("*.mp4"):
         if path.name.startswith(".") or (path.stem.isdecimal() and int(path.stem) > step):
             path.unlink(missing_ok=True)

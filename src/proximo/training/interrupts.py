@@ -40,11 +40,11 @@ class HungError(TrainingError):
 class Interrupts:
     """Context manager that turns signals into requests to stop.
 
-    The first SIGINT, SIGTERM or SIGHUP sets ``requested``. A second one ends the process at once or, if the process does other work too
-    (``owns_process`` is false: for example a notebook), raises ``KeyboardInterrupt``. Outside the main thread signals are left unchanged.
+    The first SIGINT, SIGTERM or SIGHUP sets ``requested``. A second one ends the process at once or, if the process does other
+    work too, such as a notebook, raises ``KeyboardInterrupt``. Outside the main thread, signals are left unchanged.
 
-    A compiled program blocks the thread that called it, and Python's signal handlers wait for that thread. Therefore ``call`` runs it in
-    another thread, while the main thread watches.
+    A compiled program blocks its thread, and Python's signal handlers wait for the main thread. Therefore ``call`` runs the
+    program in another thread.
 
     Args:
         on_request: called once, when a call first notices a request to stop.
@@ -106,15 +106,8 @@ class Interrupts:
     ) -> Any:
         """Return ``function(*arguments)``, which runs in another thread.
 
-        Args:
-            function: the function to call.
-            arguments: its arguments.
-            grace: seconds for which the call may outlast a request to stop; None: ``GRACE_SECONDS``.
-            is_computing: whether the call computes, rather than waits for environments, which have their own time limit.
-
-        Raises:
-            AbandonedError: the call has outlasted its grace period. It still runs.
-            HungError: this process computes, but has used no CPU time for ``STILL_SECONDS``.
+        Raises ``AbandonedError`` if the call outlasts a request to stop by ``grace`` seconds (None: ``GRACE_SECONDS``); it still
+        runs. Raises ``HungError`` if ``is_computing()``, but this process has used no CPU time for ``STILL_SECONDS``.
         """
         grace = GRACE_SECONDS if grace is None else grace
         call, idle, ended = in_thread(function, *arguments), IdleWatch(), threading.Event()
@@ -125,21 +118,21 @@ class Interrupts:
                 on_request, self._on_request = self._on_request, lambda: None
                 on_request()
                 if time.monotonic() - self._requested_at > grace:
-                    # Python's exit would end the thread inside the compiler, which aborts the process. The event keeps no result alive.
+                    # Python's exit would end the thread inside the compiler, which aborts the process.
                     atexit.register(ended.wait, EXIT_SECONDS)
                     raise AbandonedError
             if not (on_cpu and is_computing()):
                 idle.restart()
             elif idle.seconds() > STILL_SECONDS:
                 raise HungError(
-                    f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint is intact: continue "
-                    "with --resume. `proximo doctor` reports whether the remedy against this deadlock is active."
+                    f"JAX's CPU runtime has hung: no CPU time was used for {STILL_SECONDS:.0f} s. The last checkpoint is intact: "
+                    "continue with --resume. `proximo doctor` reports whether the remedy against this deadlock is active."
                 )
         return call.result()
 
 
 def together(peers: Peers, doing: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The results of ``function(*arguments)`` in all processes. If one of them abandons it, all raise ``AbandonedError``."""
+    """The results of ``function(*arguments)`` in all processes. If one abandons it, all raise ``AbandonedError``."""
     try:
         own = {"result": function(*arguments)}
     except AbandonedError:

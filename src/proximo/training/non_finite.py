@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ _HINTS = {
 """The likely cause and the fix, by the first source of NaN or infinity."""
 
 
-def first_non_finite(metrics: dict[str, np.ndarray], index: int) -> tuple[int, str]:
+def first_non_finite(metrics: Mapping[str, np.ndarray], index: int) -> tuple[int, str]:
     """The updates of one seed before its first NaN or infinity, and the source (one of ``BAD_SOURCES``).
 
     ``metrics`` have the shape (seeds, updates). If every number is finite: all updates, and an empty string.

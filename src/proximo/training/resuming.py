@@ -7,16 +7,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from proximo.backends import Backend
 from proximo.collect.devices import from_first
 from proximo.config import Config, from_mapping, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
-from proximo.errors import CheckpointError, ConfigError
+from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, retention, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
@@ -27,121 +29,113 @@ from proximo.storage.save_run import finish
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
 from proximo.training import clips
+from proximo.training.backend import Backend
 from proximo.training.callbacks import SeedCallbacks
-from proximo.training.stored_seed_run import SeedStart, StoredSeedRun, writable
+from proximo.training.seed_run import SeedRun, SeedStart
 from proximo.types import TrainState
 
-SEED_SETTINGS = {"seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track"}
-"""Settings that each seed of a group applies on its own."""
-MAY_DIFFER = {*SEED_SETTINGS, *WORKER_SETTINGS, "devices", "updates_per_call"}
+MAY_DIFFER = {
+    *("seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track", "devices", "updates_per_call"),
+    *WORKER_SETTINGS,
+}
 """Settings in which the seeds of a group may differ. The first seed's value of those that only change the speed applies to all."""
-
-
-def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
-    """Raise ``ConfigError`` if the seeds of the group ``path`` differ in a setting that their common training can have only once."""
-    settings = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
-    differing = [
-        name for name, x in settings[0].items() if name not in MAY_DIFFER and any(repr(s[name]) != repr(x) for s in settings)
-    ]
-    if differing:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
-        remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
-        raise ConfigError(f"The seeds of {path} have different {', '.join(differing)}: resume each seed alone{remedy}.")
 
 
 def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> list[tuple[Path, Config]]:
     """The run directory and the settings of each seed of the run at ``path`` that has not ended."""
 
     def read() -> list[Any]:
-        run_dirs = not_ended(seed_run_dirs(path), reporter) or [path]
+        run_dirs = _not_ended(seed_run_dirs(path), reporter) or [path]
         return [(str(run_dir), to_mapping(run_directory.read_config(run_dir))) for run_dir in run_dirs]
 
     stored = peers.from_first(read, "the settings of the run")
     return [(Path(run_dir), from_mapping(mapping, Config(), str(path))) for run_dir, mapping in stored]
 
 
-def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
+def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     """The seeds of a group that neither NaN or infinity nor a callback has ended. Failed ones would fail again at the same step."""
-    ended: set[Path] = set()
+    left = run_dirs
     for marker, how, more in (
         (FAILURE, "had failed", "gives the reason"),
         (STOPPED, "was stopped by a callback", "gives the step"),
     ):
-        found = [run_dir for run_dir in run_dirs if (run_dir / marker).exists() and run_dir not in ended]
-        ended |= {*found}
-        if found:
-            reporter.warned(f"{', '.join(run_dir.name for run_dir in found)} {how} and is not resumed (its {marker} {more}).")
-    if ended and len(ended) == len(run_dirs):
+        if ended := [run_dir for run_dir in left if (run_dir / marker).exists()]:
+            left = [run_dir for run_dir in left if run_dir not in ended]
+            reporter.warned(f"{', '.join(run_dir.name for run_dir in ended)} {how} and is not resumed (its {marker} {more}).")
+    if run_dirs and not left:
         raise CheckpointError(
             f"Every seed of {run_dirs[0].parent} has failed or was stopped: resume one of them by its own name."
         )
-    return [run_dir for run_dir in run_dirs if run_dir not in ended]
+    return left
+
+
+def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
+    """Raise ``ConfigError`` if the seeds of the group ``path`` differ in a setting that their common training can have only once."""
+    first, *others = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
+    differing = [n for n, x in first.items() if n not in MAY_DIFFER and any(repr(other[n]) != repr(x) for other in others)]
+    if differing:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
+        remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
+        raise ConfigError(f"The seeds of {path} have different {', '.join(differing)}: resume each seed alone{remedy}.")
 
 
 def starts(
     run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter, peers: Peers
 ) -> list[SeedStart]:
-    """Where each run continues: at the checkpoint ``which``, at the newest valid one, or at the beginning if none was saved yet. Stacked
-    seeds that are not complete continue from the same step. Only process 0 has the arrays of the checkpoints."""
+    """Where each run that is not complete continues: at the checkpoint ``which``, at the newest valid one, or at the beginning if none was
+    saved yet. Stacked seeds continue from the same step. Only process 0 has the arrays of the checkpoints.
+
+    Raises:
+        ConfigError: all runs are complete.
+        CheckpointError: a seed lacks the checkpoint of the step from which another one continues.
+    """
     found: list[SeedStart] = []
 
     def find() -> list[Any]:
-        found[:] = _starts(run_dirs, configs, which, stacked, reporter)
-        return [(start.step, start.saved and start.saved.info) for start in found]
+        for run_dir, config in zip(run_dirs, configs, strict=True):
+            with writable(run_dir):
+                finish(run_dir)
+            found.append(_start(run_dir, config, which, reporter))
+        left = [start for start in found if not _is_complete(start)]
+        first = min((start.step for start in left), default=0)
+        if stacked and len({start.saved and start.step for start in left}) > 1:
+            left = [_earlier(start, first, reporter) for start in left]
+        found[:] = left or found
+        return [(str(start.run_dir), start.step, start.saved and start.saved.info) for start in found]
 
-    every = peers.from_first(find, "the checkpoints")
-    return found or [
-        SeedStart(run_dir, config, step, None if info is None else Checkpoint(run_dir, step, info, {}, {}, {}))
-        for run_dir, config, (step, info) in zip(run_dirs, configs, every, strict=True)
+    every, by_folder = peers.from_first(find, "the checkpoints"), dict(zip(map(str, run_dirs), configs, strict=True))
+    at = found or [
+        SeedStart(Path(name), by_folder[name], step, info if info is None else Checkpoint(Path(name), step, info, {}, {}, {}))
+        for name, step, info in every
     ]
+    if all(map(_is_complete, at)):
+        path = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
+        raise ConfigError(f"{path} is complete at step {min(s.step for s in at)}: give a larger --total-steps to continue.")
+    return at
 
 
-def _starts(run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter) -> list[SeedStart]:
-    def start(run_dir: Path, config: Config, found: Checkpoint | None) -> SeedStart:
-        return SeedStart(run_dir, config, found.step if found else 0, found)
-
-    for run_dir in run_dirs:
-        with writable(run_dir):
-            finish(run_dir)
-    found = [
-        start(run_dir, config, _checkpoint_to_resume(run_dir, config, which, reporter))
-        for run_dir, config in zip(run_dirs, configs, strict=True)
-    ]
-    left = [one for one in found if not is_complete(one)]
-    if not stacked or len({one.saved and one.step for one in left}) < 2:
-        return found
-    first = min(one.step for one in left)
-    return [start(one.run_dir, one.config, _checkpoint_of_all(one, first, reporter)) if one in left else one for one in found]
-
-
-def _checkpoint_to_resume(run_dir: Path, config: Config, which: Which, reporter: Reporter) -> Checkpoint | None:
+def _start(run_dir: Path, config: Config, which: Which, reporter: Reporter) -> SeedStart:
     if which == "last" and not checkpoint.steps(run_dir / "checkpoints"):
         reporter.warned(f"no checkpoint was saved yet in {run_dir}: it starts from the beginning.")
-        return None
+        return SeedStart(run_dir, config, 0)
     saved, warnings = run_lookup.find_checkpoint(run_dir, which, config)
     for warning in warnings:
         reporter.warned(warning)
-    return saved
+    return SeedStart(run_dir, config, saved.step, saved)
 
 
-def _checkpoint_of_all(found: SeedStart, step: int, reporter: Reporter) -> Checkpoint | None:
-    """The checkpoint of ``step``, the earliest one that a seed continues from."""
-    run_dir = found.run_dir
-    steps = checkpoint.steps(run_dir / "checkpoints")
-    # All seeds start again from step 0 only if their first save was interrupted.
-    if step not in steps and (step > 0 or len(steps) > 1):
+def _earlier(start: SeedStart, step: int, reporter: Reporter) -> SeedStart:
+    """A seed that continues from ``step``, as another one does: an interrupted save leaves seeds one save apart."""
+    steps = checkpoint.steps(start.run_dir / "checkpoints")
+    if sum(step < later <= start.step for later in steps) > 1 or (step and step not in steps):
         raise CheckpointError(
-            f"{run_dir} has no checkpoint of step {step}, from which another seed continues: resume each seed alone."
+            f"{start.run_dir} continues from step {start.step}, and another seed continues from step {step}: resume each seed alone"
+            f"{f', or all with @{step}' if step in steps else ''}."
         )
-    # An interrupted save leaves seeds one save apart. More is work that the user has not asked to repeat.
-    if sum(step < later <= found.step for later in steps) > 1:
-        raise CheckpointError(
-            f"{run_dir} continues from step {found.step}, and another seed continues from step {step}: resume each seed alone, or all with @{step}."
-        )
-    return _checkpoint_to_resume(run_dir, found.config, step, reporter) if step else None
+    return _start(start.run_dir, start.config, step, reporter) if step else SeedStart(start.run_dir, start.config, 0)
 
 
-def is_complete(start: SeedStart) -> bool:
+def _is_complete(start: SeedStart) -> bool:
     """Whether nothing is left to do: neither an update nor the last evaluation, which an interruption may have skipped."""
     config, step = start.config, start.step
     total = config.total_updates * config.batch_size
@@ -164,24 +158,40 @@ def restore(backend: Backend, start: SeedStart, callbacks: SeedCallbacks, report
     return state
 
 
-def rewind(seed_run: StoredSeedRun, reporter: Reporter) -> None:
-    """Remove what the run has written after the step that it continues from."""
-    step = seed_run.start.step
-    # Checkpoints first, because a checkpoint must not outlive its rows.
-    dropped = retention.discard_after(seed_run.checkpoints, step)
-    for name in (METRICS, HISTOGRAMS):
-        truncate_after(seed_run.run_dir / name, step)
-    for name in (FAILURE, STOPPED):
-        (seed_run.run_dir / name).unlink(missing_ok=True)
-    clips.discard_after(seed_run.run_dir, step)
-    if dropped:
-        reporter.warned(
-            f"{seed_run.run_dir} continues from step {step}: its later checkpoints ({', '.join(map(str, dropped))}) are removed."
-        )
-    best = seed_run.best and int(seed_run.best["step"])
-    if best in checkpoint.steps(seed_run.checkpoints):
-        retention.mark_best(seed_run.run_dir, best)
-    else:
-        # The checkpoint was just removed, or was pruned after a better one was found. The next evaluation then counts as the best.
-        seed_run.best = None
-        retention.unmark_best(seed_run.run_dir)
+def rewind(seed_run: SeedRun, reporter: Reporter) -> None:
+    """Note the resume, and remove what the run has written after the step that it continues from. Nothing for a new run."""
+    start = seed_run.start
+    if start is None or start.resumed_at is None:
+        return
+    run_dir, step = start.run_dir, start.resumed_at
+    with writable(run_dir):
+        run_directory.note_resume(run_dir, start.config, shlex.join(sys.argv))
+        # Checkpoints first, because a checkpoint must not outlive its rows.
+        dropped = retention.discard_after(run_dir / "checkpoints", step)
+        for name in (METRICS, HISTOGRAMS):
+            truncate_after(run_dir / name, step)
+        for name in (FAILURE, STOPPED):
+            (run_dir / name).unlink(missing_ok=True)
+        clips.discard_after(run_dir, step)
+        if dropped:
+            reporter.warned(
+                f"{run_dir} continues from step {step}: its later checkpoints ({', '.join(map(str, dropped))}) are removed."
+            )
+        best = seed_run.best and int(seed_run.best["step"])
+        if best in checkpoint.steps(run_dir / "checkpoints"):
+            retention.mark_best(run_dir, best)
+        else:
+            # The checkpoint was just removed, or was pruned after a better one was found. The next evaluation then counts as the best.
+            seed_run.best = None
+            retention.unmark_best(run_dir)
+
+
+@contextlib.contextmanager
+def writable(run_dir: Path) -> Iterator[None]:
+    """Context manager: an ``OSError`` becomes a ``RunDirectoryError`` that names ``run_dir``."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(
+            f"Cannot write into {run_dir} ({error.strerror}), so the training has not started: check its disk and its permissions."
+        ) from error

@@ -1,30 +1,41 @@
-"""One seed of a training: its metrics, callbacks and evaluations; and the result that users receive for it."""
+"""One seed of a training: its metrics, callbacks, evaluations and files, and the result that users receive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.config import Config
-from proximo.errors import TrainingError
+from proximo.config import Config, to_mapping
+from proximo.errors import CheckpointError, TrainingError
+from proximo.evaluation.episodes import Episodes
 from proximo.serialization import jsonable
+from proximo.storage import checkpoint, retention
+from proximo.storage.atomic_files import write_atomic
+from proximo.storage.checkpoint import Checkpoint
+from proximo.storage.checkpoint_format import encode
+from proximo.storage.run_directory import FAILURE, STOPPED, saved_config
 from proximo.tracking.metrics_window import MetricsWindow
-from proximo.tracking.tracker import Tracker, numbers
+from proximo.tracking.run_trackers import RunTrackers
+from proximo.tracking.tracker import TrackedRun, Tracker, numbers
 from proximo.training.callbacks import SeedCallbacks
 from proximo.training.timed_calls import TimedCalls
 from proximo.types import TrainState
+
+EVALUATED = ("return_mean", "return_std", "return_iqm", "length_mean", "success_rate")
+"""The statistics of an evaluation in its row."""
 
 
 @dataclass(frozen=True)
 class Result:
     """What ``proximo.train`` and ``proximo.resume`` return for each seed.
 
-    ``steps`` counts from the start of the run. ``seconds``, ``compile_seconds`` and ``steps_per_second`` are those of this session, without the
-    time before a resume.
+    ``seconds``, ``compile_seconds`` and ``steps_per_second`` do not include the time before a resume.
     """
 
     run_dir: Path
@@ -63,75 +74,160 @@ class Result:
         return f"Result({str(self.run_dir)!r}: {reached} after {self.steps} steps{best}{ended})"
 
 
+class SeedStart(NamedTuple):
+    """Where a seed with a run directory starts."""
+
+    run_dir: Path
+    config: Config
+    """Settings of this seed."""
+    resumed_at: int | None = None
+    """Step that a resumed run continues from; None for a new run."""
+    saved: Checkpoint | None = None
+    """The checkpoint of that step; None for a new run, or if none was saved yet."""
+
+    @property
+    def step(self) -> int:
+        """Environment steps of the first state."""
+        return self.resumed_at or 0
+
+
 class SeedRun:
-    """One seed of a training: its window of metrics, its callbacks, its evaluations. This class saves nothing; ``StoredSeedRun`` does.
-    ``trackers`` receive its rows, histograms and clips."""
+    """One seed of a training. ``trackers`` receive its rows, histograms and clips. With a ``start`` it has a run directory, which it
+    writes into if ``writes``: of several processes, process 0 does."""
 
-    run_dir: Path | None = None
-
-    def __init__(self, config: Config, callbacks: SeedCallbacks, trackers: Tracker):
-        self.config, self.callbacks, self.trackers = config, callbacks, trackers
+    def __init__(
+        self, config: Config, callbacks: SeedCallbacks, trackers: Tracker, start: SeedStart | None = None, writes: bool = False
+    ):
+        self.config, self.callbacks, self.trackers, self.start, self.writes = config, callbacks, trackers, start, writes
+        self.run_dir = start.run_dir if start else None
         self.window = MetricsWindow()
         """Metrics of the updates since the last row."""
-        self.best: dict[str, float] | None = None
-        self.last_evaluation: dict[str, Any] | None = None
+        saved = start.saved if start else None
+        self.best: dict[str, float] | None = saved.best if saved else None
+        self.last_evaluation: dict[str, Any] | None = saved.evaluation if saved else None
         self.evaluation_seconds = 0.0
         """Seconds of the evaluations of this session."""
-        self.evaluation_steps = 0
+        self.evaluation_steps = int(saved.info.get("evaluation_steps", 0)) if saved else 0
         """Environment steps of the evaluations before the end so far."""
         self.failure: TrainingError | None = None
         """The error, if NaN or infinity has ended the seed."""
         self.stopped_at: int | None = None
         """The step at which one of its callbacks has stopped it."""
 
-    @property
-    def stopped(self) -> bool:
-        """Whether one of its callbacks has stopped it."""
-        return self.stopped_at is not None
+    @classmethod
+    def stored(cls, start: SeedStart, callbacks: SeedCallbacks, warn: Callable[[str], None], writes: bool) -> SeedRun:
+        """A seed with a run directory. ``warn`` receives warnings of trackers. Raises ``OSError`` if one cannot write."""
+        config = start.config
+        if not writes:
+            return cls(config, callbacks, NoTracker(), start)
+        run = TrackedRun(start.run_dir, to_mapping(config), start.resumed_at, warn)
+        return cls(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard), start, writes)
 
     @property
     def is_active(self) -> bool:
         """Whether the seed still trains: neither NaN or infinity nor a callback has ended it."""
-        return self.failure is None and not self.stopped
+        return self.failure is None and self.stopped_at is None
+
+    def is_best_at(self, step: int) -> bool:
+        """Whether the evaluation at ``step`` is the best so far."""
+        return self.best is not None and self.best["step"] == step
 
     def fail(self, reason: str) -> None:
         """End the seed because of NaN or infinity."""
-        self.failure = TrainingError(f"{reason} Training has stopped.")
+        saved = checkpoint.steps(self.run_dir / "checkpoints") if self.run_dir else []
+        last = f"; the checkpoint of step {saved[-1]} is intact" if saved else "; no checkpoint was saved yet"
+        self.failure = TrainingError(f"{reason} Training has stopped{last if self.writes else ''}.")
+        self._mark(FAILURE, f"{self.failure}\n")
 
     def stop(self, step: int) -> None:
         """End the seed at ``step`` because one of its callbacks asks for it."""
         self.stopped_at = step
+        self._mark(STOPPED, f"A callback has stopped the training at step {step}.\n")
 
-    def add_metrics(self, metrics: dict[str, np.ndarray]) -> None:
-        """Add the metrics of some updates: arrays with one entry for each update."""
-        self.window.add(metrics)
-        self.callbacks.add(metrics)
+    def _mark(self, name: str, text: str) -> None:
+        if self.run_dir and self.writes:
+            with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
+                write_atomic(self.run_dir / name, text)
 
     def record(self, metrics: dict[str, np.ndarray], step: int, calls: TimedCalls) -> None:
         """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
         count, begun = len(next(iter(metrics.values()))), 0
         while begun < count:
             size = min(self.config.updates_per_row - len(self.window), count - begun)
-            self.add_metrics({name: x[begun : begun + size] for name, x in metrics.items()})
+            part = {name: x[begun : begun + size] for name, x in metrics.items()}
+            self.window.add(part)
+            self.callbacks.add(part)
             begun += size
             if len(self.window) >= self.config.updates_per_row:
                 self.write_window(step + begun * self.config.batch_size, calls, calls.last_updates - begun)
 
     def write_window(self, step: int, calls: TimedCalls, later: int = 0) -> None:
-        """Write one row for the updates since the last row, if there are any. The last call has made ``later`` updates after them."""
+        """Write one row for the updates since the last row, if any. ``later`` updates of the last call come after them."""
         if len(self.window):
             seconds = calls.seconds - later * calls.last_seconds_per_update
             steps = calls.steps - later * self.config.batch_size
             time_columns = {"time/steps_per_second": steps / seconds if seconds else 0.0, "time/seconds": seconds}
-            self.write(step, {**self.window.merge(), **time_columns})
+            self.trackers.write(step, {**self.window.merge(), **time_columns})
 
-    def write(self, step: int, row: dict[str, float]) -> None:
-        """Write a row of metrics."""
-        self.trackers.write(step, row)
+    def evaluated(self, step: int, episodes: Episodes, seconds: float, is_last: bool) -> dict[str, Any]:
+        """Write the row of an evaluation, and remember it. Returns its summary."""
+        self.evaluation_seconds += seconds
+        if not is_last:
+            self.evaluation_steps += int(episodes.length.sum())
+        self.last_evaluation = {"step": step, **episodes.summary()}
+        row = {f"eval/{name}": x for name in EVALUATED if (x := self.last_evaluation[name]) is not None}
+        self.trackers.write(step, {**row, "time/evaluation_seconds": self.evaluation_seconds})
+        reached = self.last_evaluation["return_mean"]
+        # NaN is never the best, because no later evaluation would compare as better.
+        if np.isfinite(reached) and (self.best is None or reached >= self.best["return_mean"]):
+            self.best = {"step": step, "return_mean": reached}
+        return self.last_evaluation
 
     def checkpoint_writer(self, step: int, state: TrainState) -> Callable[[], None] | None:
-        """A function that writes a checkpoint of ``state``; None if the seed saves nothing. Another thread may call it while the training goes
-        on, because it has copies of all that it writes."""
+        """A function that writes a checkpoint of ``state``, marks the best one and removes old ones; None if the seed saves
+        nothing. It has copies of all that it writes, and raises ``CheckpointError`` if it cannot write."""
+        if not self.writes:
+            return None
+        info = {"best": self.best, "evaluation": self.last_evaluation, "evaluation_steps": self.evaluation_steps}
+        if self.callbacks.objects:
+            info["callbacks"] = self.callbacks.state()
+        best = int(self.best["step"]) if self.best else None
+        return functools.partial(self._write_checkpoint, step, encode(step, state, info, saved_config(self.config)), best)
+
+    def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
+        assert self.run_dir is not None
+        folder = self.run_dir / "checkpoints"
+        self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
+        checkpoint.write(folder, step, files)
+        try:
+            if best == step:
+                retention.mark_best(self.run_dir, step)
+            retention.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
+        except OSError as error:
+            raise CheckpointError(
+                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
+            ) from error
+
+    def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
+        """The result of this session, whose updates were computed in ``calls``."""
+        assert self.start is not None
+        stopped = self.stopped_at is not None
+        return Result(
+            run_dir=self.start.run_dir,
+            steps=self.start.step + calls.steps if self.stopped_at is None else self.stopped_at,
+            seconds=calls.seconds,
+            compile_seconds=compile_seconds,
+            steps_per_second=calls.steps / calls.seconds if calls.seconds else 0.0,
+            evaluation_seconds=self.evaluation_seconds,
+            return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
+            evaluation=self.last_evaluation,
+            best=self.best,
+            interrupted=None if stopped else interrupted,
+            stopped=stopped,
+            callbacks=self.callbacks.objects,
+            resumed_at=self.start.step,
+            seeds_together=seeds_together,
+        )
 
     def close(self, hurry: bool = False) -> None:
         """Finish writing; with ``hurry``, without waiting long for trackers."""
@@ -139,9 +235,10 @@ class SeedRun:
         self.trackers.close()
 
 
-def active(seed_runs: Sequence[SeedRun]) -> list[tuple[int, SeedRun]]:
-    """The seeds that still train, with their index in the backend."""
-    return [(i, seed_run) for i, seed_run in enumerate(seed_runs) if seed_run.is_active]
+class NoTracker(Tracker):
+    """Ignores all rows."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None: ...
 
 
 class InMemoryRows(Tracker):

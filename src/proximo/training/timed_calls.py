@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.backends import Backend
+from proximo.training.backend import Backend
 from proximo.types import TrainState
 
 CALL_SECONDS = 1.0
@@ -22,6 +22,8 @@ class Snapshot(NamedTuple):
     """Updates that led to the state."""
     step: int
     """Environment steps of each seed that led to the state."""
+    metrics: Mapping[str, np.ndarray] = {}
+    """Metrics of the call that led to the state, of shape (seeds, updates); empty before the first call."""
 
 
 class TimedCalls:
@@ -34,10 +36,13 @@ class TimedCalls:
         self.backend, self.call, self.max_updates = backend, call, max_updates
         self.seconds, self.updates = 0.0, 0
         """Of all calls so far."""
-        self.last_seconds_per_update = 0.0
-        """Of the last call; 0 before the first one. An environment may become slower or faster."""
-        self.last_updates = 0
-        """Updates of the last call."""
+        self.last_seconds, self.last_updates = 0.0, 0
+        """Of the last call. An environment may become slower or faster."""
+
+    @property
+    def last_seconds_per_update(self) -> float:
+        """Of the last call; 0 before the first one."""
+        return self.last_seconds / self.last_updates if self.last_updates else 0.0
 
     @property
     def seconds_per_update(self) -> float:
@@ -49,27 +54,18 @@ class TimedCalls:
         """Environment steps of each seed in all calls so far."""
         return self.updates * self.backend.config.batch_size
 
-    @property
-    def steps_per_second(self) -> float:
-        """Steps of one seed in a second; 0 before the first update."""
-        return self.steps / self.seconds if self.seconds else 0.0
-
-    def num_updates(self, update: int, boundary: int) -> int:
+    def num_updates(self, update: int, boundary: float) -> int:
         """Updates of the next call, which follows on ``update`` and does not pass ``boundary``: at least 1."""
         seconds = self.last_seconds_per_update
         wanted = self.max_updates or (int(CALL_SECONDS / seconds) if seconds else 1)
-        return max(1, min(wanted, boundary - update, self.backend.capacity))
+        return max(1, int(min(wanted, boundary - update, self.backend.capacity)))
 
-    def advance(self, now: Snapshot, num_updates: int) -> tuple[Snapshot, dict[str, np.ndarray], float]:
-        """Do up to ``num_updates`` updates in one call, and measure its time. A backend that donates uses up the state of ``now``.
-
-        Returns:
-            The snapshot after the updates (fewer than asked for if an environment failed), metrics of shape (seeds, updates), and the
-            seconds of the call.
-        """
+    def advance(self, now: Snapshot, num_updates: int) -> Snapshot:
+        """Do up to ``num_updates`` updates in one call, and measure its time. There are fewer if an environment failed. A backend that
+        donates uses up the state of ``now``."""
         started = time.monotonic()
         state, metrics = self.call(self.backend.advance, now.state, num_updates)
-        seconds, updates = time.monotonic() - started, next(iter(metrics.values())).shape[1]
-        self.seconds, self.updates = self.seconds + seconds, self.updates + updates
-        self.last_seconds_per_update, self.last_updates = seconds / updates, updates
-        return Snapshot(state, now.update + updates, now.step + updates * self.backend.config.batch_size), metrics, seconds
+        self.last_seconds, self.last_updates = time.monotonic() - started, next(iter(metrics.values())).shape[1]
+        self.seconds, self.updates = self.seconds + self.last_seconds, self.updates + self.last_updates
+        step = now.step + self.last_updates * self.backend.config.batch_size
+        return Snapshot(state, now.update + self.last_updates, step, metrics)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.backends import make_backend
 from proximo.collect.devices import on_one_device
 from proximo.collect.environment import environment
 from proximo.collect.program_cache import program_key
@@ -19,6 +18,7 @@ from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import TUNING_STREAM
 from proximo.ppo import make_hyperparameters
+from proximo.training.backends import make_backend
 from proximo.training.interrupts import Interrupts
 from proximo.training.non_finite import first_non_finite
 from proximo.training.timed_calls import Snapshot, TimedCalls
@@ -115,9 +115,9 @@ class Batch:
         return self._call(self.backend.prepare, make_state, len(self.slots))
 
     def _advance(self, now: Snapshot, boundary: int) -> Snapshot:
-        now, metrics, _ = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
+        now = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
         for slot, (trial, seed) in enumerate(self.slots):
-            _, source = first_non_finite(metrics, slot)
+            _, source = first_non_finite(now.metrics, slot)
             if source:
                 self._failures.setdefault(trial, f"NaN or infinity in the {source} (seed {seed})")
         return now

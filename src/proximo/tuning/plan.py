@@ -15,7 +15,6 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import PartialFixedSampler, RandomSampler, TPESampler
 
-from proximo.backends import make_backend
 from proximo.checks import quick_check
 from proximo.collect.environment import environment
 from proximo.collect.learning import policy_shapes
@@ -26,6 +25,7 @@ from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
 from proximo.tracking.reporter import Reporter
+from proximo.training.backends import make_backend
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
 from proximo.tuning.space import Space, as_mapping, default_space, drawn_settings, read_space
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from made_runs import save_checkpoint
-from proximo.backends import Backend, make_backend, stacks_seeds
 from proximo.collect import jax_vector, program_cache
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
@@ -19,9 +18,10 @@ from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import EnvironmentFault
 from proximo.evaluation.episodes import EVALUATION_STREAM
-from proximo.evaluation.evaluators import make_evaluator
 from proximo.ppo import make_hyperparameters
 from proximo.storage import checkpoint
+from proximo.training.backend import Backend
+from proximo.training.backends import make_backend
 
 import gym_toys
 import toys
@@ -113,22 +113,6 @@ def test_advance_trains_and_returns_metrics_of_each_update(kind):
     backend.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_template_has_the_shapes_of_a_seed_state(kind):
-    backend = make(kind, stacked=True)
-    state = backend.seed_state(backend.start([3]), 0)
-    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), state)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), backend.template()) == shapes
-    backend.close()
-
-
-def test_only_jax_environments_train_several_seeds_together():
-    assert [make(kind, stacked=True).stacked for kind in KINDS] == [True, False]
-    for seeds_mode, expected in (("auto", [True, False]), ("serial", [False, False])):
-        backends = [make(kind, seeds_mode=seeds_mode) for kind in KINDS]
-        assert [stacks_seeds(backend.config, backend.env) for backend in backends] == expected
-
-
 def test_joined_seeds_can_be_separated_again():
     backend = make("jax", stacked=True)
     state = backend.start([3, 4])
@@ -196,17 +180,4 @@ def test_failed_environment_ends_a_call_early_and_fails_the_next():
     assert int(state.learner.steps[0]) == metrics["rollout/episodes"].shape[1] * backend.config.batch_size
     with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
         backend.advance(state, 1)
-    backend.close()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_evaluate_is_the_evaluation_of_the_greedy_policy(kind):
-    backend = make(kind)
-    policy = backend.start([3]).learner.policy
-    episodes = backend.evaluate(policy, 7, EVALUATION_STREAM)
-    evaluator = make_evaluator(backend.env, backend.config, 3)
-    expected, other = (evaluator(policy, seed, EVALUATION_STREAM) for seed in (7, 8))
-    np.testing.assert_array_equal(episodes.episode_return, expected.episode_return)
-    assert episodes.episode_return.tolist() != other.episode_return.tolist()
-    evaluator.close()
     backend.close()

@@ -1,15 +1,13 @@
-"""`Backend` trains policies on environments. One subclass is for JAX environments, one for Gymnasium environments."""
+"""Which ``Backend`` trains on an environment: one subclass is for JAX environments, one for Gymnasium environments."""
 
 from __future__ import annotations
 
-from proximo.backends.backend import Backend, EvaluatedOn, copy_of
-from proximo.backends.gymnasium_backend import GymnasiumBackend
-from proximo.backends.jax_backend import JaxBackend
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.processes.peers import current
-
-__all__ = ["Backend", "copy_of", "make_backend", "stacks_seeds"]
+from proximo.training.backend import Backend, EvaluatedOn
+from proximo.training.gymnasium_backend import GymnasiumBackend
+from proximo.training.jax_backend import JaxBackend
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: EvaluatedOn | None = None) -> Backend:

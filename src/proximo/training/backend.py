@@ -39,18 +39,16 @@ EvaluatedOn = tuple[Environment, Config]
 
 
 class Backend(abc.ABC):
-    """Trains policies with the settings of one ``Config`` on one kind of environment. ``make_backend`` makes the right one.
+    """Trains policies with one ``Config`` on one kind of environment. ``make_backend`` makes the right one.
 
-    A training calls ``prepare`` once, with ``start`` or ``join`` for a state, then ``advance`` until it ends, and ``close``. The
-    state belongs to the training. It has a leading axis of seeds if the backend is ``stacked``; ``seed_state`` returns the state
-    of one seed. Compiled functions are reused by later backends of this process.
+    A training calls ``prepare`` once, with ``start`` or ``join`` for a state, then ``advance`` until it ends, and ``close``.
+    The state has a leading axis of seeds if the backend is ``stacked``. Later backends reuse compiled functions.
     """
 
     can_stack: bool
     """Whether it can train several seeds together."""
     donates: bool
-    """Whether ``advance`` donates the arrays of its state to the result, so that they can no longer be read. A caller that still needs them
-    makes a copy."""
+    """Whether ``advance`` uses up the arrays of its state. A caller that still needs them makes a copy."""
 
     def __init__(
         self,
@@ -61,22 +59,18 @@ class Backend(abc.ABC):
         evaluation: EvaluatedOn | None,
         mesh: Mesh | None,
     ):
-        self.config, self.env, self.collector = config, env, collector
-        self.stacked = stacked
-        """Whether several seeds are trained together. Otherwise they are trained one after the other."""
+        self.config, self.env, self.collector, self.stacked = config, env, collector, stacked
         self.num_devices = 1 if mesh is None else mesh.size
-        """Number of devices that ``advance`` computes on. Everything else is computed on one."""
+        """Devices that ``advance`` computes on. Everything else is computed on one."""
         self.capacity = config.updates_per_call
         """Maximum number of updates in one call of ``advance``."""
         self.compile_seconds = 0.0
         """Seconds that ``prepare`` has taken so far."""
         self._is_closed = False
-        run = config.run
         self.evaluation = evaluation or evaluation_during_training(config, env)
-        part = self.peers.index, self.peers.count
-        self._evaluator = (
-            make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part) if run.eval_episodes else None
-        )
+        run, part, self._evaluator = config.run, (self.peers.index, self.peers.count), None
+        if run.eval_episodes:
+            self._evaluator = make_evaluator(*self.evaluation, run.eval_episodes, run.eval_num_envs or None, part)
 
     @functools.cached_property
     def peers(self) -> Peers:
@@ -84,20 +78,21 @@ class Backend(abc.ABC):
         return current()
 
     def template(self) -> TrainState:
-        """Shapes and types of the state of one seed, without a leading axis. A checkpoint is loaded into it."""
+        """Shapes and types of the state of one seed. A checkpoint is loaded into it."""
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
-        """The state of one seed in a checkpoint, without a leading axis, with the hyperparameters of ``config``. If the checkpoint has only the
-        policy, the optimizer, the environments and the random keys are those of a new training with the seed of ``config``."""
+        """The state of one seed in a checkpoint, with the hyperparameters of ``config``. If the checkpoint has only the policy,
+        everything else is as in a new training."""
         template = self.template()
-        if saved.policy_only:
-            policy = saved.restore(template.learner.policy, part=POLICY)
-            # Earlier trainings, with other hyperparameters, may share the collector.
-            state = jax.jit(self.collector.init)(jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo))
-            steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
-            return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
-        return self._with_settings(saved.restore(template))
+        if not saved.policy_only:
+            return self._with_settings(saved.restore(template))
+        policy = saved.restore(template.learner.policy, part=POLICY)
+        # Earlier trainings, with other hyperparameters, may share the collector.
+        key, hyperparameters = jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo)
+        state = jax.jit(self.collector.init)(key, hyperparameters)
+        steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
+        return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
 
     def _with_settings(self, state: TrainState) -> TrainState:
         return dataclasses.replace(state, learner=state.learner.with_settings(self.config))
@@ -112,17 +107,16 @@ class Backend(abc.ABC):
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:
-        """What ``start`` and ``join`` make a state of, if they are given ``seeds`` or states of seeds: cores or devices may need more to have
-        equally many. Those at the end are copies of the first one, and nobody needs their results."""
+        """``seeds``, or states of seeds, and copies of the first one, so that all devices have equally many."""
         return seeds
 
     def seeds_of_a_device(self, num_seeds: int) -> float:
-        """How many of so many seeds one core or device trains. Fewer seeds may use fewer of them, and then take as long."""
+        """How many of so many seeds one device trains. Fewer seeds may use fewer devices, and then take as long."""
         return num_seeds
 
     def seed_state(self, state: State, index: int) -> State:
-        """The state of one seed, as a checkpoint stores it; or the arrays of one seed in another tree. The learner of the state is on one
-        device, so that its policy acts there alone. Several processes call it together, and each gets the whole state."""
+        """The state of one seed, with its learner on one device; or the arrays of one seed in another tree. Several processes call
+        it together, and each gets the whole state."""
         seed_state: Any = row_of(state, index) if self.stacked else state
         if self.peers.count > 1:
             return whole(seed_state)
@@ -137,13 +131,12 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def with_new_episodes(self, state: TrainState) -> TrainState:
-        """The state of one seed after a change of the environment: the same learner, new episodes, seeded by the state's key."""
+        """The state of one seed with the same learner and new episodes, seeded by the state's key."""
 
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
-        """Compile what ``advance`` needs, open the environments, and return the state of ``make_state()``, which is that of ``num_seeds``
-        seeds: all at the same time."""
+        """Compile, open the environments and return ``make_state()``, a state of ``num_seeds`` seeds, all at the same time."""
         started = time.monotonic()
-        # They begin in this order. On a JAX environment, the program that trains is the first, because it takes longest to compile.
+        # They begin in this order. The program that trains takes longest to compile.
         *_, state = together(*self._preparations(num_seeds), make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
             self._finish_preparing(state)
@@ -157,7 +150,7 @@ class Backend(abc.ABC):
 
     def _compile_evaluation(self, policy: ActorCritic) -> None:
         """Compile the evaluations of policies with these ``jax.ShapeDtypeStruct``."""
-        if self._evaluator is not None and self.num_devices == 1:  # of several devices, the policy has another place
+        if self._evaluator is not None and self.num_devices == 1:  # on several, the policy has another place
             self._evaluator.compile(policy)
 
     def _finish_preparing(self, state: TrainState) -> None:  # noqa: B027 (empty on purpose)
@@ -172,8 +165,8 @@ class Backend(abc.ABC):
             num_updates: 1 … ``capacity``.
 
         Returns:
-            The state after the updates, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates than asked for if an
-            environment failed; the next call raises its error.
+            The state after the updates, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates
+            if an environment failed; the next call raises its error.
 
         Raises:
             EnvError, EnvironmentFault: an environment failed in the first update.
@@ -181,51 +174,48 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def observation(self, state: TrainState) -> Observation | None:
-        """A current observation [1, ...] of one environment, for the ``state`` of one seed after ``advance``. None if there is none."""
+        """A current observation [1, ...] for the ``state`` of one seed after ``advance``; None if there is none."""
 
     @abc.abstractmethod
     def inspect_before(self, state: TrainState) -> Any:
-        """Prepare the inspection of the next update. Returns what ``inspect_after`` needs; the training stays the same bit for
-        bit."""
+        """Prepare histograms of the next update, which stays the same. Returns what ``inspect_after`` needs."""
 
     @abc.abstractmethod
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
-        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds. ``seen`` is what ``inspect_before`` returned.
-        The list is empty if the update was cut short."""
+        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an empty list if the update
+        was cut short. ``seen`` is what ``inspect_before`` returned."""
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
-        """Play ``eval_episodes`` episodes with the most probable actions, on environment seeds that follow from ``seed`` and
-        ``stream`` alone. Only for settings with ``eval_episodes``. ``episodes``: a smaller number of them, a multiple of
-        ``episodes_together``. Each of several processes plays a part of them."""
+        """Play ``eval_episodes`` greedy episodes on environment seeds that follow from ``seed`` and ``stream`` alone, or fewer
+        ``episodes``, a multiple of ``episodes_together``. Each of several processes plays a part of them."""
         assert self._evaluator is not None, "eval_episodes = 0"
         return self._evaluator(policy, seed, stream, episodes=episodes)
 
     @property
     def episodes_together(self) -> int:
-        """How many episodes an evaluation plays at a time. 0 on JAX environments, where evaluations take a few percent of the time."""
+        """Episodes that an evaluation plays at a time; 0 on JAX environments, where evaluations take little time."""
         return self._evaluator.num_envs if isinstance(self._evaluator, GymnasiumEvaluator) else 0
 
     def player(self, seed: int, stream: int) -> Player:
-        """One environment to draw: its episodes are the first ones of an evaluation with ``seed`` in ``stream``. The caller
-        closes it. Raises ``EnvError`` if it cannot be drawn."""
+        """One environment to draw, which plays the first episodes of an evaluation with ``seed`` in ``stream``. The caller closes
+        it. Raises ``EnvError`` if it cannot be drawn."""
         return make_player(*self.evaluation, seed, stream)
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
-        """Have ``warn`` receive the warnings about environments, for example of lost workers."""
+        """Have ``warn`` receive warnings about environments, such as lost workers."""
         if isinstance(self._evaluator, GymnasiumEvaluator):
             self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
-        """Whether this process computes now. False while it may wait for environments or for other processes, which need no CPU time of this
-        process."""
+        """Whether this process computes now. False while it may wait for environments or for other processes."""
         return self.peers.count == 1
 
     def describe(self) -> str:
-        """How environments are stepped, in words; empty if there is only one way. Called after ``prepare``."""
+        """How environments are stepped, in words; empty if there is only one way."""
         return ""
 
     def fault(self) -> str:
-        """Which environment returned NaN or infinity, in words; empty if that is unknown. Several processes call it together."""
+        """Which environment returned NaN or infinity, if known. Several processes call it together."""
         return ""
 
     def close(self) -> None:

@@ -1,5 +1,4 @@
-"""The backend for JAX environments: collecting and learning are one compiled program, of one seed or of several along a leading
-axis, on one device or on several."""
+"""The backend for JAX environments: collecting and learning are one compiled program."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from proximo.backends.backend import Backend, EvaluatedOn, copy_of
 from proximo.collect import JaxCollector, JaxTrainer, jax_vector
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.devices import (
@@ -30,6 +28,7 @@ from proximo.envs import JaxEnvironment
 from proximo.ppo import Hyperparameters, make_hyperparameters
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
+from proximo.training.backend import Backend, EvaluatedOn, copy_of
 from proximo.types import Metrics, Observation, TrainState
 
 T = TypeVar("T")
@@ -38,8 +37,7 @@ BRIEF_ENVS = 64
 
 
 class JaxPrograms:
-    """The compiled functions that trainings share if their settings differ only in traced numbers. ``advance`` is compiled once for each
-    number of seeds. ``mesh`` has the devices; None for one."""
+    """The compiled functions that trainings share if their settings differ only in traced numbers."""
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool, mesh: Mesh | None):
         # A reference to env: the cache key contains id(env), which Python would reuse if env were freed.
@@ -69,7 +67,6 @@ class JaxPrograms:
         self.inspect_after = jax.jit(of_all(trainer.inspect_after))
 
     def placed(self, state: TrainState) -> TrainState:
-        """``state`` on the devices that ``advance`` computes on. What is there already is not copied."""
         return placed(state, self._mesh_for(state), self._stacked)
 
     def _mesh_for(self, state: TrainState) -> Mesh | None:
@@ -129,12 +126,12 @@ class JaxBackend(Backend):
         return jax.tree.map(lambda x: np.asarray(x)[:1], state.collector.observation)
 
     def inspect_before(self, state: TrainState) -> Any:
-        # The rollout of the update is collected once more, by another program, so that the program that trains stays the same.
+        # Another program collects the rollout once more, so that the program that trains stays the same.
         state = self._gathered(state)
         return copy_of(state), *self._programs.inspect_before(state)
 
     def _gathered(self, state: TrainState) -> TrainState:
-        """``state`` on one device if its seeds are inspected one after the other: if devices shared them, each would need those of the others."""
+        """``state`` on one device if its seeds are inspected one after the other."""
         return on_one_device(state) if self.stacked and not jax_vector.vmaps_seeds() else state
 
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.backends.backend import Backend, EvaluatedOn
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.devices import check_divisible, make_mesh, on_one_device
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
@@ -24,6 +23,7 @@ from proximo.errors import ConfigError, ProximoError, TrainingError
 from proximo.ppo import LearnerState, make_hyperparameters
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
+from proximo.training.backend import Backend, EvaluatedOn
 from proximo.types import GymnasiumCollectorState, Observation, TrainState
 
 

@@ -1,0 +1,190 @@
+"""What a training does between calls of its backend: rows, histograms, images and the user's callbacks.
+
+``periodic_evaluation``, ``saver`` and ``clips`` have the other events. ``loop.Training`` calls all in one order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from proximo.config import Config
+from proximo.errors import ProximoError
+from proximo.rendering.pictures import observation_images, reads_images
+from proximo.tracking.tracker import Image
+from proximo.training.callbacks import Evaluation, Info
+from proximo.training.non_finite import first_non_finite, non_finite_message
+from proximo.training.seed_run import SeedRun
+from proximo.training.timed_calls import Snapshot
+
+if TYPE_CHECKING:
+    from proximo.training.loop import Training
+
+
+class Event:
+    """Something that happens after every ``every`` updates, and at the end: a callback for all seeds of a training."""
+
+    every = 0
+    """Updates between two calls of ``on_update``; 0: never."""
+
+    def __init__(self, training: Training):
+        self.training, self.backend = training, training.backend
+        self.seed_runs, self.reporter = training.seed_runs, training.reporter
+
+    def next_after(self, update: int) -> float:
+        """The first update after ``update`` at which the training must stop for this event."""
+        return (update // self.every + 1) * self.every if self.every else math.inf
+
+    def is_due(self, update: int) -> bool:
+        """Whether ``on_update`` is called after ``update``."""
+        return bool(self.every) and (update == self.training.total or update % self.every == 0)
+
+    def on_start(self, now: Snapshot) -> None:
+        """The training starts."""
+
+    def before_call(self, now: Snapshot) -> None:
+        """The backend is called, which may use up the state of ``now``."""
+
+    def on_update(self, now: Snapshot) -> None:
+        """The event is due, and some seeds still train."""
+
+    def on_end(self, now: Snapshot) -> None:
+        """The training is complete, or was stopped."""
+
+    def close(self) -> None:
+        """The training has ended in any way."""
+
+
+def interval(steps: int, config: Config) -> int:
+    """Updates between two events that are ``steps`` environment steps apart; 0: never."""
+    return max(1, round(steps / config.batch_size)) if steps else 0
+
+
+class Rows(Event):
+    """Records the metrics of each call, and ends seeds that have met NaN or infinity."""
+
+    def is_due(self, update: int) -> bool:
+        return True
+
+    def on_update(self, now: Snapshot) -> None:
+        calls, config, active = self.training.timed_calls, self.training.config, self.training.active()
+        if not now.metrics:  # of a resumed training whose updates are complete
+            return
+        began = now.step - calls.last_updates * config.batch_size
+        for i, seed_run in active:
+            good, source = first_non_finite(now.metrics, i)
+            seed_run.record({name: x[i, :good] for name, x in now.metrics.items()}, began, calls)
+            if source:
+                self._fail(seed_run, source, began + good * config.batch_size, calls.last_updates - good)
+        returns = [x for _, run in self.training.active() if (x := run.window.recent_return) is not None]
+        speed = calls.last_updates * config.batch_size * len(self.seed_runs) / calls.last_seconds
+        self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
+
+    def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
+        """End a seed because of NaN or infinity in the update that follows ``step``; ``later`` updates of the call come after."""
+        seed_run.write_window(step, self.training.timed_calls, later)
+        with contextlib.suppress(ProximoError):  # this failure matters more
+            self.training.saver.finish()
+        seed_run.fail(non_finite_message(seed_run.config, source, step, seed_run.run_dir, self.backend.fault()))
+        if self.training.active():
+            self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
+
+
+class Histograms(Event):
+    """Writes histograms of single updates. Such an update is a call of its own."""
+
+    def __init__(self, training: Training):
+        super().__init__(training)
+        self.every = training.config.histograms_every
+        self._seen: Any = None
+
+    def next_after(self, update: int) -> float:
+        return update + 1 if self._inspects_after(update) else super().next_after(update + 1) - 1
+
+    def _inspects_after(self, update: int) -> bool:
+        return bool(self.every) and (update + 1) % self.every == 0
+
+    def is_due(self, update: int) -> bool:
+        return self._seen is not None
+
+    def before_call(self, now: Snapshot) -> None:
+        if self._inspects_after(now.update):
+            self._seen = self.training.shared_call(self.backend.inspect_before, now.state)
+
+    def on_update(self, now: Snapshot) -> None:
+        seen, self._seen = self._seen, None
+        of_seeds = self.training.shared_call(self.backend.inspect_after, now.state, seen)
+        for seed_run, histograms in zip(self.seed_runs, of_seeds, strict=False):
+            if seed_run.is_active:
+                seed_run.trackers.write(now.step, histograms)
+
+
+class Images(Event):
+    """Shows the trackers of a new training one observation of each seed, where observations are images."""
+
+    _is_new = False
+
+    def on_start(self, now: Snapshot) -> None:
+        self._is_new = not now.update and reads_images(now.state.learner.policy)
+
+    def is_due(self, update: int) -> bool:
+        return self._is_new
+
+    def on_update(self, now: Snapshot) -> None:
+        self._is_new = False
+        for i, seed_run in self.training.active():
+            state = self.backend.seed_state(now.state, i)
+            observation = self.backend.observation(state)
+            images = {} if observation is None else observation_images(state.learner.policy, observation)
+            if images:
+                seed_run.trackers.write(now.step, {name: Image(pixels) for name, pixels in images.items()})
+
+
+class UserCallbacks(Event):
+    """Calls the callbacks of each seed, and ends seeds whose callbacks ask for it."""
+
+    def next_after(self, update: int) -> float:
+        intervals = [every for _, seed_run in self.training.active() for every in seed_run.callbacks.intervals]
+        return min(((update // every + 1) * every for every in intervals), default=math.inf)
+
+    def is_due(self, update: int) -> bool:
+        return True
+
+    def on_start(self, now: Snapshot) -> None:
+        for i, seed_run in self.training.active():
+            seed_run.callbacks.call("on_start", self._info(now, i))
+
+    def on_update(self, now: Snapshot) -> None:
+        self.training.saver.wait()  # callbacks may read the folder of checkpoints
+        stopping = [i for i, seed_run in self.training.active() if self._calls(now, i, seed_run)]
+        stopping = self.training.peers.from_first(lambda: stopping, "a callback")
+        if stopping and now.update < self.training.total:
+            self.training.saver.save(now)
+            self.training.saver.finish()
+            for i in stopping:
+                self._stop(now, i)
+
+    def _calls(self, now: Snapshot, index: int, seed_run: SeedRun) -> bool:
+        """Call what is due for one seed, and return whether any callback asks to stop."""
+        stops, summary = False, dict(seed_run.last_evaluation or {})
+        if summary.pop("step", None) == now.step:
+            fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": seed_run.is_best_at(now.step)}
+            stops = seed_run.callbacks.call("on_evaluation", self._info(now, index, Evaluation, **fields))
+        return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, index, metrics=metrics)) or stops
+
+    def _stop(self, now: Snapshot, index: int) -> None:
+        seed_run = self.seed_runs[index]
+        seed_run.callbacks.call("on_end", self._info(now, index))
+        seed_run.stop(now.step)
+        place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
+        self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
+
+    def on_end(self, now: Snapshot) -> None:
+        for i, seed_run in self.training.active():
+            seed_run.callbacks.call("on_end", self._info(now, i))
+
+    def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
+        seed_run, config = self.seed_runs[index], self.seed_runs[index].config
+        fields |= {"config": config, "_training": self.training, "_now": now, "_index": index}
+        return kind(config.run.seed, seed_run.run_dir, now.step, self.training.total * config.batch_size, **fields)
