@@ -355,11 +355,7 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
 @pytest.mark.parametrize(
     ("source", "env", "message"),
     [
-        (
-            "ppo.yml",
-            "",
-            r"has settings for 3 environments \(CartPole-v1, Pendulum-v1, PendulumNoVel-v1 …\): choose one with --env",
-        ),
+        ("ppo.yml", "", r"names 3 environments: choose one with --env, as in `proximo convert .*ppo.yml --env CartPole-v1`"),
         ("no.yml", "", r"Cannot read .*no.yml \(No such file"),
         ("python dqn.py --lr 3", "", r"dqn.py: expected one program that proximo knows: ppo.py, .*, main.py, .*, baselines.run"),
         ("python train.py --algo ppo", "", r"train.py: PPO-JAX has no flag --algo; expected a file of "),
@@ -372,7 +368,7 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
         ("python ppo.py --num-envs many", "", r"num_envs = 'many': expected a whole number"),
         ("ours.yaml", "", r"has settings of proximo already"),
         ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
-        ("flat.yaml", "", r"names no environment: add it, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
+        ("flat.yaml", "", r"names no environments: choose one with --env, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
         ("flat.yaml", "CartPole-v1", r"policy_kwargs = 'dict\(a=f\(\)\)': expected names with values"),
         ("wrong.yaml", "", r"environment type 'Nonsense': expected one of PocMemoryEnv, "),
     ],

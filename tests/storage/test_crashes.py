@@ -225,7 +225,7 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
             run_dir = folder / f"seed-{seed}"
             seed_run = StoredSeedRun(SeedStart(run_dir, CONFIG), SeedCallbacks((), copied=True), print)
             info = {"evaluation_steps": value, "best": {"step": best, "return_mean": 1.0}}
-            files = encode(step, {"x": np.full(9, value)}, info, run_directory.saved_config(CONFIG))
+            files = encode(step, {"x": np.full(9, value)}, info, run_directory.render_config(CONFIG))
             seed_run._write_checkpoint(step, files, best)
 
     for seed in range(2):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config import LEAVES, Config, kinds, override, presets, text_of, to_mapping
 from proximo.config.loading import Given
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
@@ -64,40 +64,36 @@ class _Conversion:
         variant = library.variants.get(source.variant, {})
         flat = dict(_flattened(source.given, library))
         self.given = flat.keys()
-        entries = [*(load(library.includes).settings() if library.includes else ()), *library.settings()]
-        defaults = {entry.name: entry.default for entry in entries if entry.default is not None}
+        defaults = {entry.name: entry.default for entry in library.all_settings() if entry.default is not None}
         policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: other settings change what it means
         theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
         self.theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
-        self.prefix = variant.get("prefix", "")
-        self.always = {**library.always, **variant.get("always", {})}
+        self.prefix, self.always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
         self.ours = {**self.always, **({"id": self.prefix + source.env} if source.env else {})}
         self.unchanged, self.changed, self.missing = list[str](), list[str](), list[str]()
 
     def add(self, name: str, value: Any) -> None:
         """Convert one setting, and note what became of it, unless it is a default of both libraries."""
-        entry = self.library.setting(name)
-        converted = {} if entry is None else _converted(entry, value, self.theirs)
+        entry, was, is_given = self.library.setting(name), _shown(value), name in self.given
         if entry is None:
-            self.missing.append(f"{name} = {_shown(value)}: proximo does not know it")
-        elif converted is None:
-            if name in self.given and value != entry.default:
-                self.missing.append(f"{name} = {_shown(value)}: {entry.note or 'proximo has no setting for this value'}")
-        else:
-            for ours, new in converted.items():
-                new = self.prefix + str(new) if ours == "id" else new
-                converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
-            self.ours |= converted
-            self._note(entry, value, {ours: _shown(new) for ours, new in converted.items()})
-
-    def _note(self, entry: Entry, value: Any, converted: dict[str, str]) -> None:
-        given, was = entry.name in self.given, _shown(value)
-        lines = [f"{ours} = {new}" for ours, new in converted.items() if given or new != _shown(LEAVES[ours].default)]
-        if lines == [f"{entry.name} = {was}"]:
-            self.unchanged.append(entry.name)
+            self.missing.append(f"{name} = {was}: proximo does not know it")
+            return
+        converted = _converted(entry, value, self.theirs)
+        if converted is None:
+            if is_given and value != entry.default:
+                self.missing.append(f"{name} = {was}: {entry.note or 'proximo has no setting for this value'}")
+            return
+        for ours, new in converted.items():
+            new = self.prefix + str(new) if ours == "id" else new
+            converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
+        self.ours |= converted
+        texts = {ours: _shown(new) for ours, new in converted.items()}
+        lines = [f"{ours} = {new}" for ours, new in texts.items() if is_given or new != _shown(LEAVES[ours].default)]
+        if lines == [f"{name} = {was}"]:
+            self.unchanged.append(name)
         elif lines:
-            note = f" ({entry.note})" if entry.note and any(new != was for new in converted.values()) else ""
-            self.changed.append(f"{entry.name} = {was}{'' if given else ', the default'}  →  {', '.join(lines)}{note}")
+            note = f" ({entry.note})" if entry.note and set(texts.values()) != {was} else ""
+            self.changed.append(f"{name} = {was}{'' if is_given else ', the default'}  →  {', '.join(lines)}{note}")
 
     def report(self, env_id: str) -> str:
         """What was converted, what their code always does, and what has no equal."""
@@ -115,13 +111,11 @@ class _Conversion:
             self.changed.append("memory_horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
         config = override(Config(), self.ours)
         count, was = config.batch_size // config.sequence_length, config.ppo.num_minibatches
-        if count % was:
-            fitting = max(n for n in range(1, was + 1) if count % n == 0)
-            self.changed.append(
-                f"num_minibatches = {was}  →  {fitting} (the number must divide the {count} sequences or steps of a rollout)"
-            )
-            config = override(config, {"num_minibatches": fitting})
-        return validate(config)
+        fitting = max(n for n in range(1, was + 1) if count % n == 0)
+        if fitting != was:
+            why = f"the number must divide the {count} sequences or steps of a rollout"
+            self.changed.append(f"num_minibatches = {was}  →  {fitting} ({why})")
+        return validate(override(config, {"num_minibatches": fitting}))
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
@@ -164,17 +158,13 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """The settings that differ from the defaults, or from the environment's preset."""
-    tuned, content = presets.load(config.env.id), to_mapping(config)
-    # Not validated: the numbers of a preset may fit another memory only.
-    usual = Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset")
-    # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
-    # With a preset, the memory decides which of its settings apply, and it may give some of them in another way.
-    always = {"memory", *ALTERNATIVES.values()} if tuned else kinds.names()
-    ordinary = {
-        name
-        for name, leaf in LEAVES.items()
-        if leaf.value_in(config) == leaf.default == leaf.value_in(usual) and name not in always
+    """The settings that differ from the defaults, and those that a preset or the kind of the environment would set otherwise."""
+    tuned = presets.load(config.env.id) or {}
+    preset = {
+        name for group in (*tuned.values(), *tuned.get("memories", {}).values()) if isinstance(group, dict) for name in group
     }
-    kept = {group: {name: value for name, value in content[group].items() if name not in ordinary} for group in GROUPS}
-    return dump_yaml({group: settings for group, settings in kept.items() if settings})
+    usual = Given.read({"id": config.env.id}).over()  # the defaults for Atari games
+    named = {"memory", *kinds.names(), *preset, *ALTERNATIVES.values()}
+    kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}
+    content = {name: {key: x for key, x in group.items() if key in kept} for name, group in to_mapping(config).items()}
+    return dump_yaml({name: group for name, group in content.items() if group})

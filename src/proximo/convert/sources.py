@@ -72,24 +72,18 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
             raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(known)}.")
         name = name.removeprefix("MiniGrid-") if kind == "Minigrid" else name
         return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
-    if any(isinstance(value, Mapping) and _is_entry(value) for value in content.values()):
-        entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and _is_entry(value)}
-        ids = [name for name in entries if name not in ("default", "atari")]
-        if not env and len(ids) != 1:
-            some = ", ".join(ids[:3])
-            raise ConfigError(f"{source} has settings for {len(ids)} environments ({some} …): choose one with --env.")
-        env = env or ids[0]
-        is_atari = "atari" in entries and re.search(r"NoFrameskip-v\d$", env)
-        entry = entries.get(env, entries.get("atari" if is_atari else "default"))  # as RL Zoo chooses
-        if entry is None:
-            raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
-    elif not _is_entry(content):
+    entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and _is_entry(value)}
+    if not entries and not _is_entry(content):
         raise ConfigError(f"{source}: expected {EXPECTED}.")
-    elif not env:
-        example = command("proximo", "convert", source, "--env", "CartPole-v1")
-        raise ConfigError(f"{source} names no environment: add it, as in `{example}`.")
-    else:
-        entry = content
+    ids = [name for name in entries if name not in ("default", "atari")]
+    if not env and len(ids) != 1:
+        example = command("proximo", "convert", source, "--env", next(iter(ids), "CartPole-v1"))
+        raise ConfigError(f"{source} names {len(ids) or 'no'} environments: choose one with --env, as in `{example}`.")
+    env = env or ids[0]
+    is_atari = "atari" in entries and re.search(r"NoFrameskip-v\d$", env)
+    entry = entries.get(env, entries.get("atari" if is_atari else "default")) if entries else content  # as RL Zoo chooses
+    if entry is None:
+        raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
     return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(entry.get("policy")) else "PPO", dict(entry), env)
 
 

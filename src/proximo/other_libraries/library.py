@@ -68,10 +68,13 @@ class Library:
         for entries in self.sections.values():
             yield from entries.values()
 
+    def all_settings(self) -> list[Entry]:
+        """The settings of the library that this one includes, and its own."""
+        return [*(load(self.includes).settings() if self.includes else ()), *self.settings()]
+
     def setting(self, name: str) -> Entry | None:
         """The setting of this name, here or in the library that this one includes."""
-        found = next((entry for entry in self.settings() if entry.name == name), None)
-        return found or (load(self.includes).setting(name) if self.includes else None)
+        return next((entry for entry in reversed(self.all_settings()) if entry.name == name), None)
 
 
 @functools.cache

@@ -40,12 +40,12 @@ class Peers:
 
     @property
     def can_rescue(self) -> bool:
-        """Whether this process can save what was learned after a failure. Several have parts of the state, which they cannot join then."""
+        """Whether this process can save what was learned after a failure. Each of several has only a part of the state."""
         return self.count == 1
 
     def grace(self, seconds: float) -> float:
-        """How long a call that all processes share may outlast a request to stop. One process abandons it after ``seconds``. None of several
-        may leave it alone; if one does not come to it, the watchdog ends all."""
+        """How long a call that all processes share may outlast a request to stop. None of several may leave it alone; if one does not come
+        to it, the watchdog ends all."""
         return seconds if self.count == 1 else math.inf
 
     def part(self, number: int) -> range:
@@ -80,10 +80,8 @@ class Peers:
                 self._client.key_value_delete(f"values/{self._agreements - 1}")
                 self._client.key_value_delete(f"{own}/")
             every = json.loads(self._wait_for(all_of_them))
-        for index, (place, _) in enumerate(every):
-            if place != doing:
-                here = f"process {self.index} at {doing}"
-                raise TrainingError(f"Process {index} is at {place}, and {here}: they have run different code.")
+        if len(places := {place for place, _ in every}) > 1:
+            raise TrainingError(f"Processes are at different places ({', '.join(sorted(places))}): they have run different code.")
         return [found for _, found in every]
 
     def _wait_for(self, key: str) -> str:
@@ -101,12 +99,12 @@ class Peers:
             return
         first, *others = self.agree({**make(), "the number of processes": self.count}, "the comparison of settings")
         for index, found in enumerate(others, 1):
-            for name in first:
-                if found.get(name) != first[name]:
-                    raise ConfigError(
-                        f"{name} is {found.get(name)} in process {index} and {first[name]} in process 0: start all processes with the same "
-                        "settings and the same versions."
-                    )
+            if differing := [name for name in first if found.get(name) != first[name]]:
+                name = differing[0]
+                raise ConfigError(
+                    f"{name} is {found.get(name)} in process {index} and {first[name]} in process 0: start all processes with the same "
+                    "settings and the same versions."
+                )
 
     def require_one(self, what: str) -> None:
         """Raise ``ConfigError`` if several processes train together, which ``what`` does not support."""

@@ -10,12 +10,6 @@ from typing import Any, NamedTuple
 from proximo.errors import CheckpointError, is_plain, nearest, shown
 
 
-def check_plain(text: str) -> None:
-    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would execute."""
-    if not is_plain(text):
-        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
-
-
 def seed_run_dirs(path: Path) -> list[Path]:
     """The runs in a group of seeds (``seed-<i>/``), by seed. Empty for an ordinary run."""
     found = [folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name) and folder.is_dir()]
@@ -47,24 +41,25 @@ class FolderKind(NamedTuple):
     is_one: Callable[[Path], bool]
     started: Callable[[Path], Any]
     """When it was started; the latest is ``last``."""
-    parts: Callable[[Path], list[Path]] = lambda path: []
-    """The runs within a group of seeds, which are also found as ``<name>/seed-<i>``."""
 
 
 def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
-    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``), or ``last``. Raises
-    ``CheckpointError`` if none fits, or if several do."""
-    check_plain(text)
+    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``; of a seed ``<name>/seed-<i>``), or
+    ``last``. Raises ``CheckpointError`` if none fits, or if several do."""
+    if not is_plain(text):  # a terminal would execute them
+        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)
+    newest = max(known, key=kind.started, default=None)
     if text == "last":
-        if not known:
+        if newest is None:
             raise CheckpointError(f"There is no {kind.one} in {parent}: {kind.start}.")
-        return max(known, key=kind.started)
+        return newest
     for path in (Path(text), parent / text):
         if text and kind.is_one(path):
             return path
-    parts = [part for path in known for part in kind.parts(path)]
-    matches = [path for path in known if path.name == text] or [p for p in parts if f"{p.parent.name}/{p.name}" == text]
+    matches = [path for path in known if path.name == text] or [
+        part for path in known for part in seed_run_dirs(path) if f"{path.name}/{part.name}" == text
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -72,13 +67,8 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
         )
-    if text and len(text) < 256 and Path(text).is_dir():
-        raise CheckpointError(
-            f"{text} is a folder without {kind.marker}, so it is not a {kind.one}{nearest(text, map(str, known))}."
-        )
     names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
-    newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
     raise CheckpointError(
-        f"No {kind.one} {text!r}: looked for a folder of that path, and for that name among the {len(known)} {kind.many} in "
-        f"{parent}{nearest(text, names)}.{newest}"
+        f"No {kind.one} {text!r}: it is no folder with {kind.marker}, and none of the {len(known)} {kind.many} in {parent} has this name"
+        f"{nearest(text, names)}.{f' The newest (last) is {newest.relative_to(parent)}.' if newest else ''}"
     )

@@ -15,7 +15,7 @@ from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.checkpoint_format import encode
-from proximo.storage.run_directory import FAILURE, STOPPED, saved_config
+from proximo.storage.run_directory import FAILURE, STOPPED, render_config
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun, Tracker
@@ -52,7 +52,7 @@ class StoredSeedRun(SeedRun):
         self.start, self.run_dir = start, run_dir
         self.checkpoints = run_dir / "checkpoints"
         self._stat = run_dir.stat()
-        self._saved_config = saved_config(config)
+        self._config_text = render_config(config)
         run = TrackedRun(run_dir, to_mapping(config), start.resumed_at, warn)
         super().__init__(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard))
         self._restore_evaluations()
@@ -114,7 +114,7 @@ class StoredSeedRun(SeedRun):
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
-        return functools.partial(self._write_checkpoint, step, encode(step, state, info, self._saved_config), best)
+        return functools.partial(self._write_checkpoint, step, encode(step, state, info, self._config_text), best)
 
     def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
         if not self._is_in_place:
