@@ -215,7 +215,7 @@ def linked(path):
         (lambda folder: rewritten(folder, files=[]), r"proximo.json is damaged \(TypeError"),
         (lambda folder: rewritten(folder, files={}), "is damaged: config.yaml is .*, in proximo.json None"),
         (lambda folder: rewritten(folder, environment="x" * 400), "is for 'proximo:PocMemory', not for 'x{79}…"),
-        (lambda folder: rewritten(folder, step=7), "There is no checkpoint"),
+        (lambda folder: rewritten(folder, step=7), "has no checkpoint of step 7"),
         (lambda folder: rewritten(folder, name="r\x1b[31m"), r"name = 'r\\x1b\[31m': expected a plain name"),
     ],
 )
@@ -247,12 +247,7 @@ def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none",
 
 @pytest.mark.parametrize(
     ("setting", "env_id"),
-    [
-        ("env_id", "subprocess:Popen"),
-        ("env_id", "my_package:MyEnv-v0"),
-        ("eval_env", "venv.__main__:X-v0"),
-        ("wrappers", "my_package.module:MyEnv"),
-    ],
+    [("env_id", "my_package:MyEnv-v0"), ("eval_env", "venv.__main__:X-v0"), ("wrappers", "my_package.module:MyEnv")],
 )
 def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id, setting):
     asking_for(folder, **{setting: env_id})
@@ -274,18 +269,11 @@ def test_whatever_names_code_or_a_machine_is_refused_or_reset():
     assert texts - {*publishing.OF_THE_MACHINE} - names_no_code == {"id", "eval_env", "wrappers"}
 
 
-@pytest.mark.parametrize(
-    ("env_id", "message"),
-    [
-        ("subprocess:Popen", "'subprocess' is a part of Python or a program"),
-        ("pip.__main__:X", "is a part of Python or a program"),
-    ],
-)
-def test_environment_settings_cannot_execute_other_callables(folder, tmp_path, env_id, message):
-    asking_for(folder, env_id, args=["touch", str(tmp_path / "evil")])
+def test_environment_settings_cannot_execute_other_callables(folder, tmp_path):
+    asking_for(folder, "subprocess:Popen", args=["touch", str(tmp_path / "evil")])
     pulled = pull(folder, runs_dir=str(tmp_path / "runs"), trust_code=True)
     for act in (proximo.load_policy, proximo.resume, proximo.evaluate):
-        with pytest.raises(EnvError, match=message):
+        with pytest.raises(EnvError, match="'subprocess' is a part of Python or a program"):
             act(str(pulled))
     assert not (tmp_path / "evil").exists()
 
@@ -323,14 +311,6 @@ def test_evaluation_and_clip_use_the_requested_environment_settings(run_dir, tmp
     said = push(str(run_dir), tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
     assert filmed == [({"show_steps": 1}, 5, publishing.CLIP_STEPS)]
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
-
-
-def test_a_push_that_fails_leaves_the_folder_as_it_was(run_dir, folder, monkeypatch):
-    before = sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
-    monkeypatch.setattr(publishing, "evaluate_policy", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        push(str(run_dir), folder)
-    assert sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file()) == before
 
 
 def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):

@@ -278,7 +278,7 @@ def test_checkpoint_of_another_program_raises(whole, tmp_path, capsys):
     (run_dir / "checkpoints" / "96" / "meta.json").write_text('{"weights": []}')
     for words in (["train", "--resume", f"{run_dir}@96"], ["eval", f"{run_dir}@96"]):
         assert main(words) == 2
-        assert "is not a proximo checkpoint: meta.json does not contain the format" in capsys.readouterr().err
+        assert "meta.json was not written by proximo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", [["train", "--resume"], ["eval"]])

@@ -42,8 +42,8 @@ class Play:
     """False for autoreset steps."""
 
     def difference(self, other: Play) -> int | None:
-        """The first step in which two plays differ; None if they are equal as far as both go. If one has fewer
-        environments, only these are compared."""
+        """The first step in which two plays differ; None if they are equal as far, and in as many environments, as
+        both go."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
         for a, b in zip(self.arrays, other.arrays, strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))

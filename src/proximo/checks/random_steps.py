@@ -17,7 +17,7 @@ MAX_STEPS = 10_000
 END_SECONDS = 5.0
 """Seconds in which an episode should end, if the environment has no time limit."""
 MIN_LIMIT = 20
-"""Episodes of at least this length that all terminate after the same number of steps look like a time limit."""
+"""Longer episodes that all terminate after the same number of steps look like a time limit."""
 MIN_EPISODES = 3
 SEED_FIX = "Draw only from self.np_random, after super().reset(seed=seed) (in JAX: from the key), and keep all state in self."
 

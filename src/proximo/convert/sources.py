@@ -119,8 +119,8 @@ def _fits(where: Mapping[str, str], values: Mapping[str, Any]) -> bool:
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
-    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false.
-    As in argparse, the start of a name is enough."""
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` and ``--no-name``. As in argparse, the
+    start of a name is enough."""
     given: dict[str, Any] = {}
     rest = list(words)
     while rest:
@@ -149,8 +149,8 @@ def scalar(text: str) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a
-    name stands for itself. What is no text is returned unchanged.
+    """The value of a Python expression, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a name stands
+    for itself. What is no text is returned unchanged.
 
     Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
     """

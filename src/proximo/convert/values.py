@@ -1,6 +1,6 @@
-"""Values of other libraries that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
+"""Values that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
 
-Each function takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
+Each takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     """The networks of Stable-Baselines3's policies."""
     settings: Ours = {"towers": "shared"} if theirs.images or (theirs.several and not theirs.recurrent) else {}
     if theirs.recurrent or theirs.several:
-        # Layers are after the LSTM, or after the entries of the observation, and a network for images has none.
+        # Layers are after the LSTM or the entries of the observation; a network for images has none.
         settings |= {"hidden_sizes": [], "head_sizes": [] if theirs.images else [64, 64]}
     if theirs.several:
         shares = "; policy and value share it, and with towers=separate each has one" if theirs.recurrent else ""
@@ -109,8 +109,8 @@ def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation
-    by the norm of the features, and proximo by their root mean square."""
+    """The initial log-deviation. With gSDE, Stable-Baselines3 multiplies the deviation by the norm of the features,
+    and proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
     # The number of features that the policy's outputs read. Without layers, it depends on the observation.

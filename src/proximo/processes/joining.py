@@ -53,7 +53,7 @@ def join(
         num_processes: how many processes train together.
         process_id: number of this process, 0 to ``num_processes - 1``.
         heartbeat: seconds after which a process ends the run if it does not answer, or uses no CPU time while others wait for it (100).
-        start_timeout: seconds in which all processes must start. Otherwise JAX ends this process, with exit code 2.
+        start_timeout: seconds in which all must start. Otherwise JAX ends this process, with exit code 2.
 
     Returns:
         The processes. What is not given is read from ``proximo launch`` or ``torchrun``, or detected by JAX (SLURM, Open MPI, Kubernetes,
@@ -88,7 +88,7 @@ def join(
 
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:
-    """The cluster of this process, from the arguments, the variables of launchers, or JAX's detection. Raises ``ConfigError``."""
+    """The cluster of this process, from the arguments, a launcher, or JAX's detection. Raises ``ConfigError``."""
     if coordinator is not None and num_processes is not None and process_id is not None:
         cluster = Cluster(coordinator, num_processes, process_id)
     elif coordinator is num_processes is process_id is None:
@@ -106,7 +106,7 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
 
 
 def _launched() -> Cluster | None:
-    """The cluster that ``torchrun`` describes, or ``proximo launch`` with the same variables; None if neither has started this process."""
+    """The cluster that ``torchrun`` or ``proximo launch`` describes; None if neither has started this process."""
     variables = os.environ
     if "TORCHELASTIC_RUN_ID" not in variables:
         return None
@@ -159,7 +159,7 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
 
 @contextlib.contextmanager
 def _silenced(descriptor: int) -> Iterator[int]:
-    """Context manager: drop what C++ code writes to standard output (1) or standard error (2). Yields another descriptor of its file."""
+    """Drop what C++ code writes to standard output (1) or error (2). Yields another descriptor of its file."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.dup(descriptor)

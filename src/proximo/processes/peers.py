@@ -44,8 +44,7 @@ class Peers:
         return self.count == 1
 
     def grace(self, seconds: float) -> float:
-        """How long a call that all processes share may outlast a request to stop. None of several may leave it alone; if one does not come
-        to it, the watchdog ends all."""
+        """How long a call that all processes share may outlast a request to stop: none of several may leave it alone."""
         return seconds if self.count == 1 else math.inf
 
     def part(self, number: int) -> range:

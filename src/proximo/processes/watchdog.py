@@ -1,4 +1,4 @@
-"""The watchdog of several processes: it finds one that is killed, stopped, has failed, or hangs, and ends this process with a sentence.
+"""The watchdog of several processes: it finds one that is lost, has failed or hangs, and ends this one.
 
 Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX itself finds only
 processes whose connection is lost, and then aborts the others without running Python.
@@ -58,7 +58,7 @@ class Watchdog:
         self._max_silence = heartbeat
         self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
         self._heard = dict.fromkeys(range(count), time.monotonic())
-        """When the last new beat of each process was read; for this process: when the service last answered."""
+        """When the last new beat of each process was read; of this one: when the service last answered."""
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._watch) if client]
         self.prepare(lambda number: None, "")
@@ -116,7 +116,7 @@ class Watchdog:
         state.client = state.service = None
 
     def linger(self) -> None:
-        """Before this process ends, give the others time to read its last beat. Process 0 has the service, and ends last."""
+        """Give the others time to read the last beat. Process 0 has the service, and ends last."""
         if self.is_watching:
             time.sleep((2 if self.index else 4) * PERIOD_SECONDS)
 
@@ -166,7 +166,7 @@ class Watchdog:
         return ""
 
     def _end(self, sentence: str) -> None:
-        """Print why, and end the process without waiting for computations, which would wait for the lost process."""
+        """Print why, and end the process at once: computations would wait for the lost process."""
         try:
             message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
             print(message, file=sys.stderr, flush=True)

@@ -58,7 +58,7 @@ def begin(repository: Repository, private: bool) -> str:
 
 
 def upload(repository: Repository, folder: Path, config: Config, evaluation: Mapping[str, Any]) -> None:
-    """Commit the files of ``folder``, with the metadata of a model card. They replace those published before."""
+    """Commit the files of ``folder``, with a model card's metadata. They replace those published before."""
     env, kind, greedy = config.env.id, "reinforcement-learning", evaluation["greedy"]
     memory = ["recurrent", str(config.network.memory)] if config.network.remembers else []
     score, card = f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}", folder / manifest.CARD
@@ -80,7 +80,7 @@ def upload(repository: Repository, folder: Path, config: Config, evaluation: Map
 
 
 def download(repository: Repository, folder: Path) -> None:
-    """Download a published policy to ``folder``: the files that its ``proximo.json`` may list, and the card."""
+    """Download to ``folder`` the files that a ``proximo.json`` may list, and the card."""
     with _library(repository.name) as library:
         library.snapshot_download(
             repository.name, revision=repository.revision, local_dir=folder, allow_patterns=manifest.PATTERNS

@@ -18,7 +18,7 @@ MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evalua
 FORMAT, VERSION = "proximo-published", 1
 _NAMES = (CLIP, EVALUATION, CONFIG, SYSTEM, METRICS)
 LISTED = re.compile(rf"{'|'.join(map(re.escape, _NAMES))}|checkpoints/\d{{1,20}}/({re.escape(STATE)}|{re.escape(META)})")
-"""The only names that a folder may list. The card is not listed, because people edit it after it is published."""
+"""The only names that a folder may list. The card is not listed, because people edit it."""
 PATTERNS = [MANIFEST, CARD, *_NAMES, f"checkpoints/*/{STATE}", f"checkpoints/*/{META}"]
 
 
@@ -35,7 +35,7 @@ def _described(data: bytes) -> dict[str, Any]:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Read ``proximo.json`` and the files that it lists, and verify each of them. The card, if any, is not verified.
+    """Read ``proximo.json`` and the files that it lists, and verify each of them, except the card.
 
     Raises ``CheckpointError`` if it lists a name that it must not, or if a file is missing or damaged.
     """
@@ -64,9 +64,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 def _bytes(folder: Path, name: str) -> bytes:
     """Read a regular file. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
-    if any(part.is_symlink() for part in (path, *(folder / parent for parent in Path(name).parents[:-1]))):
-        raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
     try:
+        if any(part.is_symlink() for part in (path, *(folder / parent for parent in Path(name).parents[:-1]))):
+            raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
         if path.exists() and not path.is_file():
             raise CheckpointError(f"{path} is not a regular file.")
         return path.read_bytes()

@@ -148,7 +148,7 @@ def push(
 
 
 def _name(run_dir: Path) -> str:
-    """The name of the pulled run. For one of several seeds, it has the names of the parent folder and of the seed."""
+    """The name of the pulled run; of one of several seeds, the names of the parent folder and of the seed."""
     path = run_dir.resolve()
     name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"

@@ -30,7 +30,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write ``path`` so that a crash leaves either the old content or the new one, never a part. Raises ``OSError``."""
+    """Write ``path``. A crash leaves the old content or the new one, never a part. Raises ``OSError``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write_synced(temporary, data.encode() if isinstance(data, str) else data)
@@ -70,8 +70,7 @@ class Attempts:
 
 
 class AppendedFile:
-    """A file to which whole records are appended. A record that cannot be written is lost, with one warning: a full disk does not stop a
-    training, and the file never contains a partial record."""
+    """A file of whole records. One that cannot be written is lost, with a warning: a full disk stops no training."""
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
         self.path = path
@@ -90,7 +89,7 @@ class AppendedFile:
                 self._attempt(self._sync)
 
     def _write(self, record: bytes) -> None:
-        # Opened for each record: write_atomic may replace the file, and an open one would still be the old one.
+        # Opened for each record: write_atomic may have replaced the file.
         with open(self.path, "ab", buffering=0) as file:
             end, left = file.seek(0, os.SEEK_END), memoryview(record)
             try:

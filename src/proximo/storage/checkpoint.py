@@ -1,6 +1,6 @@
-"""Saving and loading the whole training state: ``checkpoints/<step>/{state.safetensors, meta.json, config.yaml}``, never pickle.
+"""Saving and loading the whole training state in ``checkpoints/<step>/``, never with pickle.
 
-``checkpoint_format`` describes the files, ``run_lookup`` finds the newest or the best checkpoint of a run, ``retention`` removes old ones.
+``checkpoint_format`` describes the files, ``run_lookup`` finds a checkpoint of a run, ``retention`` removes old ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from proximo.storage.checkpoint_format import (
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
 CURRENT = "current"
-"""File in ``RUN/checkpoints`` while ``save_run`` replaces a run: the step of the only checkpoint that counts."""
+"""File in ``RUN/checkpoints`` while a run is replaced: the step of the only checkpoint that counts."""
 REPLACEMENT = ".new"
 """Ending of the folder of a checkpoint that replaces one of the same step, until that one is removed."""
 
@@ -77,7 +77,7 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
 
 
 def finish_replacements(folder: Path) -> None:
-    """Remove each checkpoint that was replaced, and give its name to its replacement. The caller must hold the lock of the run."""
+    """Remove each checkpoint that was replaced, and rename its replacement. The caller must hold the run's lock."""
     for new in folder.glob(f"*{REPLACEMENT}"):
         old = new.with_suffix("")
         if old.exists():
@@ -94,7 +94,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def current_step(folder: Path) -> int | None:
-    """The step in ``folder/current``: a save of an agent goes on or was interrupted. None without such a file."""
+    """The step in ``folder/current``: an agent is saved, or its save was interrupted. None without the file."""
     try:
         return int((folder / CURRENT).read_text())
     except (OSError, ValueError):
@@ -159,7 +159,7 @@ class Checkpoint:
             part: dotted name of a part of the state, such as ``POLICY``; the whole state by default.
 
         Returns:
-            A pytree like ``template``: NumPy arrays where ``template`` has NumPy arrays, JAX arrays elsewhere.
+            A pytree like ``template``: NumPy arrays where it has NumPy arrays, JAX arrays elsewhere.
 
         Raises:
             CheckpointError: the names, shapes or types are not those of ``template``.
@@ -184,7 +184,7 @@ class Checkpoint:
         return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
 
     def _decoded(self, name: str, array: np.ndarray, template: Any) -> Any:
-        """One array of the same kind as ``template`` (NumPy or JAX). Raises ``CheckpointError`` if shape or type differ."""
+        """One array, of NumPy or JAX like ``template``. Raises ``CheckpointError`` if shape or type differ."""
         implementation = self.meta["keys"].get(name)
         if implementation is None:
             value: Any = array.view(jnp.dtype(self.meta["leaves"][name]["dtype"]))
@@ -213,6 +213,6 @@ def load(path: Path) -> Checkpoint:
     except CheckpointError:
         if not found.is_dir() and not path.is_dir():
             others = ", ".join(map(str, steps(path.parent))) or "none"
-            raise CheckpointError(f"There is no checkpoint {path}; the steps saved in {path.parent}: {others}.") from None
+            raise CheckpointError(f"{path.parents[1]} has no checkpoint of step {path.name}; it has {others}.") from None
         again = in_effect(path)  # it may have been replaced while it was read
         return Checkpoint(again, *read(again))

@@ -1,4 +1,4 @@
-"""The folders of runs and studies: which there are, and which one a user means. It imports nothing slow, for completion by the shell."""
+"""The folders of runs and studies, and which one a user means. It imports nothing slow: shells complete names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_run(path: Path) -> bool:
 
 
 def known_folders(parent: Path, is_one: Callable[[Path], bool]) -> list[Path]:
-    """The folders ``parent/<env>/<name>`` for which ``is_one`` holds, without hidden ones and those that a terminal would execute."""
+    """The folders ``parent/<env>/<name>`` for which ``is_one`` holds, without hidden ones."""
     return sorted(path for path in parent.glob("*/[!.]*") if is_plain(str(path)) and is_one(path))
 
 

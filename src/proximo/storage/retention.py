@@ -40,7 +40,7 @@ def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
 def discard_after(folder: Path, step: int) -> list[int]:
     """Remove the checkpoints after ``step``, for a resume from it, and return their steps. The caller must hold the lock of the run.
 
-    If they stayed, they would count as the newest, and ``prune`` would remove the checkpoints of the resumed run.
+    If they stayed, they would count as the newest, and ``prune`` would remove those of the resumed run.
     """
     clear_leftovers(folder)
     later = [found for found in steps(folder) if found > step]
@@ -60,7 +60,7 @@ def unmark_best(run_dir: Path) -> None:
 
 
 def best_step(run_dir: Path) -> int | None:
-    """The step that ``RUN/best`` names, or None if there is no such file. Raises ``CheckpointError`` if it names something else."""
+    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it names something else."""
     best = run_dir / "best"
     if best.is_dir():  # in earlier versions it was a link, which some programs follow when they copy a run
         target = f"checkpoints/{json_object(best / META).get('step')}"

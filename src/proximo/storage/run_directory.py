@@ -31,8 +31,8 @@ FIXED = sorted(LEAVES.keys() - RESUMABLE - {"runs_dir", "name"})
 """The settings that a resume may not change."""
 
 PUBLISHED = "proximo.json"
-"""File that marks a folder as a published policy. The folder may come from a stranger. Therefore only `proximo pull` reads it; it checks
-which code the settings would import."""
+"""File that marks a folder as a published policy, maybe of a stranger. Only `proximo pull` reads it, which checks
+what code the settings would import."""
 
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
@@ -55,7 +55,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     parent = parent_of(runs_dir, env_id)
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run_dir, clashes = parent / base, 1
-    # Hidden until it is complete: a kill before config.yaml is written would leave a run that no command can use.
+    # Hidden until it is complete: a kill before that would leave a run that no command can use.
     hidden = parent / f".{base}-{secrets.token_hex(4)}"
     try:
         hidden.mkdir(parents=True)
@@ -76,7 +76,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
 
 
 def _renamed(hidden: Path, run_dir: Path) -> bool:
-    """Rename ``hidden`` to ``run_dir``. Returns False if ``run_dir`` exists already; an empty folder is replaced."""
+    """Rename ``hidden`` to ``run_dir``, also over an empty folder. Returns False if ``run_dir`` exists."""
     try:
         os.rename(hidden, run_dir)
     except OSError:
@@ -135,7 +135,7 @@ def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Confi
 
 
 def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
-    """``config`` with the objects ``custom`` in settings that are custom already. Raises ``ConfigError`` for any other setting."""
+    """``config`` with the objects ``custom`` in its custom settings. Raises ``ConfigError`` for other settings."""
     trained_with = custom_settings(config)
     for name, value in custom.items():
         if name not in trained_with:

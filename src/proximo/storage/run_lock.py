@@ -18,7 +18,7 @@ from proximo.storage.atomic_files import write_atomic
 class RunLock:
     """Context manager: only this process writes into ``run_dir``. The operating system holds the lock, so it ends with the process.
 
-    Raises ``RunDirectoryError`` if another process has the lock, or if the folder is missing or cannot be written.
+    Raises ``RunDirectoryError`` if another process has the lock, or if the folder cannot be written.
     """
 
     def __init__(self, run_dir: Path):

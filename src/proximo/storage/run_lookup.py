@@ -1,4 +1,4 @@
-"""What ``RUN@WHICH`` means: the run directory, and the checkpoint in it. ``storage.retention`` marks the best one."""
+"""What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Which = Literal["last", "best"] | int
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone means the newest checkpoint."""
+    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone is ``RUN@last``."""
     path = Path(text)
     if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
         return str(path.parent.parent), int(path.name)
@@ -88,8 +88,7 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 
 
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means: ``last`` is the newest valid one. Returns it with a warning for each damaged one that
-    was skipped.
+    """Load the checkpoint that ``which`` means. Returns it with a warning for each damaged one that was skipped.
 
     Raises:
         CheckpointError: the checkpoint does not exist, or it is damaged.

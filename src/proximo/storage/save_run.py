@@ -81,7 +81,7 @@ def finish(folder: Path) -> None:
     checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
     if (step := current_step(checkpoints)) not in checkpoint.steps(checkpoints):
-        (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a part of a copied run
+        (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a copied part
         return
     retention.clear_leftovers(checkpoints)
     for path in checkpoints.glob("[0-9]*"):
