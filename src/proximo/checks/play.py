@@ -42,8 +42,7 @@ class Play:
     """False for autoreset steps."""
 
     def difference(self, other: Play) -> int | None:
-        """The first step in which two plays differ; None if they are equal as far, and in as many environments, as
-        both go."""
+        """The first step in which two plays differ, as far as both go; None if they are equal."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
         for a, b in zip(self.arrays, other.arrays, strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))

@@ -24,8 +24,7 @@ class Converted:
     config: Config
     """The settings, valid and without a preset."""
     yaml: str
-    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset.
-    Without a preset, also the ones that the defaults for a kind of environment have."""
+    """The same as a file for ``--config``, without what is the default anyway."""
     report: str
     """Each conversion that was made, and what has no equal."""
 
@@ -34,12 +33,12 @@ def convert(source: str, env: str = "") -> Converted:
     """Convert settings of another library.
 
     Args:
-        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command line of CleanRL,
-            pytorch-ppo, PPO-JAX or Baselines, as a file or as text.
+        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command
+            line of CleanRL, pytorch-ppo, PPO-JAX or Baselines, as a file or as text.
         env: the environment whose settings are read, if the file has several.
 
     Returns:
-        The settings, and a report of what was converted. Settings that are not given have the values of the other library.
+        The settings, and a report. Settings that are not given have the values of the other library.
 
     Raises:
         ConfigError: the source cannot be read, is of no known library, or its settings are invalid.
@@ -133,12 +132,8 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
 
 def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any] | None:
     """Our settings for one of theirs; None if nothing corresponds to it."""
-    if entry.convert in ("part", "none"):  # it is converted together with another one, or not at all
-        return {} if entry.convert == "part" else None
-    if entry.convert == "each":
-        return dict.fromkeys(entry.ours, value)
     if entry.convert:
-        return getattr(values, entry.convert)(value, theirs, entry)
+        return values.RULES[entry.convert](value, theirs, entry)
     if len(entry.ours) != 1:  # nothing, or the note says what to do
         return None
     if entry.values is not None and value in entry.values:
@@ -158,7 +153,7 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """The settings that differ from the defaults, and those that a preset or the kind of the environment would set otherwise."""
+    """The settings that differ from the defaults, and those that a preset or the kind of environment would set."""
     tuned = presets.load(config.env.id) or {}
     preset = {
         name for group in (*tuned.values(), *tuned.get("memories", {}).values()) if isinstance(group, dict) for name in group

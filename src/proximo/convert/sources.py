@@ -7,9 +7,8 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from proximo.config import GROUPS
 from proximo.errors import ConfigError, command, nearest, shown
@@ -24,17 +23,14 @@ EXPECTED = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
-    """Settings of another library."""
+class Source(NamedTuple):
+    """Settings of another library: the name of its file in ``other_libraries``, the script, class or kind of environment
+    (a key of ``Library.variants``), what is given, and the environment if it is not among that."""
 
     library: str
-    """The name of its file in ``other_libraries``."""
     variant: str
-    """The script, class or kind of environment, a key of ``Library.variants``."""
     given: dict[str, Any]
     env: str = ""
-    """The environment, if it is not among the settings."""
 
 
 def read_source(source: str, env: str) -> Source:

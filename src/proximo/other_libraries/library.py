@@ -42,9 +42,8 @@ class Entry:
     values: Mapping[Any, Any] | None = None
     """Our value for each of theirs."""
     convert: str = ""
-    """The function of ``proximo.convert.values`` that finds our value; ``each``: the same value for several settings; ``part``: another entry
-    is converted together with this one; ``none``: nothing corresponds; ``nested``: its content are settings. Without it, ``values`` and
-    ``times`` apply."""
+    """Its rule in ``proximo.convert.values``; ``nested``: its content are settings. Without it, ``values`` and ``times``
+    apply."""
 
 
 @dataclass(frozen=True)

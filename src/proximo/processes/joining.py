@@ -40,27 +40,26 @@ def join(
     heartbeat: float | None = None,
     start_timeout: float = 300.0,
 ) -> Peers:
-    """Connect this process to the others, before the first computation. ``proximo.train`` and ``proximo.resume`` then train on the
-    devices of all processes. The command line calls this function for ``--distributed``. On Linux, it also selects the scheduling policy
-    ``SCHED_BATCH`` for this process, unless the user has chosen another.
+    """Connect this process to the others, before the first computation. ``proximo.train`` and ``proximo.resume`` then
+    train on the devices of all processes, as ``--distributed`` does on the command line. On Linux, this also selects
+    the scheduling policy ``SCHED_BATCH`` for this process, unless the user has chosen another.
 
         proximo.processes.join("10.0.0.1:1234", num_processes=2, process_id=0)
         proximo.train("gymnax:CartPole-v1", num_envs=2048)
 
     Args:
-        coordinator: ``HOST:PORT`` of process 0, with a free port. Process 0 listens on this address alone; the variable
-            ``JAX_COORDINATOR_BIND_ADDRESS`` changes that.
+        coordinator: ``HOST:PORT`` of process 0, with a free port. Process 0 listens on this address, or on
+            ``JAX_COORDINATOR_BIND_ADDRESS``.
         num_processes: how many processes train together.
         process_id: number of this process, 0 to ``num_processes - 1``.
-        heartbeat: seconds after which a process ends the run if it does not answer, or uses no CPU time while others wait for it (100).
+        heartbeat: seconds (100) after which a process is lost that does not answer, or is idle while others wait.
         start_timeout: seconds in which all must start. Otherwise JAX ends this process, with exit code 2.
 
     Returns:
-        The processes. What is not given is read from ``proximo launch`` or ``torchrun``, or detected by JAX (SLURM, Open MPI, Kubernetes,
-        TPU).
+        The processes. What is not given comes from a launcher, or is detected by JAX (SLURM, Open MPI, Kubernetes, TPU).
 
     Raises:
-        ConfigError: no cluster was detected, a value is invalid, JAX has already started, or the address cannot be used.
+        ConfigError: no cluster was detected, a value or the address is invalid, or JAX has already started.
     """
     if current().count > 1:
         raise ConfigError("This process has joined others already: call join once.")
@@ -126,8 +125,8 @@ def _detected() -> Cluster | None:
 
 
 def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
-    """Connect to the other processes, and return the client of the service, which process 0 starts. If they do not all connect in time, JAX
-    ends the process. Raises errors of Python if JAX has already started, or if the address cannot be used."""
+    """Connect to the others, and return the client of the service, which process 0 starts. If they do not all connect
+    in time, JAX ends the process. Raises if JAX has already started, or if the address cannot be used."""
     from jax._src import distributed
 
     address, count, index, _ = cluster

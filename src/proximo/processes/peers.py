@@ -40,7 +40,7 @@ class Peers:
 
     @property
     def can_rescue(self) -> bool:
-        """Whether this process can save what was learned after a failure. Each of several has only a part of the state."""
+        """Whether this process can save what was learned after a failure. Each of several has a part of the state."""
         return self.count == 1
 
     def grace(self, seconds: float) -> float:
@@ -129,7 +129,7 @@ class Peers:
             raise
 
     def finish(self) -> None:
-        """Everything is complete in all processes: disconnect them. Otherwise Python's exit would wait for processes that have ended."""
+        """Disconnect the processes, which are all complete. Otherwise Python's exit would wait for some that are gone."""
         if self.watchdog.is_watching:
             self.agree(None, "the end")
             self.watchdog.stop()
@@ -142,12 +142,12 @@ _current = ALONE
 
 
 def current() -> Peers:
-    """The processes that train with this one. A backend and a training ask once, and pass the object on."""
+    """The processes that train with this one. A training asks once, and passes the object on."""
     return _current
 
 
 def use(peers: Peers) -> Peers:
-    """Have ``current`` return ``peers``, until Python ends; then finish, or report the exception that has ended the program."""
+    """Have ``current`` return ``peers`` until Python ends; then finish, or report the exception that ended it."""
     global _current
     _current = peers
 
