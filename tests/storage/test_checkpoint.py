@@ -77,7 +77,9 @@ def flip(path: Path, byte: int, bit: int) -> None:
 
 @pytest.mark.parametrize("of_shapes", [False, True])
 def test_every_kind_of_array_is_restored_bit_for_bit(tmp_path, of_shapes):
-    state, template = make_state(4), eqx.filter_eval_shape(make_state, 5) if of_shapes else make_state(5)
+    state, template = make_state(4), make_state(5)
+    if of_shapes:
+        template = jax.tree.map(lambda x: jax.eval_shape(lambda: x) if isinstance(x, jax.Array) else x, template)
     path = save_checkpoint(tmp_path, 12, state, {})
     loaded = checkpoint.load(path).restore(template)
     assert path == tmp_path / "12"
@@ -243,7 +245,7 @@ def test_load_newest_skips_damaged_ones_with_warnings(tmp_path):
     assert found.path == tmp_path / "1"
     assert len(warnings) == 2
     assert re.search(r"/3 is damaged: .* sha256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\. It was skipped\.$", warnings[0])
-    assert "/2 is not a proximo checkpoint" in warnings[1]
+    assert "/2 is damaged: cannot read meta.json" in warnings[1]
 
 
 def test_renamed_checkpoint_is_skipped_for_a_valid_one(tmp_path):

@@ -55,9 +55,8 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     files = {name: _bytes(folder, name) for name in expected}
     for name, data in files.items():
         if (found := _described(data)) != expected[name]:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} is {found}, in {MANIFEST} {shown(expected[name], max_length=200)}."
-            )
+            sha256 = found["sha256"][:12]
+            raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {sha256}…, which differs from {MANIFEST}.")
     return content, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
 
 

@@ -24,6 +24,7 @@ from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.checkpoint_format import CONFIG, encode
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS, SYSTEM
+from proximo.storage.system_info import EXACT_VARIABLES
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.progress import amount
 
@@ -123,7 +124,8 @@ def push(
             except ProximoError as error:
                 warnings.append(f"no clip was recorded: {error}")
         config = shareable(policy.config)
-        system = {**json_object(path / SYSTEM), "environment": {}}  # variables may name folders of this machine
+        system = json_object(path / SYSTEM)  # other variables may name folders of this machine
+        system["environment"] = {name: x for name, x in system.get("environment", {}).items() if name in EXACT_VARIABLES}
         place = "path/to/this/folder" if repository is None else str(to)
         text = card.render(config, evaluation, place, (made / manifest.CLIP).is_file(), warnings)
         step_dir = made / "checkpoints" / str(policy.step)

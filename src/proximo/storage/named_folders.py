@@ -49,11 +49,10 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
     if not is_plain(text):  # a terminal would execute them
         raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)
-    newest = max(known, key=kind.started, default=None)
     if text == "last":
-        if newest is None:
+        if not known:
             raise CheckpointError(f"There is no {kind.one} in {parent}: {kind.start}.")
-        return newest
+        return max(known, key=kind.started)
     for path in (Path(text), parent / text):
         if text and kind.is_one(path):
             return path
@@ -67,8 +66,13 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
         )
+    if text and len(text) < 256 and Path(text).is_dir():
+        raise CheckpointError(
+            f"{text} is a folder without {kind.marker}, so it is not a {kind.one}{nearest(text, map(str, known))}."
+        )
+    newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
     names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
     raise CheckpointError(
-        f"No {kind.one} {text!r}: it is no folder with {kind.marker}, and none of the {len(known)} {kind.many} in {parent} has this name"
-        f"{nearest(text, names)}.{f' The newest (last) is {newest.relative_to(parent)}.' if newest else ''}"
+        f"No {kind.one} {text!r}: looked for a folder of that path, and for that name among the {len(known)} {kind.many} in "
+        f"{parent}{nearest(text, names)}.{newest}"
     )
