@@ -64,7 +64,7 @@ class _Conversion:
         flat = dict(_flattened(source.given, library))
         self.given = flat.keys()
         defaults = {entry.name: entry.default for entry in library.all_settings() if entry.default is not None}
-        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: other settings change what it means
+        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: others change what it means
         theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
         self.theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
         self.prefix, self.always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
@@ -127,7 +127,8 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
         try:
             yield from _flattened(dict(expression(value) or {}), library)
         except (ValueError, TypeError, SyntaxError):
-            raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
+            expected = "expected names with values, as in dict(net_arch=[64, 64])"
+            raise ConfigError(f"{name} = {shown(value)}: {expected}.") from None
 
 
 def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any] | None:
@@ -153,7 +154,7 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """The settings that differ from the defaults, and those that a preset or the kind of environment would set."""
+    """The settings that differ from the defaults, or that a preset or the kind of environment would set."""
     tuned = presets.load(config.env.id) or {}
     preset = {
         name for group in (*tuned.values(), *tuned.get("memories", {}).values()) if isinstance(group, dict) for name in group

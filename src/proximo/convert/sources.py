@@ -91,7 +91,7 @@ def _is_entry(content: Mapping[Any, Any]) -> bool:
 def _from_command(text: str) -> Source:
     """Settings of a command line such as ``python cleanrl/ppo.py --env-id CartPole-v1 --no-anneal-lr``."""
     try:
-        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines, shlex does not
+        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines
     except ValueError as error:
         raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
     libraries = {program: name for name in COMMANDS for program in load(name).programs or load(name).variants}
@@ -145,8 +145,8 @@ def scalar(text: str) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The value of a Python expression, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a name stands
-    for itself. What is no text is returned unchanged.
+    """The value of a Python expression, such as ``dict(net_arch=[64])``, where a name stands for itself. What is no
+    text is returned unchanged.
 
     Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
     """

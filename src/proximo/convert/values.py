@@ -67,7 +67,8 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
         settings |= {"hidden_sizes": [], "head_sizes": [] if theirs.images else [64, 64]}
     if theirs.several:
         shares = "; policy and value share it, and with towers=separate each has one" if theirs.recurrent else ""
-        theirs.unconverted.append(f"the CNN of {value}: it has 256 features, so set cnn_features=256 if it reads images{shares}")
+        size = "it has 256 features, so set cnn_features=256 if it reads images"
+        theirs.unconverted.append(f"the CNN of {value}: {size}{shares}")
     if not theirs.recurrent:
         return settings
     if theirs.images and theirs.get("enable_critic_lstm", True) and theirs.get("share_features_extractor", True):

@@ -76,8 +76,8 @@ def join(
         if "before" in reason:
             raise ConfigError("JAX has started before the processes joined: call proximo.processes.join first.") from error
         raise ConfigError(
-            f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}): expected HOST:PORT of the machine of process "
-            "0, with a free port."
+            f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}): expected HOST:PORT of the "
+            "machine of process 0, with a free port."
         ) from error
     peers = use(Peers(cluster.process_id, cluster.num_processes, client, heartbeat))
     prepare_jax()
@@ -87,7 +87,7 @@ def join(
 
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:
-    """The cluster of this process, from the arguments, a launcher, or JAX's detection. Raises ``ConfigError``."""
+    """The cluster of this process: given, of a launcher, or detected by JAX. Raises ``ConfigError``."""
     if coordinator is not None and num_processes is not None and process_id is not None:
         cluster = Cluster(coordinator, num_processes, process_id)
     elif coordinator is num_processes is process_id is None:

@@ -80,7 +80,7 @@ class Peers:
                 self._client.key_value_delete(f"{own}/")
             every = json.loads(self._wait_for(all_of_them))
         if len(places := {place for place, _ in every}) > 1:
-            raise TrainingError(f"Processes are at different places ({', '.join(sorted(places))}): they have run different code.")
+            raise TrainingError(f"Processes have run different code: they are at {', '.join(sorted(places))}.")
         return [found for _, found in every]
 
     def _wait_for(self, key: str) -> str:

@@ -174,7 +174,10 @@ def _settings_file(run_dir: Path) -> Path:
     another agent than the checkpoint."""
     if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
-    copy = in_effect(run_dir / "checkpoints" / str(current_step(run_dir / "checkpoints"))) / CONFIG
+    checkpoints = run_dir / "checkpoints"
+    if (step := current_step(checkpoints)) is None:
+        return run_dir / CONFIG
+    copy = in_effect(checkpoints / str(step)) / CONFIG
     return copy if copy.is_file() else run_dir / CONFIG
 
 
