@@ -184,7 +184,7 @@ def replaced(name: str, old: bytes, new: bytes):
             "state.safetensors has the sha256 [0-9a-f]{64}, expected",
         ),
         (lambda path: os.truncate(path / checkpoint.META, 99), r"meta\.json was not written by proximo \(ValueError"),
-        (replaced(checkpoint.META, b": ", b":  "), "meta.json has the sha256 of other spaces"),
+        (replaced(checkpoint.META, b": ", b":  "), "meta.json has the sha256 of another text"),
         (lambda path: (path / checkpoint.META).write_text('{"model": "other"}'), r"not written by proximo \(KeyError: 'sha256'"),
         (lambda path: (path / checkpoint.META).write_text("[1, 2]"), "not written by proximo"),
         (lambda path: rewrite_meta(path, files={}), r"not written by proximo \(KeyError: 'state.safetensors'"),

@@ -117,7 +117,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         expected = meta.pop("sha256")
         version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
         same_text = render({**meta, "sha256": expected}) == files[META]
-        found = sha256(render(meta)) if same_text else "of other spaces"
+        found = sha256(render(meta)) if same_text else "of another text"
         hashes = {META: (found, expected), STATE: (sha256(files[STATE]), meta["files"][STATE]["sha256"])}
     except OF_ANOTHER_FORMAT as error:
         raise damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
