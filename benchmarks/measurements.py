@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from proximo.storage.system_info import NOT_INSTALLED, system_info
+from proximo.storage.system_info import versions
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -20,10 +20,9 @@ def parse_seeds(text: str) -> list[int]:
 
 def circumstances() -> dict[str, Any]:
     """Where, when and with what a measurement was made."""
-    installed = {package: version for package, version in system_info()["versions"].items() if version != NOT_INSTALLED}
     return {
         "date": datetime.date.today().isoformat(),
-        "versions": {"python": platform.python_version(), **installed},
+        "versions": {"python": platform.python_version(), **versions()},
         "cpu_count": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),  # if other work adds to it, the seconds are too long
         "device": jax.devices()[0].device_kind,

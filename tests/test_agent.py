@@ -6,7 +6,6 @@ import gc
 import json
 import math
 import os
-import re
 import signal
 import threading
 import weakref
@@ -383,20 +382,8 @@ def newest(run_dir):
 def forged(path, meta):
     """Write ``meta`` with valid checksums."""
     (path / checkpoint.META).write_bytes(
-        checkpoint_format._render({**meta, "sha256": checkpoint_format._sha256(checkpoint_format._render(meta))})
+        checkpoint_format.render({**meta, "sha256": checkpoint_format.sha256(checkpoint_format.render(meta))})
     )
-
-
-def test_invalid_evaluation_in_a_checkpoint_raises(tmp_path):
-    saved = agent().save(tmp_path / "saved")
-    path, meta = newest(saved)
-    for evaluation in ({"step": 0, "return_mean": "high"}, [1], {"step": 0}, {"step": math.inf, "return_mean": 1.0}):
-        forged(path, {**meta, "info": {"best": None, "evaluation": evaluation}})
-        with pytest.raises(CheckpointError, match=r"its evaluation is .*, expected the summary of an evaluation"):
-            proximo.load(saved)
-    forged(path, {**meta, "info": {"best": {"step": 0, "return_mean": None}, "evaluation": None}})
-    with pytest.raises(CheckpointError, match="its best is"):  # no later evaluation can be compared with it
-        _ = checkpoint.load(path).best
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -408,7 +395,7 @@ def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path, value):
     arrays[name] = np.array(arrays[name])
     arrays[name].flat[0] = value
     data = safetensors.numpy.save(arrays)
-    meta["files"][checkpoint.STATE] = {"sha256": checkpoint_format._sha256(data), "size": len(data)}
+    meta["files"][checkpoint.STATE] = {"sha256": checkpoint_format.sha256(data), "size": len(data)}
     (path / checkpoint.STATE).write_bytes(data)
     forged(path, meta)
     for load in (proximo.load, proximo.load_policy):
@@ -488,12 +475,10 @@ def test_two_agents_that_save_into_one_folder_raise_one_sentence(tmp_path):
         learner.save(tmp_path)
     [message] = raised
     assert message.startswith(f"{tmp_path} is in use by process {os.getpid()} on ")
-    assert message.endswith(
-        "two agents cannot be saved into one folder at the same time. Wait for that process, or choose another folder."
-    )
+    assert message.endswith("(an agent: save it into another folder).")
 
 
-def test_settings_that_a_user_has_edited_raise_and_checkpoints_without_a_hash_load(tmp_path):
+def test_settings_that_a_user_has_edited_raise_and_checkpoints_without_their_copy_load(tmp_path):
     saved = agent().save(tmp_path / "saved")
     config = (saved / "config.yaml").read_text()
     (saved / "config.yaml").write_text(config.replace("activation: tanh", "activation: relu"))
@@ -501,7 +486,6 @@ def test_settings_that_a_user_has_edited_raise_and_checkpoints_without_a_hash_lo
         with pytest.raises(ConfigError, match=r"^activation = relu in .*config.yaml, but its checkpoint was trained with tanh"):
             load(saved)
     path, meta = newest(saved)
-    assert re.fullmatch("[0-9a-f]{64}", meta.pop("settings"))
     (path / "config.yaml").unlink()
     forged(path, {**meta, "format_version": 4})
     assert proximo.load_policy(saved).config.network.activation == "relu"

@@ -18,7 +18,7 @@ from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from exports import exported, made
-from helpers import MEMORIES, REMEMBERING
+from helpers import MEMORIES
 
 MIXED = MultiDiscrete((3, 2, 4), (1, 0, -2))
 BITS = MultiBinary((2, 2))
@@ -45,8 +45,6 @@ COVERING = {
 """Every encoder, memory, kind of action and action mapping, in few policies."""
 KINDS = {
     **COVERING,
-    "vector, discrete": {"actions": Discrete(4, 2)},
-    "image, bits": {"space": toys.IMAGE, "actions": BITS},
     "channels first, stacked": {"space": Box((2, 36, 37), 0.0, 255.0, "uint8"), "actions": MIXED},
     "IMPALA CNN, layer norm, shared layer": {
         "space": toys.IMAGE,
@@ -59,17 +57,6 @@ KINDS = {
     },
     "small image, convolutions alone": {"space": Box((5, 6, 2), 0.0, 255.0, "uint8"), "actions": BITS, "cnn_features": 0},
     "gray": {"space": Box((40, 36), 0.0, 255.0, "uint8"), "actions": Discrete(2)},
-    "masked choices": {"space": toys.masked(Dict((("n", Discrete(5, -1)),)), 2), "actions": Discrete(2)},
-    "bytes by an MLP": {"space": Box((5,), 0.0, 255.0, "uint8"), "actions": Discrete(3), "memory": "lstm"},
-    "integers": {"space": Box((3,), -9, 9, "int16"), "actions": BOUNDED},
-    **{
-        name: {"actions": Discrete(3), **settings}
-        for name, settings in REMEMBERING.items()
-        if "burn" not in name and name != "none"
-    },
-    "observing bits": {**REMEMBERING["observing"], "actions": BITS},
-    "observing numbers": {"actions": BOUNDED, "memory": "lru", "observe_action": True, "towers": "separate"},
-    "observing rewards": {"actions": MIXED, "memory": "mingru", "observe_reward": True, "space": toys.PARTS},
 }
 
 
@@ -243,6 +230,3 @@ def test_a_bfloat16_policy_is_exported_in_float32():
     narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))
     policy_function = PolicyFunction(narrow)
     assert parity.check(policy_function, exported(narrow, batch=2).run, 2) < parity.TOLERANCE
-
-
-assert set(MEMORIES) - {"none"} <= set(KINDS)

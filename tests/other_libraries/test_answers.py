@@ -35,7 +35,7 @@ def test_every_entry_has_existing_settings_or_a_note(library):
     for entry in entries:
         assert set(entry.ours) <= set(LEAVES), entry
         assert entry.ours or entry.note, entry
-        assert not entry.convert or entry.convert in ("each", "nested", "none", "part") or hasattr(values, entry.convert), entry
+        assert entry.convert in ("", "nested", *values.RULES), entry
     for fixed in (content.always, *(variant.get("always", {}) for variant in content.variants.values())):
         assert set(fixed) <= set(LEAVES)
     for variant in content.variants.values():

@@ -43,7 +43,7 @@ def run_members(count, fault):
     ]
     try:
         ending = members[:1] if fault in ("late", "stopped") else members
-        if fault not in ("late", "another number", "another setting"):
+        if fault not in ("late", "another setting"):
             assert ending[-1].stdout.readline() == "ready\n"
         began = time.monotonic()
         for member in ending:
@@ -64,11 +64,6 @@ def test_processes_agree():
     ("fault", "code", "sentence"),
     [
         (
-            "killed",
-            1,
-            "process 0 ends, because process 1 has not answered for 2 s: it was killed or stopped, .* Go on with: this.",
-        ),
-        (
             "stopped",
             1,
             "process 0 ends, because process 1 has not answered for 2 s: it was killed or stopped, .* Go on with: this.",
@@ -77,7 +72,6 @@ def test_processes_agree():
         ("raises", 1, r"process 0 ends, because process 1 has failed \(ValueError: no more bananas\). Go on with: this."),
         ("process 0 killed", 1, "process 1 ends, because process 0 has ended. Go on with: this."),
         ("late", 2, "process 0 of 2 could not join the others at 127.0.0.1:.*"),
-        ("another number", 2, "the number of processes is 3 in process 1 and 2 in process 0: .*"),
         ("another setting", 2, "gamma is 0.9 in process 1 and 0.99 in process 0: .*"),
     ],
 )
@@ -98,22 +92,20 @@ def test_a_request_to_stop_reaches_all():
 
 
 @pytest.mark.parametrize(
-    ("host", "reason"),
+    ("address", "reason"),
     [
-        ("127.0.0.1", "Address already in use"),
-        ("localhost", "Address already in use"),
-        ("203.0.113.1", "Cannot assign requested address"),  # for documentation: no machine has it
-        ("nowhere.invalid", "not known|resolution|No address"),
+        ("127.0.0.1:{}", "Address already in use"),
+        ("nowhere.invalid:{}", "not known|resolution|No address"),
+        ("a", "invalid literal"),
     ],
 )
-def test_an_address_that_process_0_cannot_use_is_one_sentence(host, reason):
+def test_an_address_that_process_0_cannot_use_is_one_sentence(address, reason):
     with socket.create_server(("127.0.0.1", 0)) as occupied:
-        address = f"{host}:{occupied.getsockname()[1]}"
+        address = address.format(occupied.getsockname()[1])
         ended = subprocess.run([sys.executable, MEMBER, address, "2", "0", "none"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
-    assert re.fullmatch(
-        rf"proximo: process 0 cannot use the address {address} \(.*({reason}).*\): .* with a free port.\n", ended.stderr
-    )
+    sentence = rf"proximo: process 0 cannot use the address {address} \(.*({reason}).*\): .* with a free port.\n"
+    assert re.fullmatch(sentence, ended.stderr)
 
 
 def test_seeds_in_one_program_need_one_process(monkeypatch):
@@ -175,11 +167,8 @@ def test_a_cluster_is_read_from_the_variables_of_a_launcher(no_cluster, variable
     ("given", "message"),
     [
         ((None, None, None), "no cluster was detected .*proximo launch"),
-        (("a:1", None, None), "belong together"),
-        (("a", 2, 0), "coordinator = 'a': expected HOST:PORT"),
-        (("a:99999", 2, 0), "coordinator = 'a:99999': expected HOST:PORT"),
-        (("a:1", 2, 2), "process_id = 2 of num_processes = 2"),
-        (("a:1", "2", "0"), "process_id = '0' of num_processes = '2': expected whole numbers"),
+        (("a:1", None, None), "no cluster was detected .*all three"),
+        (("a:1", 2, 2), r"process_id = 2: expected 0 to 1 \(num_processes - 1\)"),
     ],
 )
 def test_a_cluster_that_cannot_be_found_is_one_sentence(no_cluster, given, message):

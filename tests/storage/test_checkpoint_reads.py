@@ -47,18 +47,3 @@ def test_resume_reads_each_file_once(run, tmp_path):
     run_dir, total = copied(run, tmp_path), SMALL["total_steps"]
     found = reads(lambda: resume(run_dir, total_steps=total + BATCH))
     assert found == files(run_dir, total)
-
-
-def test_falling_back_reads_each_file_once(run, tmp_path):
-    run_dir = copied(run, tmp_path)
-    older, newest = checkpoint.steps(run_dir / "checkpoints")[-2:]
-    (run_dir / "checkpoints" / str(newest) / checkpoint.STATE).write_bytes(b"damaged")
-    found = reads(lambda: load(run_dir))
-    assert found == {**files(run_dir, newest), **files(run_dir, older)}
-
-
-def test_resume_of_several_seeds_reads_each_file_once(tmp_path):
-    group = trained(tmp_path, "group", seeds=2)
-    total = SMALL["total_steps"]
-    found = reads(lambda: resume(group, total_steps=total + BATCH))
-    assert found == {**files(group / "seed-0", total), **files(group / "seed-1", total)}

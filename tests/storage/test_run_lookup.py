@@ -1,6 +1,5 @@
 """A run is found by its path, its name or `last`; mistakes are answered with the nearest name."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -76,43 +75,28 @@ def test_at_sign_inside_a_path_is_not_a_suffix(runs):
     assert run_lookup.find_run(f"{odd}/checkpoints/12/", runs) == (odd, 12), "the folder of a checkpoint"
 
 
-def test_last_run_is_the_most_recently_started_one(runs):
-    os.utime(runs / "Pong" / "baseline" / "config.yaml", (2e9, 2e9))
-    for member in seed_run_dirs(runs / "Pong" / "many"):
-        (member / "config.yaml").unlink()
-        (member / "system.json").unlink()
-        os.utime(member, (1, 1))
-    assert run_lookup.find_run("last", runs)[0] == runs / "gymnax-CartPole-v1" / "wide"
-
-
-def test_an_ambiguous_name_lists_its_runs(runs):
-    with pytest.raises(CheckpointError, match="'baseline' fits 2 runs: Pong/baseline, gymnax-CartPole-v1/baseline"):
-        run_lookup.find_run("baseline", runs)
-
-
-def test_unknown_name_raises_with_places_and_nearest_name(runs):
-    with pytest.raises(
-        CheckpointError,
-        match=rf"No run 'wid': .* among the 4 runs in {runs} \(did you mean 'wide'\?\)\. The newest \(last\) is Pong/many\.$",
-    ):
-        run_lookup.find_run("wid", runs)
-
-
-def test_other_folder_and_empty_name_raise(runs):
-    with pytest.raises(CheckpointError, match=r"is a folder without config.yaml"):
-        run_lookup.find_run(str(runs / "Pong"), runs)
-    with pytest.raises(CheckpointError, match="No run ''"):
-        run_lookup.find_run("@best", runs)
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("baseline", "'baseline' fits 2 runs: Pong/baseline, gymnax-CartPole-v1/baseline"),
+        (
+            "wid",
+            r"No run 'wid': looked for a folder of that path, and for that name among the 4 runs in {} \(did you mean 'wide'\?\)\. The "
+            r"newest \(last\) is Pong/many\.$",
+        ),
+        ("@best", "No run ''"),
+        ("x" * 400, "No run 'x"),
+        ("wide@bset", r"expected best, last or a step after @, found 'bset' \(did you mean 'best'\?\)"),
+    ],
+)
+def test_unknown_run_raises_with_the_nearest_name(runs, text, sentence):
+    with pytest.raises(CheckpointError, match=sentence.replace("{}", str(runs))):
+        run_lookup.find_run(text, runs)
 
 
 def test_last_without_any_run_raises(tmp_path):
     with pytest.raises(CheckpointError, match=f"There is no run in {tmp_path}"):
         run_lookup.find_run("last", tmp_path)
-
-
-def test_an_unknown_suffix_names_the_known_ones(runs):
-    with pytest.raises(CheckpointError, match=r"expected best, last or a step after @, found 'bset' \(did you mean 'best'\?\)"):
-        run_lookup.find_run("wide@bset", runs)
 
 
 def test_seed_runs_of_a_group_are_sorted_by_seed(runs):

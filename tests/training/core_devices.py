@@ -84,7 +84,7 @@ def main(folder):
         "difference": max(jax.tree.leaves(differences)),
         "differs": len({str(state) for state in states(whole)}),
         "inspected on": sorted(inspected),
-        "warnings": [system_differences(whole[0], several_seeds) for several_seeds in (True, False)],
+        "warnings": [system_differences(whole[0], "gymnax", several_seeds) for several_seeds in (True, False)],
         "narrowed": [narrowed(rates) for rates in ((1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (1e-4, 1e-2))],
         "described": describe_devices(1),
         "all": with_device_number(override(Config(), {"devices": "all"})).run.devices,

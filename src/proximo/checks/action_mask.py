@@ -19,16 +19,13 @@ NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{KINDS}_?(actio
 
 
 def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], player: Player, fix: str) -> list[Finding]:
-    """Report a method or an entry that looks like an action mask and is not used.
+    """Warn of a method or an entry that looks like an action mask and is not used.
 
     Args:
         layers: The environment and what it wraps.
         info: What a reset returned beside the observation, or for JAX environments a step.
         player: A player of the environment.
         fix: Where a mask is expected, for messages.
-
-    Returns:
-        A warning, or nothing.
     """
     expected, size = leaves(player.spec.observation_space), sum(mask_sizes(player.action_space))
     if not size or any(leaf.path == (ACTION_MASK,) for leaf in expected):

@@ -1,4 +1,4 @@
-"""Checks whether a vector environment resets as it declares: in the next step, the same step, or not at all."""
+"""Checks whether a vector environment resets as it declares."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WatchedVectorEnv:
 
 
 def check_autoreset(watched: WatchedVectorEnv, player: Player) -> str:
-    """Check that autoreset steps ignore their actions. Every step has checked the rest. Raises ``EnvError``."""
+    """Check that autoreset steps ignore actions. Every step has checked the rest. Raises ``EnvError``."""
     if watched.mode == "next_step":
         first, again, others = (player.play(0, autoreset_seed=other) for other in (0, 0, 1))
         if first.difference(again) is None and first.difference(others) is not None:

@@ -55,8 +55,7 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
 
 
 def trains_as_in_preset(config: Config) -> bool:
-    """Whether the environment has a preset, and no other setting changes it or the scale of what the learner reads.
-    Its random steps are then known."""
+    """Whether the environment has a preset, and no other setting changes it or the scale of its numbers."""
     preset = OF_PRESET.format(config.env.id)
     return preset in config.origins.values() and all(config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT)
 
@@ -72,8 +71,8 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
     """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
 
-    Environments that exist only as vector environments are not checked here: making EnvPool or ALE takes long, and
-    training checks their first thousand steps.
+    Vector environments without single ones are not checked here: making EnvPool or ALE takes long, and training
+    checks their first thousand steps.
 
     Args:
         env: The environment.

@@ -36,9 +36,7 @@ def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
 
 
 def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
-    """Run every check that applies to an environment, and return what each finds as soon as it ends.
-
-    This takes seconds. It takes longer if episodes are long, a step is slow, or JAX compiles for long.
+    """Run every check that applies to an environment, and return what each finds as soon as it ends. This takes seconds.
 
     Args:
         env: The environment.

@@ -16,8 +16,8 @@ class Finding:
 
     Attributes:
         check: Name of the check.
-        level: ``error``: training fails or learns from wrong data. ``warning``: training works, but something is probably not
-            intended. ``ok``: nothing was found.
+        level: ``error``: training fails or learns from wrong data. ``warning``: it works, but something is probably
+            not intended. ``ok``: nothing was found.
         message: What was seen, what was expected, and the fix.
     """
 

@@ -1,4 +1,4 @@
-"""Checks whether a JAX environment has no side effects, and gives the same results under ``jit`` and ``vmap``."""
+"""Checks whether a JAX environment has no side effects, and is the same under ``jit`` and ``vmap``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_tracing(env: JaxEnvironment, env_id: str) -> str:
 
 
 def check_side_effects(env: JaxEnvironment, env_id: str) -> str:
-    """Check that reset and step depend only on their arguments and do not change ``self``. Raises ``EnvError``."""
+    """Check that reset and step depend only on their arguments and change nothing. Raises ``EnvError``."""
     key, before = jax.random.key(0), dict(getattr(env, "__dict__", {}))
     once = _episode(env, key)
     if changed := [name for name, value in getattr(env, "__dict__", {}).items() if before.get(name) is not value]:

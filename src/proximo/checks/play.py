@@ -9,9 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key, PyTree
 
-from proximo.checks.jax_vector_env import JaxVectorEnv
+from proximo.collect import jax_vector
+from proximo.collect.compiled_function import CompiledFunction
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -22,7 +26,8 @@ from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import ACTION_MASK, Space, from_any, mask_sizes
+from proximo.networks.recurrent import select
+from proximo.spaces import ACTION_MASK, Box, Space, from_any, mask_sizes
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -42,8 +47,7 @@ class Play:
     """False for autoreset steps."""
 
     def difference(self, other: Play) -> int | None:
-        """The first step in which two plays differ; None if they are equal as far as both go. If one has fewer
-        environments, only these are compared."""
+        """The first step in which two plays differ, as far as both go; None if they are equal."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
         for a, b in zip(self.arrays, other.arrays, strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
@@ -59,6 +63,46 @@ class Play:
     def arrays(self) -> tuple[np.ndarray, ...]:
         """The arrays that are compared."""
         return (*self.observation, self.reward, self.terminated, self.truncated)
+
+
+class JaxVectorEnv:
+    """JAX environments with the interface of ``gymnasium.vector.VectorEnv``, with same-step autoreset.
+
+    Every episode starts from the same states, because compiling another reset takes long.
+    """
+
+    metadata = {"autoreset_mode": "SameStep"}  # noqa: RUF012
+
+    def __init__(self, env: JaxEnvironment, num_envs: int):
+        params = jax.tree.map(jnp.asarray, env.default_params)
+        self._action_type = np.float32 if isinstance(from_any(env.action_space, "action"), Box) else np.int32
+
+        def reset(key: Key[Array, ""]) -> PyTree:
+            start = jax_vector.reset(env, jax.random.split(key, num_envs), params)
+            return jax_vector.as_template(start, start)  # the types of later steps
+
+        def step(key: Key[Array, ""], count: Array, start: PyTree, carry: PyTree, actions: Array) -> PyTree:
+            keys = jax.random.split(jax.random.fold_in(key, count), num_envs)
+            states, *seen, _ = jax_vector.step(env, keys, carry[0], actions, carry[1], params)
+            return select(seen[2] | seen[3], start, (states, seen[0])), tuple(seen)
+
+        self._reset, self._step = CompiledFunction(reset, brief=True), CompiledFunction(step, brief=True)
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes, which depend on ``seed``."""
+        self._key, self._count = jax.random.key(seed), 0
+        self._start = self._carry = self._reset(0, self._key)
+        return jax.device_get(self._start[1]), {}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        """Take a step in each environment, and reset the ones whose episode ends."""
+        actions, self._count = actions.astype(self._action_type), self._count + 1
+        self._carry, seen = self._step(0, self._key, np.uint32(self._count), self._start, self._carry, actions)
+        observation, (final, *result) = jax.device_get((self._carry[1], seen))
+        return observation, *result, {"final_obs": final}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
 
 
 @dataclass(frozen=True)

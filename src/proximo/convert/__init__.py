@@ -1,4 +1,4 @@
-"""Settings files and command lines of other libraries, as ours, by the tables of ``proximo.other_libraries``."""
+"""Settings files and command lines of other libraries as ours."""
 
 from proximo.convert.conversion import Converted, convert
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config import LEAVES, Config, kinds, override, presets, text_of, to_mapping
 from proximo.config.loading import Given
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
@@ -24,8 +24,7 @@ class Converted:
     config: Config
     """The settings, valid and without a preset."""
     yaml: str
-    """The same as a file for ``--config``: the settings that differ from the defaults or from the environment's preset.
-    Without a preset, also the ones that the defaults for a kind of environment have."""
+    """The same as a file for ``--config``, without what is the default anyway."""
     report: str
     """Each conversion that was made, and what has no equal."""
 
@@ -34,12 +33,12 @@ def convert(source: str, env: str = "") -> Converted:
     """Convert settings of another library.
 
     Args:
-        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command line of CleanRL,
-            pytorch-ppo, PPO-JAX or Baselines, as a file or as text.
+        source: path of a file of hyperparameters of RL Zoo, or of a config of recurrent-ppo-truncated-bptt; or a command
+            line of CleanRL, pytorch-ppo, PPO-JAX or Baselines, as a file or as text.
         env: the environment whose settings are read, if the file has several.
 
     Returns:
-        The settings, and a report of what was converted. Settings that are not given have the values of the other library.
+        The settings, and a report. Settings that are not given have the values of the other library.
 
     Raises:
         ConfigError: the source cannot be read, is of no known library, or its settings are invalid.
@@ -64,40 +63,36 @@ class _Conversion:
         variant = library.variants.get(source.variant, {})
         flat = dict(_flattened(source.given, library))
         self.given = flat.keys()
-        entries = [*(load(library.includes).settings() if library.includes else ()), *library.settings()]
-        defaults = {entry.name: entry.default for entry in entries if entry.default is not None}
-        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: other settings change what it means
+        defaults = {entry.name: entry.default for entry in library.all_settings() if entry.default is not None}
+        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: others change what it means
         theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
         self.theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
-        self.prefix = variant.get("prefix", "")
-        self.always = {**library.always, **variant.get("always", {})}
+        self.prefix, self.always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
         self.ours = {**self.always, **({"id": self.prefix + source.env} if source.env else {})}
         self.unchanged, self.changed, self.missing = list[str](), list[str](), list[str]()
 
     def add(self, name: str, value: Any) -> None:
         """Convert one setting, and note what became of it, unless it is a default of both libraries."""
-        entry = self.library.setting(name)
-        converted = {} if entry is None else _converted(entry, value, self.theirs)
+        entry, was, is_given = self.library.setting(name), _shown(value), name in self.given
         if entry is None:
-            self.missing.append(f"{name} = {_shown(value)}: proximo does not know it")
-        elif converted is None:
-            if name in self.given and value != entry.default:
-                self.missing.append(f"{name} = {_shown(value)}: {entry.note or 'proximo has no setting for this value'}")
-        else:
-            for ours, new in converted.items():
-                new = self.prefix + str(new) if ours == "id" else new
-                converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
-            self.ours |= converted
-            self._note(entry, value, {ours: _shown(new) for ours, new in converted.items()})
-
-    def _note(self, entry: Entry, value: Any, converted: dict[str, str]) -> None:
-        given, was = entry.name in self.given, _shown(value)
-        lines = [f"{ours} = {new}" for ours, new in converted.items() if given or new != _shown(LEAVES[ours].default)]
-        if lines == [f"{entry.name} = {was}"]:
-            self.unchanged.append(entry.name)
+            self.missing.append(f"{name} = {was}: proximo does not know it")
+            return
+        converted = _converted(entry, value, self.theirs)
+        if converted is None:
+            if is_given and value != entry.default:
+                self.missing.append(f"{name} = {was}: {entry.note or 'proximo has no setting for this value'}")
+            return
+        for ours, new in converted.items():
+            new = self.prefix + str(new) if ours == "id" else new
+            converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
+        self.ours |= converted
+        texts = {ours: _shown(new) for ours, new in converted.items()}
+        lines = [f"{ours} = {new}" for ours, new in texts.items() if is_given or new != _shown(LEAVES[ours].default)]
+        if lines == [f"{name} = {was}"]:
+            self.unchanged.append(name)
         elif lines:
-            note = f" ({entry.note})" if entry.note and any(new != was for new in converted.values()) else ""
-            self.changed.append(f"{entry.name} = {was}{'' if given else ', the default'}  →  {', '.join(lines)}{note}")
+            note = f" ({entry.note})" if entry.note and set(texts.values()) != {was} else ""
+            self.changed.append(f"{name} = {was}{'' if is_given else ', the default'}  →  {', '.join(lines)}{note}")
 
     def report(self, env_id: str) -> str:
         """What was converted, what their code always does, and what has no equal."""
@@ -115,13 +110,11 @@ class _Conversion:
             self.changed.append("memory_horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
         config = override(Config(), self.ours)
         count, was = config.batch_size // config.sequence_length, config.ppo.num_minibatches
-        if count % was:
-            fitting = max(n for n in range(1, was + 1) if count % n == 0)
-            self.changed.append(
-                f"num_minibatches = {was}  →  {fitting} (the number must divide the {count} sequences or steps of a rollout)"
-            )
-            config = override(config, {"num_minibatches": fitting})
-        return validate(config)
+        fitting = max(n for n in range(1, was + 1) if count % n == 0)
+        if fitting != was:
+            why = f"the number must divide the {count} sequences or steps of a rollout"
+            self.changed.append(f"num_minibatches = {was}  →  {fitting} ({why})")
+        return validate(override(config, {"num_minibatches": fitting}))
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
@@ -134,17 +127,14 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
         try:
             yield from _flattened(dict(expression(value) or {}), library)
         except (ValueError, TypeError, SyntaxError):
-            raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
+            expected = "expected names with values, as in dict(net_arch=[64, 64])"
+            raise ConfigError(f"{name} = {shown(value)}: {expected}.") from None
 
 
 def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any] | None:
     """Our settings for one of theirs; None if nothing corresponds to it."""
-    if entry.convert in ("part", "none"):  # it is converted together with another one, or not at all
-        return {} if entry.convert == "part" else None
-    if entry.convert == "each":
-        return dict.fromkeys(entry.ours, value)
     if entry.convert:
-        return getattr(values, entry.convert)(value, theirs, entry)
+        return values.RULES[entry.convert](value, theirs, entry)
     if len(entry.ours) != 1:  # nothing, or the note says what to do
         return None
     if entry.values is not None and value in entry.values:
@@ -164,17 +154,13 @@ def _shown(value: Any) -> str:
 
 
 def _yaml(config: Config) -> str:
-    """The settings that differ from the defaults, or from the environment's preset."""
-    tuned, content = presets.load(config.env.id), to_mapping(config)
-    # Not validated: the numbers of a preset may fit another memory only.
-    usual = Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset")
-    # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
-    # With a preset, the memory decides which of its settings apply, and it may give some of them in another way.
-    always = {"memory", *ALTERNATIVES.values()} if tuned else kinds.names()
-    ordinary = {
-        name
-        for name, leaf in LEAVES.items()
-        if leaf.value_in(config) == leaf.default == leaf.value_in(usual) and name not in always
+    """The settings that differ from the defaults, or that a preset or the kind of environment would set."""
+    tuned = presets.load(config.env.id) or {}
+    preset = {
+        name for group in (*tuned.values(), *tuned.get("memories", {}).values()) if isinstance(group, dict) for name in group
     }
-    kept = {group: {name: value for name, value in content[group].items() if name not in ordinary} for group in GROUPS}
-    return dump_yaml({group: settings for group, settings in kept.items() if settings})
+    usual = Given.read({"id": config.env.id}).over()  # the defaults for Atari games
+    named = {"memory", *kinds.names(), *preset, *ALTERNATIVES.values()}
+    kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}
+    content = {name: {key: x for key, x in group.items() if key in kept} for name, group in to_mapping(config).items()}
+    return dump_yaml({name: group for name, group in content.items() if group})

@@ -7,9 +7,8 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from proximo.config import GROUPS
 from proximo.errors import ConfigError, command, nearest, shown
@@ -24,17 +23,14 @@ EXPECTED = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
-    """Settings of another library."""
+class Source(NamedTuple):
+    """Settings of another library: the name of its file in ``other_libraries``, the script, class or kind of environment
+    (a key of ``Library.variants``), what is given, and the environment if it is not among that."""
 
     library: str
-    """The name of its file in ``other_libraries``."""
     variant: str
-    """The script, class or kind of environment, a key of ``Library.variants``."""
     given: dict[str, Any]
     env: str = ""
-    """The environment, if it is not among the settings."""
 
 
 def read_source(source: str, env: str) -> Source:
@@ -72,24 +68,18 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
             raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(known)}.")
         name = name.removeprefix("MiniGrid-") if kind == "Minigrid" else name
         return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
-    if any(isinstance(value, Mapping) and _is_entry(value) for value in content.values()):
-        entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and _is_entry(value)}
-        ids = [name for name in entries if name not in ("default", "atari")]
-        if not env and len(ids) != 1:
-            some = ", ".join(ids[:3])
-            raise ConfigError(f"{source} has settings for {len(ids)} environments ({some} …): choose one with --env.")
-        env = env or ids[0]
-        is_atari = "atari" in entries and re.search(r"NoFrameskip-v\d$", env)
-        entry = entries.get(env, entries.get("atari" if is_atari else "default"))  # as RL Zoo chooses
-        if entry is None:
-            raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
-    elif not _is_entry(content):
+    entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and _is_entry(value)}
+    if not entries and not _is_entry(content):
         raise ConfigError(f"{source}: expected {EXPECTED}.")
-    elif not env:
-        example = command("proximo", "convert", source, "--env", "CartPole-v1")
-        raise ConfigError(f"{source} names no environment: add it, as in `{example}`.")
-    else:
-        entry = content
+    ids = [name for name in entries if name not in ("default", "atari")]
+    if not env and len(ids) != 1:
+        example = command("proximo", "convert", source, "--env", next(iter(ids), "CartPole-v1"))
+        raise ConfigError(f"{source} names {len(ids) or 'no'} environments: choose one with --env, as in `{example}`.")
+    env = env or ids[0]
+    is_atari = "atari" in entries and re.search(r"NoFrameskip-v\d$", env)
+    entry = entries.get(env, entries.get("atari" if is_atari else "default")) if entries else content  # as RL Zoo chooses
+    if entry is None:
+        raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
     return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(entry.get("policy")) else "PPO", dict(entry), env)
 
 
@@ -101,7 +91,7 @@ def _is_entry(content: Mapping[Any, Any]) -> bool:
 def _from_command(text: str) -> Source:
     """Settings of a command line such as ``python cleanrl/ppo.py --env-id CartPole-v1 --no-anneal-lr``."""
     try:
-        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines, shlex does not
+        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines
     except ValueError as error:
         raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
     libraries = {program: name for name in COMMANDS for program in load(name).programs or load(name).variants}
@@ -125,8 +115,8 @@ def _fits(where: Mapping[str, str], values: Mapping[str, Any]) -> bool:
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
-    """The values of flags: ``--name value``, ``--name=value``, ``--name`` for true and ``--no-name`` for false.
-    As in argparse, the start of a name is enough."""
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` and ``--no-name``. As in argparse, the
+    start of a name is enough."""
     given: dict[str, Any] = {}
     rest = list(words)
     while rest:
@@ -155,8 +145,8 @@ def scalar(text: str) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The value of a Python expression of RL Zoo, such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``, where a
-    name stands for itself. What is no text is returned unchanged.
+    """The value of a Python expression, such as ``dict(net_arch=[64])``, where a name stands for itself. What is no
+    text is returned unchanged.
 
     Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
     """

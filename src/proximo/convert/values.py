@@ -1,12 +1,12 @@
-"""Values of other libraries that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
+"""Values that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
 
-Each function takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
+Each takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from proximo.config import LEAVES, text_of
@@ -19,10 +19,7 @@ ATARI_WRAPPER = {
     "clip_reward": True, "action_repeat_probability": 0.0,
 }  # fmt: skip
 """Default arguments of Stable-Baselines3's AtariWrapper."""
-VEC_NORMALIZE = {
-    "training": True, "norm_obs": True, "norm_reward": True, "clip_obs": 10.0, "clip_reward": 10.0,
-    "epsilon": 1e-8, "norm_obs_keys": None,
-}  # fmt: skip
+VEC_NORMALIZE = {"training": True, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "norm_obs_keys": None}
 """Default arguments of Stable-Baselines3's VecNormalize; RL Zoo gives it PPO's ``gamma``."""
 
 
@@ -66,11 +63,12 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     """The networks of Stable-Baselines3's policies."""
     settings: Ours = {"towers": "shared"} if theirs.images or (theirs.several and not theirs.recurrent) else {}
     if theirs.recurrent or theirs.several:
-        # Layers are after the LSTM, or after the entries of the observation, and a network for images has none.
+        # Layers are after the LSTM or the entries of the observation; a network for images has none.
         settings |= {"hidden_sizes": [], "head_sizes": [] if theirs.images else [64, 64]}
     if theirs.several:
         shares = "; policy and value share it, and with towers=separate each has one" if theirs.recurrent else ""
-        theirs.unconverted.append(f"the CNN of {value}: it has 256 features, so set cnn_features=256 if it reads images{shares}")
+        size = "it has 256 features, so set cnn_features=256 if it reads images"
+        theirs.unconverted.append(f"the CNN of {value}: {size}{shares}")
     if not theirs.recurrent:
         return settings
     if theirs.images and theirs.get("enable_critic_lstm", True) and theirs.get("share_features_extractor", True):
@@ -84,33 +82,9 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     return settings | {"memory": "lstm", "memory_size": 256, "sequence_length": 0 if length == steps else length}
 
 
-def unless_default(value: Any, theirs: Theirs, entry: Entry) -> Ours:
-    """Our value for one that is not their default. ``policy`` has converted the default."""
-    values = entry.values or {}
-    return {entry.ours[0]: values[value]} if value in values else {}
-
-
-def minibatches(value: int, theirs: Theirs, entry: Entry) -> Ours:
-    """The number of minibatches from the size of one."""
-    return {"num_minibatches": max(1, theirs.batch // int(value))}
-
-
-def schedule(value: Any, theirs: Theirs, entry: Entry) -> Ours:
-    """``lin_0.001`` of RL Zoo, a number, or None or a negative number for off."""
-    if isinstance(value, str) and value.startswith("lin_"):
-        return {entry.ours[0]: f"linear({value.removeprefix('lin_')}, 0)"}
-    return {entry.ours[0]: 0.0 if value is None or float(value) < 0 else float(value)}
-
-
-def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
-    """Steps between two samples of the noise; -1 is once per rollout."""
-    every = int(theirs.get("sde_sample_freq", -1))
-    return {"sde_every": every if every > 0 else int(theirs["n_steps"])} if value else {}
-
-
 def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The logarithm of the initial standard deviation. With gSDE, Stable-Baselines3 multiplies the standard deviation
-    by the norm of the features, and proximo by their root mean square."""
+    """The initial log-deviation. With gSDE, Stable-Baselines3 multiplies the deviation by the norm of the features,
+    and proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
     # The number of features that the policy's outputs read. Without layers, it depends on the observation.
@@ -147,13 +121,6 @@ def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
     return {kind: list(pi)} | ({f"critic_{kind}": list(vf)} if pi != vf else {})
 
 
-def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Whether the value function has a separate LSTM."""
-    if not value and not theirs.get("shared_lstm"):
-        return None
-    return {"towers": "separate"} if value and not theirs.images else {}
-
-
 def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
     """PyTorch's Adam or AdamW. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
     given, name = theirs.get("optimizer_kwargs"), (entry.values or {}).get(value)
@@ -175,13 +142,13 @@ def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
 
 def normalize(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """RL Zoo's VecNormalize: true, or its arguments."""
+    given: Ours = {"norm_obs": True, "norm_reward": True}
     arguments = expression(value)
-    arguments = dict(arguments) if isinstance(arguments, Mapping) else {"norm_obs": bool(value), "norm_reward": bool(value)}
-    theirs.unread(entry.name, arguments, {**VEC_NORMALIZE, "gamma": theirs.get("gamma")}, ("norm_obs", "norm_reward", "clip_obs"))
-    settings = {"normalize_observation": arguments.get("norm_obs", True), "normalize_reward": arguments.get("norm_reward", True)}
+    given = {**given, **arguments} if isinstance(arguments, Mapping) else dict.fromkeys(given, bool(value))
+    theirs.unread(entry.name, given, {**VEC_NORMALIZE, "gamma": theirs.get("gamma")}, ("norm_obs", "norm_reward", "clip_obs"))
+    settings = {"normalize_observation": given["norm_obs"], "normalize_reward": given["norm_reward"]}
     # VecNormalize clips only the observations that it normalizes.
-    clips = settings["normalize_observation"] and "clip_obs" in arguments
-    return settings | ({"clip_observation": arguments["clip_obs"]} if clips else {})
+    return settings | ({"clip_observation": given["clip_obs"]} if given["norm_obs"] and "clip_obs" in given else {})
 
 
 def wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
@@ -203,31 +170,6 @@ def wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     return settings
 
 
-def env_settings(value: Any, theirs: Theirs, entry: Entry) -> Ours:
-    """Parameters of the environment, also as a Python expression."""
-    return {"env_settings": dict(expression(value))}
-
-
-def anneal(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The learning rate of CleanRL or PPO-JAX, which a flag lets decrease to 0."""
-    return {"learning_rate": f"linear({value}, 0)" if theirs.get("anneal_lr", theirs.get("decay_lr")) else value}
-
-
-def max_grad_norm(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The limit that PPO-JAX has for each network, or a limit without effect."""
-    return dict.fromkeys(entry.ours, value) if theirs.get("decay_lr") else {"max_grad_norm": 1e9}
-
-
-def clip_vloss(value: bool, theirs: Theirs, entry: Entry) -> Ours:
-    """CleanRL's value clipping, with the clip range of the policy."""
-    return {"clip_value_eps": theirs["clip_coef"] if value else 0.0}
-
-
-def updates(value: int, theirs: Theirs, entry: Entry) -> Ours:
-    """The steps of a number of updates."""
-    return {"total_steps" if entry.ours == ("total_updates",) else entry.ours[0]: int(value) * theirs.batch}
-
-
 def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     """A polynomial schedule, which may end after the training, for each of our settings."""
     initial, final, power = (float(value[name]) for name in ("initial", "final", "power"))
@@ -239,18 +181,67 @@ def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     return dict.fromkeys(entry.ours, f"{name}({', '.join(f'{number:g}' for number in numbers)})")
 
 
-def head_sizes(value: int, theirs: Theirs, entry: Entry) -> Ours:
-    """A layer that policy and value share, and one for each."""
-    return {"shared_sizes": [int(value)], "head_sizes": [int(value)]}
-
-
-def sequence_length(value: int, theirs: Theirs, entry: Entry) -> Ours:
-    """Whole episodes become whole rollouts."""
-    return {"sequence_length": max(0, int(value))}
-
-
 def reset_params(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     """Memory Gym's reset parameters; seeds are levels."""
     others = {name: item for name, item in value.items() if name not in ("start-seed", "num-seeds")}
     first, count = int(value.get("start-seed", 0)), int(value.get("num-seeds", 100))
     return {"env_settings": others, "levels": f"{first}:{first + count}"}
+
+
+def schedule(value: Any, theirs: Theirs, entry: Entry) -> Ours:
+    """``lin_0.001`` of RL Zoo, a number, or None or a negative number for off."""
+    if isinstance(value, str) and value.startswith("lin_"):
+        return {entry.ours[0]: f"linear({value.removeprefix('lin_')}, 0)"}
+    return {entry.ours[0]: 0.0 if value is None or float(value) < 0 else float(value)}
+
+
+def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
+    """Whether the value function has a separate LSTM."""
+    if not value and not theirs.get("shared_lstm"):
+        return None
+    return {"towers": "separate"} if value and not theirs.images else {}
+
+
+def updates(value: int, theirs: Theirs, entry: Entry) -> Ours:
+    """The steps of a number of updates."""
+    return {"total_steps" if entry.ours == ("total_updates",) else entry.ours[0]: int(value) * theirs.batch}
+
+
+def sde_every(theirs: Theirs) -> int:
+    """Steps between two samples of gSDE's noise; -1 is once per rollout."""
+    every = int(theirs.get("sde_sample_freq", -1))
+    return every if every > 0 else int(theirs["n_steps"])
+
+
+Rule = Callable[[Any, Theirs, Entry], Ours | None]
+RULES: dict[str, Rule] = {
+    "none": lambda value, theirs, entry: None,
+    "part": lambda value, theirs, entry: {},  # it is converted together with another one
+    "each": lambda value, theirs, entry: dict.fromkeys(entry.ours, value),
+    # ``policy`` has converted the default.
+    "unless_default": lambda value, theirs, entry: (
+        {entry.ours[0]: entry.values[value]} if entry.values and value in entry.values else {}
+    ),
+    "minibatches": lambda value, theirs, entry: {"num_minibatches": max(1, theirs.batch // int(value))},
+    "sde": lambda value, theirs, entry: {"sde_every": sde_every(theirs)} if value else {},
+    "env_settings": lambda value, theirs, entry: {"env_settings": dict(expression(value))},
+    # A flag lets the learning rate of CleanRL and PPO-JAX decrease to 0.
+    "anneal": lambda value, theirs, entry: {
+        "learning_rate": f"linear({value}, 0)" if theirs.get("anneal_lr", theirs.get("decay_lr")) else value
+    },
+    # PPO-JAX limits each network, or none.
+    "max_grad_norm": lambda value, theirs, entry: (
+        dict.fromkeys(entry.ours, value) if theirs.get("decay_lr") else {"max_grad_norm": 1e9}
+    ),
+    "clip_vloss": lambda value, theirs, entry: {"clip_value_eps": theirs["clip_coef"] if value else 0.0},
+    # A layer that policy and value share, and one for each.
+    "head_sizes": lambda value, theirs, entry: {"shared_sizes": [int(value)], "head_sizes": [int(value)]},
+    # Whole episodes become whole rollouts.
+    "sequence_length": lambda value, theirs, entry: {"sequence_length": max(0, int(value))},
+    **{
+        rule.__name__: rule
+        for rule in (
+            network, policy, log_std, net_arch, optimizer, normalize, wrapper, decay, reset_params, schedule, critic_lstm, updates
+        )
+    },
+}  # fmt: skip

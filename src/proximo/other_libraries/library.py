@@ -42,9 +42,8 @@ class Entry:
     values: Mapping[Any, Any] | None = None
     """Our value for each of theirs."""
     convert: str = ""
-    """The function of ``proximo.convert.values`` that finds our value; ``each``: the same value for several settings; ``part``: another entry
-    is converted together with this one; ``none``: nothing corresponds; ``nested``: its content are settings. Without it, ``values`` and
-    ``times`` apply."""
+    """Its rule in ``proximo.convert.values``; ``nested``: its content are settings. Without it, ``values`` and ``times``
+    apply."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,13 @@ class Library:
         for entries in self.sections.values():
             yield from entries.values()
 
+    def all_settings(self) -> list[Entry]:
+        """The settings of the library that this one includes, and its own."""
+        return [*(load(self.includes).settings() if self.includes else ()), *self.settings()]
+
     def setting(self, name: str) -> Entry | None:
         """The setting of this name, here or in the library that this one includes."""
-        found = next((entry for entry in self.settings() if entry.name == name), None)
-        return found or (load(self.includes).setting(name) if self.includes else None)
+        return next((entry for entry in reversed(self.all_settings()) if entry.name == name), None)
 
 
 @functools.cache

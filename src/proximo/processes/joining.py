@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -26,13 +25,12 @@ DETECTION_SECONDS = 60
 
 
 class Cluster(NamedTuple):
-    """How a process finds the others."""
+    """How a process finds the others. It uses the GPUs ``device_ids`` of its machine; None: all."""
 
     coordinator: str
     num_processes: int
     process_id: int
     device_ids: list[int] | None = None
-    """The GPUs of this machine that the process uses; None: all."""
 
 
 def join(
@@ -42,46 +40,44 @@ def join(
     heartbeat: float | None = None,
     start_timeout: float = 300.0,
 ) -> Peers:
-    """Connect this process to the others, before the first computation. ``proximo.train`` and ``proximo.resume`` then train on the
-    devices of all processes. The command line calls this function for ``--distributed``. On Linux, it also selects the scheduling policy
-    ``SCHED_BATCH`` for this process, unless the user has chosen another.
+    """Connect this process to the others, before the first computation. ``proximo.train`` and ``proximo.resume`` then
+    train on the devices of all processes, as ``--distributed`` does on the command line. On Linux, this also selects
+    the scheduling policy ``SCHED_BATCH`` for this process, unless the user has chosen another.
 
         proximo.processes.join("10.0.0.1:1234", num_processes=2, process_id=0)
         proximo.train("gymnax:CartPole-v1", num_envs=2048)
 
     Args:
-        coordinator: ``HOST:PORT`` of process 0, with a free port. Process 0 listens on this address alone; the variable
-            ``JAX_COORDINATOR_BIND_ADDRESS`` changes that.
+        coordinator: ``HOST:PORT`` of process 0, with a free port. Process 0 listens on this address, or on
+            ``JAX_COORDINATOR_BIND_ADDRESS``.
         num_processes: how many processes train together.
         process_id: number of this process, 0 to ``num_processes - 1``.
-        heartbeat: seconds after which a process ends the run if it does not answer, or uses no CPU time while others wait for it (100).
-        start_timeout: seconds in which all processes must start. Otherwise JAX ends this process, with exit code 2.
+        heartbeat: seconds (100) after which a process is lost that does not answer, or is idle while others wait.
+        start_timeout: seconds in which all must start. Otherwise JAX ends this process, with exit code 2.
 
     Returns:
-        The processes. What is not given is read from ``proximo launch`` or ``torchrun``, or detected by JAX (SLURM, Open MPI, Kubernetes,
-        TPU).
+        The processes. What is not given comes from a launcher, or is detected by JAX (SLURM, Open MPI, Kubernetes, TPU).
 
     Raises:
-        ConfigError: no cluster was detected, a value is invalid, JAX has already started, or the address cannot be used.
+        ConfigError: no cluster was detected, a value or the address is invalid, or JAX has already started.
     """
     if current().count > 1:
         raise ConfigError("This process has joined others already: call join once.")
     cluster = find_cluster(coordinator, num_processes, process_id)
     heartbeat = HEARTBEAT_SECONDS if heartbeat is None else heartbeat
-    for name, seconds in (("heartbeat", heartbeat), ("start_timeout", start_timeout)):
-        if not isinstance(seconds, int | float) or not 1 <= seconds <= 86_400:
-            raise ConfigError(f"{name} = {seconds!r}: expected a number, 1 to 86400 seconds.")
+    if not (1 <= heartbeat <= 86_400 and 1 <= start_timeout <= 86_400):
+        raise ConfigError(f"heartbeat = {heartbeat}, start_timeout = {start_timeout}: expected 1 to 86400 seconds.")
     schedule_as_batch()
     forget_core_devices()
     try:
         client = _connect(cluster, heartbeat, start_timeout)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ValueError, OverflowError) as error:
         reason = str(getattr(error, "strerror", error)).split("\n")[0]
         if "before" in reason:
             raise ConfigError("JAX has started before the processes joined: call proximo.processes.join first.") from error
         raise ConfigError(
-            f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}): the coordinator is an address of the machine "
-            "of process 0, with a free port."
+            f"process {cluster.process_id} cannot use the address {cluster.coordinator} ({reason}): expected HOST:PORT of the "
+            "machine of process 0, with a free port."
         ) from error
     peers = use(Peers(cluster.process_id, cluster.num_processes, client, heartbeat))
     prepare_jax()
@@ -91,32 +87,25 @@ def join(
 
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:
-    """The cluster of this process, from the arguments, the variables of launchers, or JAX's detection. Raises ``ConfigError``."""
+    """The cluster of this process: given, of a launcher, or detected by JAX. Raises ``ConfigError``."""
     if coordinator is not None and num_processes is not None and process_id is not None:
         cluster = Cluster(coordinator, num_processes, process_id)
     elif coordinator is num_processes is process_id is None:
         cluster = _launched() or _detected()
     else:
-        raise ConfigError(
-            "coordinator, num_processes and process_id belong together: give --coordinator HOST:PORT --num-processes N --process-id I to each "
-            "process, or none of them where a cluster is detected."
-        )
+        cluster = None
     if cluster is None:
         raise ConfigError(
             "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
-            "--process-id I to each process, or start all on this machine with `proximo launch -n N -- train …`."
+            "--process-id I to each process, all three, or start all on this machine with `proximo launch -n N -- train …`."
         )
-    address, count, index, _ = cluster
-    port = re.fullmatch(r".+:(\d{1,5})", str(address))
-    if port is None or int(port[1]) > 65_535:
-        raise ConfigError(f"coordinator = {address!r}: expected HOST:PORT, for example 10.0.0.1:1234.")
-    if not (isinstance(count, int) and isinstance(index, int) and 0 <= index < count):
-        raise ConfigError(f"process_id = {index!r} of num_processes = {count!r}: expected whole numbers, 0 to num_processes - 1.")
+    if not 0 <= cluster.process_id < cluster.num_processes:
+        raise ConfigError(f"process_id = {cluster.process_id}: expected 0 to {cluster.num_processes - 1} (num_processes - 1).")
     return cluster
 
 
 def _launched() -> Cluster | None:
-    """The cluster that ``torchrun`` describes, or ``proximo launch`` with the same variables; None if neither has started this process."""
+    """The cluster that ``torchrun`` or ``proximo launch`` describes; None if neither has started this process."""
     variables = os.environ
     if "TORCHELASTIC_RUN_ID" not in variables:
         return None
@@ -136,8 +125,8 @@ def _detected() -> Cluster | None:
 
 
 def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
-    """Connect to the other processes, and return the client of the service, which process 0 starts. If they do not all connect in time, JAX
-    ends the process. Raises ``RuntimeError`` if JAX has already started, or ``OSError`` or ``RuntimeError`` if the address cannot be used."""
+    """Connect to the others, and return the client of the service, which process 0 starts. If they do not all connect
+    in time, JAX ends the process. Raises if JAX has already started, or if the address cannot be used."""
     from jax._src import distributed
 
     address, count, index, _ = cluster
@@ -146,9 +135,8 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", address)  # JAX's default is all interfaces
     if index == 0:  # if the port is taken, JAX would crash, or share it with another program
         host, _, port = bind.rpartition(":")
-        family, *_, name = min(
-            socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        )  # IPv4 if the host has it
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, *_, name = min(found)  # IPv4 if the host has it
         socket.create_server(name[:2], family=family).close()
     with _silenced(2) as terminal:  # JAX prints a stack trace before it aborts
         set_last_words(
@@ -170,7 +158,7 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
 
 @contextlib.contextmanager
 def _silenced(descriptor: int) -> Iterator[int]:
-    """Context manager: drop what C++ code writes to standard output (1) or standard error (2). Yields another descriptor of its file."""
+    """Drop what C++ code writes to standard output (1) or error (2). Yields another descriptor of its file."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.dup(descriptor)

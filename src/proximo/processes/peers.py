@@ -40,12 +40,11 @@ class Peers:
 
     @property
     def can_rescue(self) -> bool:
-        """Whether this process can save what was learned after a failure. Several have parts of the state, which they cannot join then."""
+        """Whether this process can save what was learned after a failure. Each of several has a part of the state."""
         return self.count == 1
 
     def grace(self, seconds: float) -> float:
-        """How long a call that all processes share may outlast a request to stop. One process abandons it after ``seconds``. None of several
-        may leave it alone; if one does not come to it, the watchdog ends all."""
+        """How long a call that all processes share may outlast a request to stop: none of several may leave it alone."""
         return seconds if self.count == 1 else math.inf
 
     def part(self, number: int) -> range:
@@ -80,10 +79,8 @@ class Peers:
                 self._client.key_value_delete(f"values/{self._agreements - 1}")
                 self._client.key_value_delete(f"{own}/")
             every = json.loads(self._wait_for(all_of_them))
-        for index, (place, _) in enumerate(every):
-            if place != doing:
-                here = f"process {self.index} at {doing}"
-                raise TrainingError(f"Process {index} is at {place}, and {here}: they have run different code.")
+        if len(places := {place for place, _ in every}) > 1:
+            raise TrainingError(f"Processes have run different code: they are at {', '.join(sorted(places))}.")
         return [found for _, found in every]
 
     def _wait_for(self, key: str) -> str:
@@ -101,12 +98,12 @@ class Peers:
             return
         first, *others = self.agree({**make(), "the number of processes": self.count}, "the comparison of settings")
         for index, found in enumerate(others, 1):
-            for name in first:
-                if found.get(name) != first[name]:
-                    raise ConfigError(
-                        f"{name} is {found.get(name)} in process {index} and {first[name]} in process 0: start all processes with the same "
-                        "settings and the same versions."
-                    )
+            if differing := [name for name in first if found.get(name) != first[name]]:
+                name = differing[0]
+                raise ConfigError(
+                    f"{name} is {found.get(name)} in process {index} and {first[name]} in process 0: start all processes with the same "
+                    "settings and the same versions."
+                )
 
     def require_one(self, what: str) -> None:
         """Raise ``ConfigError`` if several processes train together, which ``what`` does not support."""
@@ -132,7 +129,7 @@ class Peers:
             raise
 
     def finish(self) -> None:
-        """Everything is complete in all processes: disconnect them. Otherwise Python's exit would wait for processes that have ended."""
+        """Disconnect the processes, which are all complete. Otherwise Python's exit would wait for some that are gone."""
         if self.watchdog.is_watching:
             self.agree(None, "the end")
             self.watchdog.stop()
@@ -145,12 +142,12 @@ _current = ALONE
 
 
 def current() -> Peers:
-    """The processes that train with this one. A backend and a training ask once, and pass the object on."""
+    """The processes that train with this one. A training asks once, and passes the object on."""
     return _current
 
 
 def use(peers: Peers) -> Peers:
-    """Have ``current`` return ``peers``, until Python ends; then finish, or report the exception that has ended the program."""
+    """Have ``current`` return ``peers`` until Python ends; then finish, or report the exception that ended it."""
     global _current
     _current = peers
 

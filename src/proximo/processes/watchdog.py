@@ -1,4 +1,4 @@
-"""The watchdog of several processes: it finds one that is killed, stopped, has failed, or hangs, and ends this process with a sentence.
+"""The watchdog of several processes: it finds one that is lost, has failed or hangs, and ends this one.
 
 Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX itself finds only
 processes whose connection is lost, and then aborts the others without running Python.
@@ -33,32 +33,28 @@ LOSS_SECONDS = 3.0
 
 @dataclasses.dataclass
 class Beat:
-    """What a process reports to the others."""
+    """What a process reports: how often it has ``arrived`` where all wait, what it was ``doing`` there, for how many
+    seconds it has been ``idle`` without waiting, and the signal that ``requested`` a stop (0: none)."""
 
     number: int = 0
     arrived: int = 0
-    """How often the process has waited for all processes."""
     doing: str = "the start"
-    """What it waited for, in words."""
     idle: float = 0.0
-    """Seconds for which it has used no CPU time, without waiting for others."""
     requested: int = 0
-    """Number of the signal that asked this process to stop; 0: none."""
     failure: str = ""
 
 
 class Watchdog:
-    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others. Without a client, it does nothing.
-
-    A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait for it, and it uses no CPU time for as long.
-    """
+    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others; without a
+    client, it does nothing. A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait for
+    it, and it uses no CPU time for as long."""
 
     def __init__(self, client: Any, index: int, count: int, heartbeat: float):
         self._client, self.index, self.heartbeat = client, index, heartbeat
         self._max_silence = heartbeat
         self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
         self._heard = dict.fromkeys(range(count), time.monotonic())
-        """When the last new beat of each process was read; for this process: when the service last answered."""
+        """When the last new beat of each process was read; of this one: when the service last answered."""
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._watch) if client]
         self.prepare(lambda number: None, "")
@@ -77,8 +73,8 @@ class Watchdog:
             thread.join(4 * PERIOD_SECONDS)  # Python must not end while a thread is in JAX's service
 
     def prepare(self, on_request: Callable[[int], None], how_to_continue: str) -> None:
-        """From now on, call ``on_request`` with the number of a signal that another process has received; and end the training with
-        ``how_to_continue`` if a process is lost."""
+        """Call ``on_request`` with the number of a signal that another process receives. If a process is lost, end with
+        ``how_to_continue``."""
         self._on_request, self._how_to_continue = on_request, how_to_continue
         if self.is_watching:
             set_last_words(f"process {self.index} ends, because process 0 has ended. {how_to_continue}".rstrip())
@@ -96,8 +92,8 @@ class Watchdog:
         self._own.requested = number
 
     def fail(self, error: BaseException) -> None:
-        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of another process, first wait
-        for the watching thread, which names that process and ends this one."""
+        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of another
+        process, first wait for the watching thread, which names that process and ends this one."""
         if not self.is_watching:
             return
         if any(word in str(error) for word in COLLECTIVE_FAULTS):
@@ -116,7 +112,7 @@ class Watchdog:
         state.client = state.service = None
 
     def linger(self) -> None:
-        """Before this process ends, give the others time to read its last beat. Process 0 has the service, and ends last."""
+        """Give the others time to read the last beat. Process 0 has the service, and ends last."""
         if self.is_watching:
             time.sleep((2 if self.index else 4) * PERIOD_SECONDS)
 
@@ -166,7 +162,7 @@ class Watchdog:
         return ""
 
     def _end(self, sentence: str) -> None:
-        """Print why, and end the process without waiting for computations, which would wait for the lost process."""
+        """Print why, and end the process at once: computations would wait for the lost process."""
         try:
             message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
             print(message, file=sys.stderr, flush=True)
@@ -189,8 +185,8 @@ def _speak(_number: int) -> None:
 
 
 def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
-    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX aborts from C++ if a
-    process cannot join, or if process 0 is lost."""
+    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX
+    aborts from C++ if a process cannot join, or if process 0 is lost."""
     global _last_words
     _last_words = message, code, descriptor
     set_handler = ctypes.CDLL(None).signal

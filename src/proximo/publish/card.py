@@ -1,4 +1,4 @@
-"""The card of a published policy: a ``README.md`` with its results, how to use it, and metadata for the Hub."""
+"""The card of a published policy: a ``README.md`` with its results, and how to use it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proximo.config import Config, custom_settings, to_mapping
-from proximo.config.custom import is_custom, is_name
+from proximo.config.custom import is_name
 from proximo.envs.registry import names_code
 from proximo.errors import command
 from proximo.serialization import dump_yaml
@@ -22,32 +22,22 @@ def code_of(config: Config) -> dict[str, str]:
     return named | {name: str(value) for name, value in custom_settings(config).items()}
 
 
-def render(
-    config: Config, evaluation: Mapping[str, Any], system: Mapping[str, Any], place: str, clip: bool, warnings: Sequence[str]
-) -> str:
-    """Render the card as Markdown, with the contents of ``evaluation.json`` and ``system.json``, the argument ``place`` for `proximo pull`,
-    a video if there is a ``clip``, and the ``warnings`` about the results."""
-    memory = config.network.memory if config.network.memory != "none" else config.network.actor_critic
-    with_memory = f"with memory (`{memory}`)" if config.network.remembers else "without memory"
+def render(config: Config, evaluation: Mapping[str, Any], place: str, clip: bool, warnings: Sequence[str]) -> str:
+    """Render the card as Markdown, with the content of ``evaluation.json``, the argument ``place`` for `proximo pull`, a video if there is
+    a ``clip``, and the ``warnings`` about the results."""
     code = "".join(
         f" The {name} `{value}` is code that this folder does not contain: it must be on Python's path."
         if is_name(value)
         else f" The {name} was an object without a name: pass it when loading, as in `proximo.load_policy(run, {name}=…)`."
         for name, value in code_of(config).items()
     )
-    played = f"{evaluation['greedy']['episodes']} complete episodes each, environment seed {evaluation['seed']}, which training does not use"
     levels = f", levels {evaluation['levels']}" if evaluation["levels"] else ""
     settings = "".join(f", `{key}={value}`" for key, value in evaluation["env_settings"].items())
     notes = "".join(f"\n\nNote: {warning}" for warning in warnings)
-    versions = system.get("versions", {})
-    software = ", ".join(f"{name} {versions[name]}" for name in ("proximo", "jax", "gymnasium") if name in versions)
-    return f"""---
-{_front_matter(config, evaluation["greedy"])}---
+    return f"""# PPO on {config.env.id}
 
-# PPO on {config.env.id}
-
-A policy {with_memory} for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation["step"]:,} environment steps with \
-proximo (seed {config.run.seed}).{code}
+A policy (memory: `{config.network.memory}`) for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation["step"]:,} \
+environment steps with proximo (seed {config.run.seed}).{code}
 
 {VIDEO if clip else ""}## Results
 
@@ -56,14 +46,14 @@ proximo (seed {config.run.seed}).{code}
 {_row("greedy", evaluation["greedy"])}
 {_row("sampled", evaluation["sampled"])}
 
-{played}{levels}{settings}. Returns are mean ± standard deviation; the interval is a bootstrap over episodes.{notes}
+{evaluation["greedy"]["episodes"]} complete episodes each, environment seed {evaluation["seed"]}, which training does not use{levels}\
+{settings}. Returns are mean ± standard deviation; the interval is a bootstrap over episodes.{notes}
 
 ## Use
 
     {command("proximo", "pull", place)}          # saves it in runs/ and prints its path, RUN below
     proximo watch RUN
     proximo eval RUN
-    proximo export RUN            # files for ONNX Runtime
     proximo train --resume RUN --total-steps {2 * config.ppo.total_steps}
 
 ```python
@@ -77,32 +67,11 @@ memory = policy.init_memory()
 
 ## Training
 
-Trained on {system.get("device_kind", "an unknown device")} with {software or "unrecorded versions"}. These settings differ from proximo's \
-defaults (`config.yaml` has all settings, `metrics.jsonl` the learning curves):
+These settings differ from proximo's defaults (`config.yaml` has all settings, `metrics.jsonl` the learning curves, `system.json` the versions):
 
 ```yaml
 {dump_yaml(_changed(config))}```
 """
-
-
-def _front_matter(config: Config, greedy: Mapping[str, Any]) -> str:
-    """Metadata of the Hub's model cards: tags, and the mean return in the form that its leaderboards read."""
-    env, value = config.env.id, f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}"
-    kind = "reinforcement-learning"
-    result = {
-        "task": {"type": kind, "name": kind},
-        "dataset": {"name": env, "type": env},
-        "metrics": [{"type": "mean_reward", "name": "mean_reward", "value": value, "verified": False}],
-    }
-    memory = ["recurrent"] if config.network.remembers else []
-    memory += [config.network.memory] if memory and not is_custom(config.network.memory) else []
-    content = {
-        "library_name": "proximo",
-        "pipeline_tag": kind,
-        "tags": [kind, "deep-reinforcement-learning", "ppo", "proximo", "jax", *memory, env],
-        "model-index": [{"name": f"ppo-{env}", "results": [result]}],
-    }
-    return dump_yaml(content)
 
 
 def _row(actions: str, found: Mapping[str, Any]) -> str:

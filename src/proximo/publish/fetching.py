@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from proximo.config.validation import check_name
@@ -52,8 +53,8 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         if repository is not None:
             folder = Path(temporary) / "downloaded"
             hub.download(repository, folder)
-        found, files = manifest.contents(folder)
-        name, env_id, step = name or found["name"], found["environment"], found["step"]
+        found, files = manifest.read(folder)
+        name, env_id = name or found["name"], found["environment"]
         check_name(name)
         for file, data in files.items():
             path = videos(made) / file if file == manifest.CLIP else made / file
@@ -61,16 +62,16 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             path.write_bytes(data)
         try:
             config = run_directory.read_config(made)
-            if config.env.id != env_id:
-                raise CheckpointError(f"{CONFIG} is for {config.env.id!r}, not for {shown(env_id)}.")
-            if (code := code_of(config)) and not trust_code:
-                raise _untrusted(source, code)
-            checkpoint.load(made / "checkpoints" / str(step)).check_readable()
+            checkpoint.load(made / "checkpoints" / str(found["step"]))
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{made}/', '')}") from error
+        if config.env.id != env_id:
+            raise CheckpointError(f"{source} is damaged: {CONFIG} is for {config.env.id!r}, not for {shown(env_id)}.")
+        if (code := code_of(config)) and not trust_code:
+            raise _untrusted(source, code)
         # This machine has its workers, trackers and start time, by which `last` is chosen.
-        (made / CONFIG).write_text(run_directory.render_config(shareable(config)), encoding="utf-8")
         (made / COMMAND).write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
+        (made / CONFIG).write_text(run_directory.render_config(shareable(config)), encoding="utf-8")
         system = {**json_object(made / SYSTEM), "started": datetime.now(UTC).isoformat(timespec="microseconds")}
         origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
         for file, content in ((SYSTEM, system), (PULLED, origin)):
@@ -80,10 +81,10 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             return there
         if there.exists():
             raise RunDirectoryError(f"{there} already exists and is another run: choose another --name.")
-        return run_directory.create(Path(runs_dir), env_id, name, lambda run_dir: _copy(made, run_dir))
+        return run_directory.create(Path(runs_dir), env_id, name, partial(_copied, made))
 
 
-def _copy(made: Path, run_dir: Path) -> None:
+def _copied(made: Path, run_dir: Path) -> None:
     shutil.copytree(made, run_dir, dirs_exist_ok=True)
 
 

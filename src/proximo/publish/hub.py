@@ -1,19 +1,18 @@
-"""Access to the Hugging Face Hub through its library (the extra ``hub``)."""
+"""The Hugging Face Hub through its library (the extra ``hub``)."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from proximo.config import Config
 from proximo.errors import ConfigError, ProximoError, lacking
 from proximo.publish import manifest
 from proximo.storage.run_directory import METRICS
-
-PREFIX = "hf:"
 
 
 class HubError(ProximoError):
@@ -29,57 +28,67 @@ class Repository(NamedTuple):
 
 def parse(text: str) -> Repository | None:
     """Parse ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``. Returns None for a folder; raises ``ConfigError`` for invalid text."""
-    if not text.startswith(PREFIX):
+    if not text.startswith("hf:"):
         return None
-    found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text.removeprefix(PREFIX))
+    found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
     if found is None:
         raise ConfigError(f"{text!r}: expected hf:OWNER/NAME; pull also accepts hf:OWNER/NAME@REVISION.")
     return Repository(found[1], found[2])
 
 
 def begin(repository: Repository, private: bool) -> str:
-    """Create the repository if it does not exist, and return the address of its page. Called before the evaluation, which takes
-    minutes.
+    """Create the repository if it does not exist, and return the address of its page. Called before the evaluation, which takes minutes.
 
-    Raises ``ConfigError`` if a revision was given, and ``HubError`` if there is no token, the Hub refuses, or the repository contains
-    something else, or is public but should be ``private``.
+    Raises ``ConfigError`` if a revision was given, and ``HubError`` if the Hub refuses, or if the repository contains something else, or is
+    public but should be ``private``.
     """
+    name = repository.name
     if repository.revision is not None:
-        raise ConfigError(f"hf:{repository.name}@{repository.revision}: push writes to the main branch: omit @ and the revision.")
-    with _library(repository) as library:
-        api, token = library.HfApi(), library.get_token()
-    if token is None:
-        raise HubError("No token of the Hugging Face Hub was found: log in with `hf auth login`, or set HF_TOKEN.")
-    with _library(repository):
-        page = api.create_repo(repository.name, private=private or None, exist_ok=True)
-        content = set(api.list_repo_files(repository.name)) - {".gitattributes"}
-        is_public = private and not api.model_info(repository.name).private
+        raise ConfigError(f"hf:{name}@{repository.revision}: push writes to the main branch: omit @ and the revision.")
+    with _library(name) as library:
+        api = library.HfApi(token=True)  # without a token, the next line raises
+        page = api.create_repo(name, private=private or None, exist_ok=True)
+        content = set(api.list_repo_files(name)) - {".gitattributes"}
+        is_public = private and not api.model_info(name).private
     if content and manifest.MANIFEST not in content:
-        raise HubError(f"hf:{repository.name} contains {min(content)!r} but no {manifest.MANIFEST}: choose another repository.")
+        raise HubError(f"hf:{name} contains {min(content)!r} but no {manifest.MANIFEST}: choose another repository.")
     if is_public:
-        raise HubError(f"hf:{repository.name} exists and is public: make it private on its page, or omit --private.")
+        raise HubError(f"hf:{name} exists and is public: make it private on its page, or omit --private.")
     return str(page)
 
 
-def upload(repository: Repository, folder: Path, message: str) -> None:
-    """Commit the files of ``folder``. They replace those published before."""
-    replaced = ["checkpoints/*", manifest.CLIP, METRICS]
-    with _library(repository) as library:
+def upload(repository: Repository, folder: Path, config: Config, evaluation: Mapping[str, Any]) -> None:
+    """Commit the files of ``folder``, with a model card's metadata. They replace those published before."""
+    env, kind, greedy = config.env.id, "reinforcement-learning", evaluation["greedy"]
+    memory = ["recurrent", str(config.network.memory)] if config.network.remembers else []
+    score, card = f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}", folder / manifest.CARD
+    with _library(repository.name) as library:
+        data = library.ModelCardData(
+            library_name="proximo",
+            pipeline_tag=kind,
+            tags=[kind, "deep-reinforcement-learning", "ppo", "proximo", "jax", *memory, env],
+            model_name=f"ppo-{env}",
+            eval_results=[library.EvalResult(kind, env, env, "mean_reward", score)],
+        )
+        library.ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card.read_text(encoding='utf-8')}").save(card)
         library.HfApi().upload_folder(
-            repo_id=repository.name, folder_path=folder, commit_message=message, delete_patterns=replaced
+            repo_id=repository.name,
+            folder_path=folder,
+            commit_message=f"{env} at step {evaluation['step']:,}",
+            delete_patterns=["checkpoints/*", manifest.CLIP, METRICS],
         )
 
 
 def download(repository: Repository, folder: Path) -> None:
-    """Download a published policy to ``folder``: the files that its ``proximo.json`` may list, and the card."""
-    with _library(repository) as library:
+    """Download to ``folder`` the files that a ``proximo.json`` may list, and the card."""
+    with _library(repository.name) as library:
         library.snapshot_download(
             repository.name, revision=repository.revision, local_dir=folder, allow_patterns=manifest.PATTERNS
         )
 
 
 @contextlib.contextmanager
-def _library(repository: Repository) -> Iterator[Any]:
+def _library(name: str) -> Iterator[Any]:
     """The library of the Hub. Its errors, which have no common base, become ``HubError``."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise lacking("The Hugging Face Hub", "hub")
@@ -89,4 +98,4 @@ def _library(repository: Repository) -> Iterator[Any]:
         yield huggingface_hub
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        raise HubError(f"The Hugging Face Hub refuses the request for {repository.name}: {words}") from error
+        raise HubError(f"The Hugging Face Hub refuses the request for {name}: {words}") from error

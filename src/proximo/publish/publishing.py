@@ -106,7 +106,7 @@ def push(
     elif private:
         raise ConfigError(f"private = True needs a repository on the Hub, hf:OWNER/NAME: {to} is a folder.")
     else:
-        _check_folder(Path(to))
+        _prepare(Path(to))
     # Read now, because a running training may delete the checkpoint during the evaluation.
     saved = checkpoint.load(path / "checkpoints" / str(policy.step))
     state = encode(saved.step, {"learner": {"policy": policy.actor_critic}}, saved.info) if policy_only else saved.files
@@ -123,15 +123,19 @@ def push(
                 film(dataclasses.replace(policy, env=env, config=config), made / manifest.CLIP, seed, CLIP_STEPS)
             except ProximoError as error:
                 warnings.append(f"no clip was recorded: {error}")
-        config, system = shareable(policy.config), _shareable_system(path)
+        config = shareable(policy.config)
+        system = json_object(path / SYSTEM)  # other variables may name folders of this machine
+        system["environment"] = {name: x for name, x in system.get("environment", {}).items() if name in EXACT_VARIABLES}
         place = "path/to/this/folder" if repository is None else str(to)
-        text = card.render(config, evaluation, system, place, (made / manifest.CLIP).is_file(), warnings)
-        files = {f"checkpoints/{policy.step}/{name}": data for name, data in state.items()}
-        files |= {CONFIG: run_directory.render_config(config).encode(), manifest.CARD: text.encode()}
-        files |= {manifest.EVALUATION: _json(evaluation), SYSTEM: _json(system)}
-        for name, data in files.items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_bytes(data)
+        text = card.render(config, evaluation, place, (made / manifest.CLIP).is_file(), warnings)
+        step_dir = made / "checkpoints" / str(policy.step)
+        step_dir.mkdir(parents=True)
+        for name, data in state.items():
+            (step_dir / name).write_bytes(data)
+        for name, content in ((manifest.EVALUATION, evaluation), (SYSTEM, system)):
+            (made / name).write_text(json.dumps(content, indent=1) + "\n")
+        (made / CONFIG).write_text(run_directory.render_config(config), encoding="utf-8")
+        (made / manifest.CARD).write_text(text, encoding="utf-8")
         if (path / METRICS).is_file():
             shutil.copyfile(path / METRICS, made / METRICS)
             truncate_after(made / METRICS, policy.step)
@@ -141,16 +145,12 @@ def push(
             _install(made, Path(to))
         else:
             on_progress(f"uploading {len(names)} files")
-            hub.upload(repository, made, f"{config.env.id} at step {policy.step:,}")
+            hub.upload(repository, made, config, evaluation)
     return Published(str(to), evaluation, names, tuple(warnings), url)
 
 
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
-
-
 def _name(run_dir: Path) -> str:
-    """The name of the pulled run. For one of several seeds, it has the names of the parent folder and of the seed."""
+    """The name of the pulled run; of one of several seeds, the names of the parent folder and of the seed."""
     path = run_dir.resolve()
     name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
@@ -162,19 +162,13 @@ def shareable(config: Config) -> Config:
     return override(config, {name: LEAVES[name].default for name in OF_THE_MACHINE})
 
 
-def _shareable_system(run_dir: Path) -> dict[str, Any]:
-    """The recorded system of a run without variables that may name folders of this machine."""
-    recorded = json_object(run_dir / SYSTEM)
-    variables = {name: text for name, text in recorded.get("environment", {}).items() if name in EXACT_VARIABLES}
-    return {**recorded, "environment": variables}
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise ``ConfigError`` if ``folder`` contains anything other than a published policy. Hidden files, such as ``.git``, may be there."""
+def _prepare(folder: Path) -> None:
+    """Make ``folder``. Raises ``ConfigError`` if it contains anything other than a published policy and hidden files, such as ``.git``, and
+    ``RunDirectoryError`` if it cannot be written."""
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        other = min((path.name for path in folder.iterdir() if not path.name.startswith(".")), default=None)
+    other = min((path.name for path in folder.iterdir() if not path.name.startswith(".")), default=None)
     if other is not None and not (folder / manifest.MANIFEST).is_file():
         raise ConfigError(f"{folder} contains {other!r} but no {manifest.MANIFEST}: choose an empty folder.")
 
@@ -182,12 +176,9 @@ def _check_folder(folder: Path) -> None:
 def _install(made: Path, folder: Path) -> None:
     """Copy the new files to ``folder``. They replace the earlier publication; other files, such as those of a repository, stay."""
     with _write_errors(folder):
-        for name in {"checkpoints", manifest.CLIP, METRICS, *(path.name for path in made.iterdir())}:
-            old = folder / name
-            if old.is_dir() and not old.is_symlink():
-                shutil.rmtree(old)
-            else:
-                old.unlink(missing_ok=True)  # of a link, not of the file that it leads to
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        for name in (manifest.CLIP, METRICS):
+            (folder / name).unlink(missing_ok=True)
         shutil.copytree(made, folder, dirs_exist_ok=True)
 
 

@@ -30,7 +30,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write ``path`` so that a crash leaves either the old content or the new one, never a part. Raises ``OSError``."""
+    """Write ``path``. A crash leaves the old content or the new one, never a part. Raises ``OSError``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write_synced(temporary, data.encode() if isinstance(data, str) else data)
@@ -43,14 +43,11 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, or a link to one. After a crash, ``folder`` is complete or missing; a hidden folder may remain."""
+    """Remove a folder. After a crash, ``folder`` is complete or missing; a hidden folder may remain."""
     hidden = folder.with_name(f".removing-{folder.name}")
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        shutil.rmtree(hidden, ignore_errors=True)
-        os.rename(folder, hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+    shutil.rmtree(hidden, ignore_errors=True)
+    os.rename(folder, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 class Attempts:
@@ -58,31 +55,26 @@ class Attempts:
 
     def __init__(self, path: Path, warned: Callable[[str], None], consequence: str):
         self.path, self._warned, self._consequence = path, warned, consequence
-        self.failed = False
-        """Whether an attempt has failed."""
+        self._has_failed = False
 
     def __call__(self, write: Callable[[], None]) -> bool:
         """Call ``write``; returns whether it succeeded."""
         try:
             write()
         except OSError as error:
-            if not self.failed:
-                self.failed = True
+            if not self._has_failed:
                 self._warned(f"Cannot write {self.path} ({error.strerror}): {self._consequence}")
+            self._has_failed = True
             return False
         return True
 
 
 class AppendedFile:
-    """A file to which whole records are appended. A record that cannot be written is lost, with one warning.
-
-    No method raises ``OSError``: a full disk does not stop a training, and the file never contains a partial record.
-    """
+    """A file of whole records. One that cannot be written is lost, with a warning: a full disk stops no training."""
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
         self.path = path
         self._attempt = Attempts(path, warned, "rows are lost until it can be written. Free some space on its disk.")
-        self._unsynced = False
         self._lock = threading.Lock()
 
     def append(self, record: bytes) -> None:
@@ -93,11 +85,11 @@ class AppendedFile:
     def sync(self) -> None:
         """Return when the disk has all records."""
         with self._lock:
-            if self._unsynced:
+            if self.path.exists():
                 self._attempt(self._sync)
 
     def _write(self, record: bytes) -> None:
-        # Opened for each record: write_atomic may replace the file, and an open one would still be the old one.
+        # Opened for each record: write_atomic may have replaced the file.
         with open(self.path, "ab", buffering=0) as file:
             end, left = file.seek(0, os.SEEK_END), memoryview(record)
             try:
@@ -106,10 +98,8 @@ class AppendedFile:
             except OSError:
                 file.truncate(end)  # the disk may have stored a part of the record
                 raise
-        self._unsynced = True
 
     def _sync(self) -> None:
         with open(self.path, "ab") as file:
             os.fsync(file.fileno())
         sync_folder(self.path.parent)
-        self._unsynced = False

@@ -1,4 +1,4 @@
-"""The folders of runs and studies: which there are, and which one a user means. It imports nothing slow, for completion by the shell."""
+"""The folders of runs and studies, and which one a user means. It imports nothing slow: shells complete names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo.errors import CheckpointError, is_plain, nearest, shown
-
-
-def check_plain(text: str) -> None:
-    """Raise ``CheckpointError`` for a path or name with control characters, which a terminal would execute."""
-    if not is_plain(text):
-        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
 
 
 def seed_run_dirs(path: Path) -> list[Path]:
@@ -31,7 +25,7 @@ def is_run(path: Path) -> bool:
 
 
 def known_folders(parent: Path, is_one: Callable[[Path], bool]) -> list[Path]:
-    """The folders ``parent/<env>/<name>`` for which ``is_one`` holds, without hidden ones and those that a terminal would execute."""
+    """The folders ``parent/<env>/<name>`` for which ``is_one`` holds, without hidden ones."""
     return sorted(path for path in parent.glob("*/[!.]*") if is_plain(str(path)) and is_one(path))
 
 
@@ -47,14 +41,13 @@ class FolderKind(NamedTuple):
     is_one: Callable[[Path], bool]
     started: Callable[[Path], Any]
     """When it was started; the latest is ``last``."""
-    parts: Callable[[Path], list[Path]] = lambda path: []
-    """The runs within a group of seeds, which are also found as ``<name>/seed-<i>``."""
 
 
 def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
-    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``), or ``last``. Raises
-    ``CheckpointError`` if none fits, or if several do."""
-    check_plain(text)
+    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``; of a seed ``<name>/seed-<i>``), or
+    ``last``. Raises ``CheckpointError`` if none fits, or if several do."""
+    if not is_plain(text):  # a terminal would execute them
+        raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)
     if text == "last":
         if not known:
@@ -63,8 +56,9 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
     for path in (Path(text), parent / text):
         if text and kind.is_one(path):
             return path
-    parts = [part for path in known for part in kind.parts(path)]
-    matches = [path for path in known if path.name == text] or [p for p in parts if f"{p.parent.name}/{p.name}" == text]
+    matches = [path for path in known if path.name == text] or [
+        part for path in known for part in seed_run_dirs(path) if f"{path.name}/{part.name}" == text
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -76,8 +70,8 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"{text} is a folder without {kind.marker}, so it is not a {kind.one}{nearest(text, map(str, known))}."
         )
-    names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
     newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
+    names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
     raise CheckpointError(
         f"No {kind.one} {text!r}: looked for a folder of that path, and for that name among the {len(known)} {kind.many} in "
         f"{parent}{nearest(text, names)}.{newest}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import json_object
 from proximo.storage.atomic_files import remove_folder, write_atomic
-from proximo.storage.checkpoint import finish_replacements, in_effect, steps
+from proximo.storage.checkpoint import finish_replacements, steps
 from proximo.storage.checkpoint_format import META
 
 
@@ -32,8 +32,7 @@ def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
     """Remove what interrupted saves left, and all checkpoints except the ``keep`` newest ones and the steps in ``protect``. The caller
     must hold the lock of the run."""
     clear_leftovers(folder)
-    found = steps(folder)
-    for step in found[: max(0, len(found) - keep)]:
+    for step in steps(folder)[:-keep]:
         if step not in protect:
             remove_folder(folder / str(step))
 
@@ -41,7 +40,7 @@ def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
 def discard_after(folder: Path, step: int) -> list[int]:
     """Remove the checkpoints after ``step``, for a resume from it, and return their steps. The caller must hold the lock of the run.
 
-    If they stayed, they would count as the newest, and ``prune`` would remove the checkpoints of the resumed run.
+    If they stayed, they would count as the newest, and ``prune`` would remove those of the resumed run.
     """
     clear_leftovers(folder)
     later = [found for found in steps(folder) if found > step]
@@ -51,24 +50,17 @@ def discard_after(folder: Path, step: int) -> list[int]:
 
 
 def mark_best(run_dir: Path, step: int) -> None:
-    """Write ``checkpoints/<step>`` into the file ``RUN/best``. Raises ``CheckpointError`` if there is no such checkpoint."""
-    target = f"checkpoints/{step}"
-    if not in_effect(run_dir / target).is_dir():
-        raise CheckpointError(f"Cannot mark step {step} as best: there is no checkpoint {run_dir / target}.")
-    if (run_dir / "best").is_dir():
-        unmark_best(run_dir)
-    write_atomic(run_dir / "best", target + "\n")
+    """Write ``checkpoints/<step>`` into the file ``RUN/best``."""
+    write_atomic(run_dir / "best", f"checkpoints/{step}\n")
 
 
 def unmark_best(run_dir: Path) -> None:
     """Remove ``RUN/best``."""
-    if (run_dir / "best").is_dir():
-        remove_folder(run_dir / "best")
     (run_dir / "best").unlink(missing_ok=True)
 
 
 def best_step(run_dir: Path) -> int | None:
-    """The step that ``RUN/best`` names, or None if there is no such file. Raises ``CheckpointError`` if it names something else."""
+    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it names something else."""
     best = run_dir / "best"
     if best.is_dir():  # in earlier versions it was a link, which some programs follow when they copy a run
         target = f"checkpoints/{json_object(best / META).get('step')}"
@@ -76,6 +68,6 @@ def best_step(run_dir: Path) -> int | None:
         target = best.read_text(errors="replace").strip()
     else:
         return None
-    if not re.fullmatch(r"checkpoints[/\\]\d{1,20}[/\\]?", target):
+    if (step := re.fullmatch(r"checkpoints[/\\](\d{1,20})[/\\]?", target)) is None:
         raise CheckpointError(f"{best} is damaged: it names {shown(target)}, expected checkpoints/<step>.")
-    return int(re.findall(r"\d+", target)[0])
+    return int(step[1])

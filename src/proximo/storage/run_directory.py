@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from proximo.serialization import dump_yaml, jsonable, read_yaml
 from proximo.storage import zoo
 from proximo.storage.atomic_files import sync_folder, write_atomic
 from proximo.storage.checkpoint import Checkpoint, current_step, in_effect
-from proximo.storage.checkpoint_format import CONFIG, SavedConfig
+from proximo.storage.checkpoint_format import CONFIG
 
 METRICS, HISTOGRAMS, COMMAND, SYSTEM = "metrics.jsonl", "histograms.jsonl", "command.txt", "system.json"
 FAILURE = "failure.txt"
@@ -32,8 +31,8 @@ FIXED = sorted(LEAVES.keys() - RESUMABLE - {"runs_dir", "name"})
 """The settings that a resume may not change."""
 
 PUBLISHED = "proximo.json"
-"""File that marks a folder as a published policy. The folder may come from a stranger. Therefore only `proximo pull` reads it; it checks
-which code the settings would import."""
+"""File that marks a folder as a published policy, maybe of a stranger. Only `proximo pull` reads it, which checks
+what code the settings would import."""
 
 _CONFIG_HEADER = (
     "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
@@ -56,12 +55,12 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     parent = parent_of(runs_dir, env_id)
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run_dir, clashes = parent / base, 1
-    # Hidden until it is complete: a kill before config.yaml is written would leave a run that no command can use.
+    # Hidden until it is complete: a kill before that would leave a run that no command can use.
     hidden = parent / f".{base}-{secrets.token_hex(4)}"
     try:
         hidden.mkdir(parents=True)
         fill(hidden)
-        while not _claim(hidden, run_dir):
+        while not _renamed(hidden, run_dir):
             if name:
                 raise RunDirectoryError(
                     f"{run_dir} exists already: continue it with `{command('--resume', run_dir)}`, or choose another --name."
@@ -76,6 +75,17 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     return run_dir
 
 
+def _renamed(hidden: Path, run_dir: Path) -> bool:
+    """Rename ``hidden`` to ``run_dir``, also over an empty folder. Returns False if ``run_dir`` exists."""
+    try:
+        os.rename(hidden, run_dir)
+    except OSError:
+        if not run_dir.exists():
+            raise
+        return False
+    return True
+
+
 def parent_of(runs_dir: Path, env_id: str) -> Path:
     """The folder of all runs of an environment."""
     return runs_dir / file_name(env_id)
@@ -86,34 +96,9 @@ def file_name(env_id: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env"
 
 
-def _claim(hidden: Path, run_dir: Path) -> bool:
-    """Rename ``hidden`` to ``run_dir``. Returns False if ``run_dir`` already exists and is not an empty folder."""
-    if run_dir.exists() and not (run_dir.is_dir() and not any(run_dir.iterdir())):
-        return False
-    try:
-        os.rename(hidden, run_dir)
-    except OSError:
-        if not run_dir.exists():
-            raise
-        return False  # another process was faster
-    return True
-
-
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
     return f"{_CONFIG_HEADER}{END_NOTE}\n{dump_yaml(to_mapping(config))}{END}\n"
-
-
-def saved_config(config: Config) -> SavedConfig:
-    """What each checkpoint stores of the settings."""
-    return SavedConfig(render_config(config), _hash(config))
-
-
-def _hash(config: Config) -> str:
-    """The SHA-256 of all settings that a resume may not change. Defaults do not count, so that a later version may add settings."""
-    plain = {name: value for group in to_mapping(config).values() for name, value in group.items()}
-    fixed = {name: plain[name] for name in FIXED if LEAVES[name].value_in(config) != LEAVES[name].default}
-    return hashlib.sha256(dump_yaml(fixed).encode()).hexdigest()
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -146,36 +131,35 @@ def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Confi
     Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if the run has no custom object in one of
     the settings.
     """
-    return with_custom(_read_config(run_dir), custom or {})
+    return with_custom(_read_file(_settings_file(run_dir)), custom or {})
 
 
 def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
-    """``config`` with the objects ``custom`` in settings that are custom already. Raises ``ConfigError`` for any other setting."""
+    """``config`` with the objects ``custom`` in its custom settings. Raises ``ConfigError`` for other settings."""
     trained_with = custom_settings(config)
     for name, value in custom.items():
         if name not in trained_with:
-            was = f"{name} is {LEAVES[name].value_in(config)}" if name in LEAVES else f"there is no setting {name!r}"
             raise ConfigError(
-                f"{name} = {value!r}: this run has no custom object there, {was}{nearest(name, trained_with)}. Other settings stay as they were."
+                f"{name} = {value!r}: this run was trained without a custom object there{nearest(name, trained_with)}. Its other settings stay."
             )
         if not may_replace(config, name, value):
+            given = value if isinstance(value, str) else Custom(value)
             raise ConfigError(
-                f"{name} = {value if isinstance(value, str) else Custom(value)}: this run was trained with {trained_with[name]} and continues with it: "
-                "leave it out."
+                f"{name} = {given}: this run was trained with {trained_with[name]} and continues with it: leave it out."
             )
     return override(config, custom)
 
 
 def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
-    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their hash or their copy is not
-    checked: the files of a published policy are verified when it is pulled.
+    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their copy is not checked:
+    the files of a published policy are verified when it is pulled.
 
     Raises ``ConfigError`` if the user has changed one.
     """
-    if saved.settings in (None, _hash(config)) or not (saved.path / CONFIG).is_file():
+    file, copy = run_dir / CONFIG, saved.path / CONFIG
+    if not copy.is_file() or (file.is_file() and file.read_bytes() == copy.read_bytes()):
         return
-    file = run_dir / CONFIG
-    trained = _read_file(saved.path / CONFIG)
+    trained = _read_file(copy)
     for name in FIXED:
         before, now = LEAVES[name].value_in(trained), LEAVES[name].value_in(config)
         if before != now and not (name in custom_settings(trained) and may_replace(trained, name, now)):
@@ -185,14 +169,16 @@ def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
             )
 
 
-def _read_config(run_dir: Path) -> Config:
+def _settings_file(run_dir: Path) -> Path:
+    """The file with the settings of a run. While an agent is saved, and after such a save was interrupted, ``config.yaml`` may belong to
+    another agent than the checkpoint."""
     if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
     checkpoints = run_dir / "checkpoints"
-    # While an agent is saved, and after such a save was interrupted, the other file may belong to another agent.
-    step = current_step(checkpoints)
-    copy = run_dir / CONFIG if step is None else in_effect(checkpoints / str(step)) / CONFIG
-    return _read_file(copy if copy.is_file() else run_dir / CONFIG)
+    if (step := current_step(checkpoints)) is None:
+        return run_dir / CONFIG
+    copy = in_effect(checkpoints / str(step)) / CONFIG
+    return copy if copy.is_file() else run_dir / CONFIG
 
 
 def _read_file(path: Path) -> Config:

@@ -1,4 +1,4 @@
-"""What ``RUN@WHICH`` means: the run directory, and the checkpoint in it. ``storage.retention`` marks the best one."""
+"""What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from proximo.storage.run_directory import check_settings
 
 Which = Literal["last", "best"] | int
 """Which checkpoint of a run: the newest, the best, or the one of a step."""
-MAX_LISTED = 8
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone means the newest checkpoint."""
+    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone is ``RUN@last``."""
     path = Path(text)
     if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
         return str(path.parent.parent), int(path.name)
@@ -42,16 +41,11 @@ def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
     if seed_runs := seed_run_dirs(path):
         return max(map(_started, seed_runs))
-    if started := json_object(path / "system.json").get("started"):
-        return str(started)
-    newest = path / "config.yaml"
-    seconds = (newest if newest.exists() else path).stat().st_mtime
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="microseconds")
+    return str(json_object(path / "system.json").get("started", changed))
 
 
-RUNS = FolderKind(
-    "run", "runs", "config.yaml", "start one with `proximo train`, or set --runs-dir", is_run, _started, seed_run_dirs
-)
+RUNS = FolderKind("run", "runs", "config.yaml", "start one with `proximo train`, or set --runs-dir", is_run, _started)
 
 
 def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path, Which]:
@@ -94,28 +88,18 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 
 
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means: ``last`` is the newest valid one. Returns it with a warning for each damaged one that
-    was skipped.
+    """Load the checkpoint that ``which`` means. Returns it with a warning for each damaged one that was skipped.
 
     Raises:
         CheckpointError: the checkpoint does not exist, or it is damaged.
         ConfigError: it was trained with other settings than ``config``, the settings of the run.
     """
-    folder = run_dir / "checkpoints"
-    saved, warnings = load_newest(folder) if which == "last" else (_load_step(run_dir, which), [])
-    check_settings(saved, config, run_dir)
-    return saved, warnings
-
-
-def _load_step(run_dir: Path, which: Literal["best"] | int) -> Checkpoint:
-    folder = run_dir / "checkpoints"
-    step = best_step(run_dir) if which == "best" else which
+    folder, step = run_dir / "checkpoints", best_step(run_dir) if which == "best" else which
     if step is None:
         raise CheckpointError(f"{zoo.label(run_dir)} has no best checkpoint: it was never evaluated. Use @last.")
-    if step not in steps(folder):
-        known = ", ".join(map(str, steps(folder))) or "none"
-        raise CheckpointError(f"{zoo.label(run_dir)} has no checkpoint of step {step}; it has {known}.")
-    return load(folder / str(step))
+    saved, warnings = load_newest(folder) if step == "last" else (load(folder / str(step)), [])
+    check_settings(saved, config, run_dir)
+    return saved, warnings
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
@@ -125,25 +109,17 @@ def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
         CheckpointError: there is no valid checkpoint (training never starts from scratch silently), or the newest undamaged one
             is in another version of the format.
     """
-    saved = steps(folder)[::-1]
-    if not saved:
-        raise CheckpointError(
-            f"There is no checkpoint in {folder}: none was saved yet. Wait, or if no process trains it, go on with: "
-            f"{command('proximo', 'train', '--resume', folder.parent)}"
-        )
     damages: list[str] = []
-    for step in saved:
+    for step in reversed(steps(folder)):
         try:
             return load(folder / str(step)), [f"{damage} It was skipped." for damage in damages]
         except UnsupportedVersionError:
             raise  # it is undamaged: skipping it would lose everything learned since the one before
         except CheckpointError as error:
             damages.append(re.sub("([0-9a-f]{12})[0-9a-f]{52}", r"\1…", str(error)))
-    if len(saved) == 1:
-        raise CheckpointError(f"There is no valid checkpoint in {folder}. {damages[0]} Start a new run.")
-    listed = ", ".join(map(str, saved[:MAX_LISTED])) + (", …" if len(saved) > MAX_LISTED else "")
-    newest = f"{folder / str(saved[0])} is "
-    reason = damages[0].removeprefix(f"Checkpoint {newest}damaged: ").removeprefix(newest).rstrip(".")
+    if damages:
+        raise CheckpointError(f"There is no valid checkpoint among the {len(damages)} in {folder}. {damages[0]} Start a new run.")
     raise CheckpointError(
-        f"There is no valid checkpoint in {folder}: all {len(saved)} are damaged ({listed}; the newest: {reason}). Start a new run."
+        f"There is no checkpoint in {folder}: none was saved yet. Wait, or if no process trains it, go on with: "
+        f"{command('proximo', 'train', '--resume', folder.parent)}"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +15,15 @@ from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic
 from proximo.storage.checkpoint import CURRENT, current_step
 from proximo.storage.checkpoint_format import CONFIG, META, STATE, encode
-from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM, render_system, saved_config
+from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM, render_config, render_system
 from proximo.storage.run_lock import RunLock
 from proximo.storage.system_info import system_info
 from proximo.types import TrainState
 
 SAVED = "# saved from Python\n"
 """The ``command.txt`` of a saved agent. It is the first file of a save."""
-UNFINISHED = re.compile(r"\.lock|\.lock\.json|\.(\.lock\.json|command\.txt)\.\d+\.tmp")
-"""Names of the files that a killed save may leave in a folder before it writes ``command.txt``."""
-CONFLICT = "two agents cannot be saved into one folder at the same time. Wait for that process, or choose another folder."
+DERIVED = ("export", "videos", "report.html", "report.png", "report.csv")
+"""What commands have made from an earlier agent in the same folder."""
 
 
 def save_run(
@@ -44,9 +42,8 @@ def save_run(
     ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
     contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if it cannot be written.
     """
-    info = {"best": None, "evaluation": evaluation}
     files = {
-        **encode(step, state, info, saved_config(config)),
+        **encode(step, state, {"best": None, "evaluation": evaluation}, render_config(config)),
         METRICS: "".join(f"{json.dumps(row)}\n" for row in rows).encode(),
         SYSTEM: render_system(system_info()).encode(),
     }
@@ -55,24 +52,24 @@ def save_run(
 
 def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
     """Write the ``files`` of an agent, as ``save_run`` does."""
+    checkpoints = folder / "checkpoints"
     try:
         if (folder / COMMAND).is_file():
             if (folder / COMMAND).read_text(encoding="utf-8") != SAVED:
                 raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
-        elif folder.exists() and not (folder.is_dir() and all(UNFINISHED.fullmatch(path.name) for path in folder.iterdir())):
+        elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())):
             raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
         folder.mkdir(parents=True, exist_ok=True)
-        with RunLock(folder, CONFLICT):
+        with RunLock(folder):
             write_atomic(folder / COMMAND, SAVED)
-            checkpoints = folder / "checkpoints"
             if saved := checkpoint.steps(checkpoints):
                 write_atomic(checkpoints / CURRENT, f"{saved[-1]}\n")
             checkpoint.write(checkpoints, step, files)
             write_atomic(checkpoints / CURRENT, f"{step}\n")
-            for derived in ("export", "videos"):  # derived from what was saved before
-                shutil.rmtree(folder / derived, ignore_errors=True)
-            for ending in ("html", "png", "csv"):
-                (folder / f"report.{ending}").unlink(missing_ok=True)
+            for path in (folder / name for name in DERIVED):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                path.unlink(missing_ok=True)
             finish(folder)
     except OSError as error:
         raise CheckpointError(f"Cannot write into {folder} ({error.strerror}): choose another folder.") from error
@@ -84,7 +81,7 @@ def finish(folder: Path) -> None:
     checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
     if (step := current_step(checkpoints)) not in checkpoint.steps(checkpoints):
-        (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a part of a copied run
+        (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a copied part
         return
     retention.clear_leftovers(checkpoints)
     for path in checkpoints.glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""The zoo: trained policies that ship with proximo, as published folders in the package. A user names them ``zoo:NAME``."""
+"""The zoo: trained policies that ship with proximo, as published folders. A user names them ``zoo:NAME``."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def label(run_dir: Path) -> str:
 
 
 def output_folder(run_dir: Path) -> Path:
-    """Where the files made from a run are written: into it, or for the zoo into ``zoo-NAME`` in the working folder."""
+    """Where files made from a run are written: into it; for the zoo, ``zoo-NAME`` in the working folder."""
     return Path(label(run_dir).replace(":", "-")) if contains(run_dir) else run_dir

@@ -30,7 +30,7 @@ from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lock import RunLock
 from proximo.storage.run_lookup import Which
-from proximo.storage.system_info import python_versions, system_differences, system_info
+from proximo.storage.system_info import exact_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
 from proximo.tracking.run_trackers import check_trackers
@@ -127,7 +127,7 @@ def _shared_values(config: Config) -> dict[str, Any]:
     """What must be the same in all processes that train together: settings and versions, by name."""
     settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
     text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
-    return {**json.loads(text), **python_versions()}
+    return {**json.loads(text), **exact_versions()}
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
@@ -216,7 +216,9 @@ def _resume(
     resuming.check_shared_settings(path, configs)
     env = environment(config)
     stacked = len(run_dirs) > 1 and stacks_seeds(config, env)
-    for warning in (*resume_warnings(before[0], config), *(system_differences(run_dirs[0], stacked) if peers.is_first else ())):
+    library = config.env.id.partition(":")[0]
+    changes = system_differences(run_dirs[0], library, stacked) if peers.is_first else ()
+    for warning in (*resume_warnings(before[0], config), *changes):
         reporter.warned(warning)
     starts = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
     together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0

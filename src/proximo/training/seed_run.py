@@ -19,7 +19,7 @@ from proximo.storage import checkpoint, retention
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.checkpoint_format import encode
-from proximo.storage.run_directory import FAILURE, STOPPED, saved_config
+from proximo.storage.run_directory import FAILURE, STOPPED, render_config
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.tracking.run_trackers import RunTrackers
 from proximo.tracking.tracker import TrackedRun, Tracker, numbers
@@ -192,7 +192,7 @@ class SeedRun:
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
-        return functools.partial(self._write_checkpoint, step, encode(step, state, info, saved_config(self.config)), best)
+        return functools.partial(self._write_checkpoint, step, encode(step, state, info, render_config(self.config)), best)
 
     def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
         assert self.run_dir is not None

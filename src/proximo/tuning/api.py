@@ -91,6 +91,7 @@ def tune(
         TrainingError: every trial failed.
     """
     check_optuna("proximo.tune")
+    current().require_one("tune")
     from proximo.tuning.journal import open_journal
     from proximo.tuning.plan import make_plan
     from proximo.tuning.progress import StudyProgress

@@ -23,7 +23,6 @@ from proximo.config.loading import read_file
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
 from proximo.jax_setup import prepare_jax
-from proximo.processes.peers import current
 from proximo.tracking.reporter import Reporter
 from proximo.training.backends import make_backend
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
@@ -105,7 +104,6 @@ def make_plan(
     """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched; trials use seeds from
     100 up, unless ``seed`` is one of them. Raises ``ConfigError`` or ``EnvError`` for what would fail later."""
     prepare_jax(for_seeds=True)
-    current().require_one("tune")
     seed = config.run.seed if "seed" in fixed else FIRST_SEED
     run = dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name="")
     base = validate(dataclasses.replace(config, run=run))

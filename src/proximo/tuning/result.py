@@ -13,7 +13,7 @@ from proximo.config import to_mapping
 from proximo.errors import command
 from proximo.serialization import csv_cell, dump_yaml
 from proximo.storage.atomic_files import write_atomic
-from proximo.storage.system_info import system_info
+from proximo.storage.system_info import versions
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of
 from proximo.tuning.plan import StudyPlan
 
@@ -91,7 +91,7 @@ class TuneResult:
             write_atomic(self.preset, header + dump_yaml({"provenance": self._provenance(self.best), **groups}))
 
     def _provenance(self, best: Record) -> dict[str, Any]:
-        plan, base, versions = self.plan, self.trials[0], system_info()["versions"]
+        plan, base = self.plan, self.trials[0]
         found: dict[str, Any] = {"study": str(self.folder), "trial": best.number, "trials": self.counts}
         found["searched"] = list(plan.space)
         for kind, name in MEANS.items():
@@ -103,7 +103,7 @@ class TuneResult:
         return found | {
             "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
             "date": datetime.now(UTC).date().isoformat(),
-            "versions": {name: version for name, version in versions.items() if version != "not installed"},
+            "versions": versions(),
         }
 
 
