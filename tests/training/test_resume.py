@@ -124,7 +124,7 @@ def test_resume_of_a_stopped_run_equals_the_uninterrupted_run(update_by_update, 
 
 
 def test_schedules_of_an_extended_run_end_at_the_new_total(tmp_path, capsys):
-    run_dir = trained(tmp_path, "r", learning_rate="linear(1e-3, 0)")
+    run_dir = trained(tmp_path, "r", learning_rate="linear(1e-3, 0)", keep_checkpoints=50)
     assert main(["train", "--resume", str(run_dir)]) == 2
     assert f"proximo: {run_dir} is complete at step {TOTAL}: give a larger --total-steps" in capsys.readouterr().err
     resumed(run_dir, "", "--total-steps", str(2 * TOTAL))
