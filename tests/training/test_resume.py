@@ -64,20 +64,6 @@ def test_resume_in_a_new_process_equals_the_uninterrupted_run(whole, tmp_path, k
     assert retention.best_step(run_dir) == retention.best_step(whole[kind])
 
 
-@pytest.mark.slow
-def test_resume_with_default_xla_flags_equals_the_uninterrupted_run(tmp_path):
-    words = train_words(tmp_path / "whole", "it", **GRU, **CHECKPOINTS, eval_episodes=0)
-    with Process(*words, XLA_FLAGS="") as process:
-        assert process.end().code == 0
-    (whole,) = (tmp_path / "whole").glob("*/it")
-    run_dir = copied(whole, tmp_path / "resumed")
-    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", XLA_FLAGS="") as process:
-        code, out, err = process.end()
-    assert (code, f"resumed at step {3 * BATCH}" in out) == (0, True), err
-    assert final_state(run_dir) == final_state(whole)
-    assert rows(run_dir) == rows(whole)
-
-
 @pytest.mark.parametrize("kind", ["feed-forward", "gru"])
 def test_resume_from_every_checkpoint_equals_the_uninterrupted_run(whole, tmp_path, kind):
     run_dir = copied(whole[kind], tmp_path)
