@@ -213,22 +213,6 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
         assert after == before
 
 
-@pytest.mark.parametrize(
-    ("run", "sentence"),
-    [
-        ("nowhere", "No run 'nowhere'"),
-        ("last", "There is no run in"),
-        ("{whole}@99", "has no checkpoint of step 99; it has 64, 96"),
-        ("{whole}@bset", "expected best, last or a step after @, found 'bset' (did you mean 'best'?)"),
-    ],
-)
-def test_missing_run_raises_one_sentence(whole, tmp_path, capsys, run, sentence):
-    assert main(["train", "--resume", run.format(whole=whole["gru"]), "--runs-dir", str(tmp_path)]) == 2
-    out, err = capsys.readouterr()
-    assert sentence in err
-    assert (out, err.count("\n")) == ("", 1)
-
-
 def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):
     run_dir = copied(whole["gru"], tmp_path)
     before = final_state(run_dir)
