@@ -9,6 +9,8 @@ import contextlib
 import functools
 import itertools
 import operator
+import threading
+import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -52,7 +54,6 @@ from proximo.training.agent_environment import make_environment, replace_environ
 from proximo.training.backend import Backend, copy_of
 from proximo.training.backends import make_backend
 from proximo.training.callbacks import SeedCallbacks, check_callbacks
-from proximo.training.exclusive_use import exclusive_use
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.periodic_evaluation import SHARE
@@ -65,6 +66,26 @@ if TYPE_CHECKING:
 
     from proximo.export import ExportResult
     from proximo.report import Report
+
+
+_in_use: weakref.WeakSet[PPO] = weakref.WeakSet()
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def exclusive_use(agent: PPO) -> Iterator[None]:
+    """Context manager: only this call may change ``agent``, so that no call overwrites the result of another. Raises ``ConfigError`` if
+    another call is changing it."""
+    with _lock:
+        if agent in _in_use:
+            raise ConfigError(
+                "This agent is already learning in another call or thread: wait until that call ends, or use one agent for each thread."
+            )
+        _in_use.add(agent)
+    try:
+        yield
+    finally:
+        _in_use.discard(agent)
 
 
 class _WarningList(Reporter):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from proximo.agent import PPO
+from proximo.agent import PPO, exclusive_use
 from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError, shown
 from proximo.evaluation.evaluate import check_number
@@ -21,7 +21,6 @@ from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
 from proximo.signatures import is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
-from proximo.training.exclusive_use import exclusive_use
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)

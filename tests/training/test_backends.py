@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 from collections import OrderedDict
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ from proximo.errors import EnvironmentFault
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.ppo import make_hyperparameters
 from proximo.storage import checkpoint
-from proximo.training.backend import Backend
 from proximo.training.backends import make_backend
 
 import gym_toys
@@ -39,17 +37,6 @@ def make(kind, stacked=False, make_gymnasium=gym_toys.Walk, **settings):
         return make_backend(override(Config(), {**SMALL, **settings}), toys.RandomEnds(), stacked)
     config = override(Config(), {**SMALL, "num_workers": 0, **settings})
     return make_backend(config, from_factory(make_gymnasium, "toy", Preprocessing()), stacked)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_backend_has_the_methods_of_the_interface_with_their_parameters(kind):
-    backend, methods = make(kind), {name: method for name, method in vars(Backend).items() if inspect.isfunction(method)}
-    assert len(methods) > 15
-    for name, method in methods.items():
-        if name != "__init__":
-            expected = list(inspect.signature(method).parameters)
-            assert list(inspect.signature(getattr(type(backend), name)).parameters) == expected, name
-    backend.close()
 
 
 @pytest.mark.parametrize(

@@ -117,12 +117,9 @@ def test_several_seeds_train_one_after_the_other(tmp_path):
     ("env", "settings", "error", "sentence"),
     [
         ("toys:RandomEnds", {"frame_stack": 4}, ConfigError, r"frame_stack is for Gymnasium environments: it has no effect on toys:RandomEnds, a JAX environment"),
-        ("toys:RandomEnds", {"wrappers": "a:B"}, ConfigError, r"wrappers is for Gymnasium environments: it has no effect on toys:RandomEnds, a JAX environment"),
-        ("toys:RandomEnds", {"drop_observations": "a"}, ConfigError, r"drop_observations is for Gymnasium environments"),
         ("gym_toys:CustomVector", {"wrappers": "a:B"}, ConfigError, r"gym_toys:CustomVector is a vector environment: .* wrappers, drop_observations and"),
         ("toys:RandomEnds", {"learner_lag": 1}, ConfigError, r"learner_lag is for Gymnasium environments"),
         (WALK, {"seeds": 2, "seeds_mode": "vmap"}, ConfigError, r"seeds_mode = vmap: gym_toys:Walk is a Gymnasium environment"),
-        ("gym_toys:CustomVector", {"num_workers": 2}, ConfigError, r"num_workers: gym_toys:CustomVector is a vector environment that steps its environments itself"),
         ("gym_toys:CustomVector", {"frame_stack": 2}, ConfigError, r"gym_toys:CustomVector is a vector environment: preprocessing, frame_stack"),
         (WALK, {"num_workers": 5}, ConfigError, r"num_workers = 5: expected at most num_envs = 4"),
         (WALK, {"num_workers": 3, "overlap": "true"}, ConfigError, r"a multiple of 2 with overlap"),
@@ -138,24 +135,12 @@ def test_settings_that_do_not_fit_raise_before_a_directory_exists(tmp_path, env,
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-def test_wrappers_are_part_of_the_run(tmp_path):
-    words = train_words(tmp_path, "w", "CartPole-v1", num_workers=2)
-    wrappers = ["gymnasium.wrappers:DelayObservation(delay=1)", "gymnasium.wrappers:TimeAwareObservation(flatten=true)"]
-    assert main([*words, "--wrapper", wrappers[0], "--wrapper", wrappers[1]]) == 0
-    run_dir = next(tmp_path.glob("*/w"))
-    assert proximo.load(run_dir).config.env.wrappers == tuple(wrappers)
-    assert proximo.load_policy(run_dir).env.observation_space.shape == (5,)
-    assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
-    assert main(["train", "--resume", str(run_dir), "--total-steps", str(TOTAL + 2 * BATCH)]) == 0
-
-
 def test_a_file_cannot_call_a_function_of_a_library_unless_it_is_repeated(tmp_path, capsys):
     make = "gymnasium:make"
     run_dir = str(trained(tmp_path, "f", make, env_settings="id=CartPole-v1", eval_env=make, num_workers=0))
     capsys.readouterr()
     commands = {
         ("eval", run_dir, "--episodes", "2"): ("--env", make),
-        ("watch", run_dir, "--episodes", "1", "--gif", "--out", str(tmp_path / "f.gif")): ("--env", make),
         ("train", "--resume", run_dir, "--total-steps", str(TOTAL + 2 * BATCH)): (make, "--eval-env", make),
         ("train", "--config", f"{run_dir}/config.yaml", "--name", "g", "--runs-dir", str(tmp_path)): (make, "--eval-env", make),
     }

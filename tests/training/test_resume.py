@@ -64,20 +64,6 @@ def test_resume_in_a_new_process_equals_the_uninterrupted_run(whole, tmp_path, k
     assert retention.best_step(run_dir) == retention.best_step(whole[kind])
 
 
-@pytest.mark.slow
-def test_resume_with_default_xla_flags_equals_the_uninterrupted_run(tmp_path):
-    words = train_words(tmp_path / "whole", "it", **GRU, **CHECKPOINTS, eval_episodes=0)
-    with Process(*words, XLA_FLAGS="") as process:
-        assert process.end().code == 0
-    (whole,) = (tmp_path / "whole").glob("*/it")
-    run_dir = copied(whole, tmp_path / "resumed")
-    with Process("train", "--resume", f"{run_dir}@{3 * BATCH}", XLA_FLAGS="") as process:
-        code, out, err = process.end()
-    assert (code, f"resumed at step {3 * BATCH}" in out) == (0, True), err
-    assert final_state(run_dir) == final_state(whole)
-    assert rows(run_dir) == rows(whole)
-
-
 @pytest.mark.parametrize("kind", ["feed-forward", "gru"])
 def test_resume_from_every_checkpoint_equals_the_uninterrupted_run(whole, tmp_path, kind):
     run_dir = copied(whole[kind], tmp_path)
@@ -124,7 +110,7 @@ def test_resume_of_a_stopped_run_equals_the_uninterrupted_run(update_by_update, 
 
 
 def test_schedules_of_an_extended_run_end_at_the_new_total(tmp_path, capsys):
-    run_dir = trained(tmp_path, "r", learning_rate="linear(1e-3, 0)")
+    run_dir = trained(tmp_path, "r", learning_rate="linear(1e-3, 0)", keep_checkpoints=50)
     assert main(["train", "--resume", str(run_dir)]) == 2
     assert f"proximo: {run_dir} is complete at step {TOTAL}: give a larger --total-steps" in capsys.readouterr().err
     resumed(run_dir, "", "--total-steps", str(2 * TOTAL))
@@ -225,22 +211,6 @@ def test_checkpoint_of_another_run_raises_and_changes_no_file(whole, tmp_path, c
         assert re.search("memory = gru in .*, but its checkpoint was trained with none", capsys.readouterr().err)
         after = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
         assert after == before
-
-
-@pytest.mark.parametrize(
-    ("run", "sentence"),
-    [
-        ("nowhere", "No run 'nowhere'"),
-        ("last", "There is no run in"),
-        ("{whole}@99", "has no checkpoint of step 99; it has 64, 96"),
-        ("{whole}@bset", "expected best, last or a step after @, found 'bset' (did you mean 'best'?)"),
-    ],
-)
-def test_missing_run_raises_one_sentence(whole, tmp_path, capsys, run, sentence):
-    assert main(["train", "--resume", run.format(whole=whole["gru"]), "--runs-dir", str(tmp_path)]) == 2
-    out, err = capsys.readouterr()
-    assert sentence in err
-    assert (out, err.count("\n")) == ("", 1)
 
 
 def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):

@@ -174,13 +174,6 @@ def test_seed_of_a_serial_group_equals_its_single_run(groups, tmp_path):
     assert final_state(trained(tmp_path, "six", seed=6)) == final_state(groups["serial"] / "seed-6")
 
 
-def test_vmapped_seed_learns_like_the_single_one(groups):
-    for name in ("seed-5", "seed-7"):
-        first, second = (rows(groups[mode] / name)[0] for mode in ("vmap", "serial"))
-        assert first["rollout/return_mean"] == pytest.approx(second["rollout/return_mean"], rel=1e-4)
-        assert first["train/value_loss"] == pytest.approx(second["train/value_loss"], rel=1e-3)
-
-
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
 def test_resumed_group_equals_the_uninterrupted_one(groups, mode, tmp_path):
     group = copied(groups[mode], tmp_path)

@@ -1,6 +1,6 @@
 """Which checkpoints stay: the newest ones, and the best one, which ``RUN/best`` names.
 
-After each evaluation, ``training.periodic_evaluation`` decides which one is the best. ``training.seed_run`` marks it and removes
+After each evaluation, ``training.seed_run`` decides which one is the best, marks it and removes
 others when it saves, and ``training.resuming`` marks it again after a resume.
 """
 

@@ -1,4 +1,4 @@
-"""The evaluations of a training. Each decides whether its checkpoint is the best so far, which ``storage.retention`` then keeps."""
+"""The evaluations of a training: when, and of how many episodes."""
 
 from __future__ import annotations
 
