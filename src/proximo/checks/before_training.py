@@ -100,9 +100,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
             seen = player.play_in(vector_env, 0, SECONDS)
         if first.difference(seen) is not None:
             details = f"`{command('proximo', 'check', env_id)}` reports the details."
-            warnings.append(
-                f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {details}"
-            )
+            warnings.append(f"{env_id} gives different steps for the same seed and actions, so no run can be repeated. {details}")
         if isinstance(env, GymnasiumEnvironment) and isinstance(vector_env, SerialVectorEnvironment):
             one = vector_env.steppers[0].envs[0]
             # An environment whose constructor sets no render_mode may draw without it.
