@@ -51,7 +51,7 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
     if other is not env:
         warnings = [*warnings, *_checked(other, its_config, plays=True)[0]]
         found += hints(other, its_config)
-    return [*dict.fromkeys([*warnings, *(finding.message for finding in found if finding.level == "warning")])]
+    return [*dict.fromkeys([*warnings, *(one.message for one in found if one.level == "warning")])]
 
 
 def trains_as_in_preset(config: Config) -> bool:
@@ -71,8 +71,8 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
     """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
 
-    Vector environments without single ones are not checked here: making EnvPool or ALE takes long, and training
-    checks their first thousand steps.
+    Vector environments without single ones are not checked: making EnvPool or ALE takes long, and training checks
+    their first thousand steps.
 
     Args:
         env: The environment.
