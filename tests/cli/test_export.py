@@ -10,7 +10,7 @@ import pytest
 import proximo
 from commands import GRU, train_words
 from proximo.cli import main
-from proximo.export import latency, parity, runtime
+from proximo.export import parity, runtime
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,12 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(latency, "CALLS", 2)
+    monkeypatch.setattr(parity, "CALLS", 2)
 
 
 @pytest.fixture
 def shorter(monkeypatch):
-    monkeypatch.setattr(latency, "SIZES", (1,))
+    monkeypatch.setattr(parity, "SIZES", (1,))
     monkeypatch.setattr(parity, "STEPS", 10)
 
 

@@ -80,7 +80,7 @@ def test_object_without_a_name_must_be_given_again(lost, tmp_path):
     assert proximo.load(lost, encoder=local_encoder).step == SMALL["total_steps"]
     more = copied(lost, tmp_path / "more")
     proximo.resume(more, encoder=local_encoder, total_steps=SMALL["total_steps"] + BATCH)
-    with pytest.raises(ConfigError, match=r"this run was trained without a custom object there"):
+    with pytest.raises(ConfigError, match=r"this run has no custom object there, critic is auto"):
         proximo.load_policy(lost, critic=networks.Critic)
     with pytest.raises(ConfigError, match=r"there is no setting 'encodr' \(did you mean 'encoder'\?\)"):
         proximo.load_policy(lost, encodr=networks.Encoder)

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from proximo.errors import CheckpointError, ConfigError, EnvError
-from proximo.export import ParityError, export, latency, parity
+from proximo.export import ParityError, export, parity
 from proximo.spaces import Box, Dict, Discrete, MultiDiscrete
 
 import toys
@@ -39,8 +39,8 @@ sys.path += {sys.path!r}
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(latency, "CALLS", 2)
-    monkeypatch.setattr(latency, "SIZES", (1,))
+    monkeypatch.setattr(parity, "CALLS", 2)
+    monkeypatch.setattr(parity, "SIZES", (1,))
     monkeypatch.setattr(parity, "STEPS", 5)
     monkeypatch.setattr(parity, "ENVIRONMENTS", (2,))
 

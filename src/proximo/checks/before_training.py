@@ -51,7 +51,7 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
     if other is not env:
         warnings = [*warnings, *_checked(other, its_config, plays=True)[0]]
         found += hints(other, its_config)
-    return [*dict.fromkeys([*warnings, *(finding.message for finding in found if finding.level == "warning")])]
+    return [*dict.fromkeys([*warnings, *(one.message for one in found if one.level == "warning")])]
 
 
 def trains_as_in_preset(config: Config) -> bool:
@@ -71,8 +71,8 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
     """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
 
-    Vector environments without single ones are not checked here: making EnvPool or ALE takes long, and training
-    checks their first thousand steps.
+    Vector environments without single ones are not checked: making EnvPool or ALE takes long, and training checks
+    their first thousand steps.
 
     Args:
         env: The environment.
@@ -100,9 +100,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
             seen = player.play_in(vector_env, 0, SECONDS)
         if first.difference(seen) is not None:
             details = f"`{command('proximo', 'check', env_id)}` reports the details."
-            warnings.append(
-                f"{env_id} gives different steps for the same seed and actions, so no run on it can be repeated. {details}"
-            )
+            warnings.append(f"{env_id} gives different steps for the same seed and actions, so no run can be repeated. {details}")
         if isinstance(env, GymnasiumEnvironment) and isinstance(vector_env, SerialVectorEnvironment):
             one = vector_env.steppers[0].envs[0]
             # An environment whose constructor sets no render_mode may draw without it.

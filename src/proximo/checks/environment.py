@@ -36,7 +36,7 @@ def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
 
 
 def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
-    """Run every check that applies to an environment, and return what each finds as soon as it ends. This takes seconds.
+    """Run every check that applies to an environment, and yield what each finds. This takes seconds.
 
     Args:
         env: The environment.

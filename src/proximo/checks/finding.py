@@ -39,7 +39,8 @@ def run_check(check: str, env_id: str, function: Callable[[], Finding | str]) ->
 def verdict(env_id: str, findings: Sequence[Finding]) -> str:
     """Summarize all findings in one sentence."""
     errors, warnings = (sum(f.level == level for f in findings) for level in ("error", "warning"))
-    counted = [f"{n} {name}{'s' if n > 1 else ''}" for n, name in ((errors, "error"), (warnings, "warning")) if n]
+    counts = {"error": errors, "warning": warnings}
+    counted = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items() if n]
     if errors:
         return f"{env_id} cannot be trained as it is: {' and '.join(counted)}."
     return f"{env_id} can be trained{f', with {counted[0]}' if warnings else ': no problem was found'}."

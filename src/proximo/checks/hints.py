@@ -67,13 +67,11 @@ def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.nd
     Returns:
         A finding for observations and one for rewards.
     """
-    found = []
-    for name, fault in (
-        ("observation scale", _observation_fault(space, observations, config)),
-        ("reward scale", _reward_fault(config.ppo.reward_scale * rewards, config.ppo)),
-    ):
-        found.append(Finding(name, "warning", fault) if fault else Finding(name, "ok", "The scale suits the learner."))
-    return found
+    faults = {
+        "observation scale": _observation_fault(space, observations, config),
+        "reward scale": _reward_fault(config.ppo.reward_scale * rewards, config.ppo),
+    }
+    return [Finding(name, "warning" if x else "ok", x or "The scale suits the learner.") for name, x in faults.items()]
 
 
 def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
@@ -100,12 +98,9 @@ def _image_for_mlp(leaf: Leaf) -> str:
 
 
 def _large_network(policy: ActorCritic) -> str:
-    parts = {
-        "encoder": [torso.encoder for torso in policy.torsos],
-        "memory": [torso.cell for torso in policy.torsos],
-        "shared layers": [torso.shared for torso in policy.torsos],
-        "heads": [policy.actor, policy.critic],
-    }
+    torsos = {"encoder": "encoder", "memory": "cell", "shared layers": "shared"}
+    parts: dict[str, Any] = {name: [getattr(torso, part) for torso in policy.torsos] for name, part in torsos.items()}
+    parts["heads"] = [policy.actor, policy.critic]
     counts = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
     total = sum(counts.values())
     if total <= MAX_PARAMETERS:

@@ -67,7 +67,7 @@ def _seeding(first: Play, player: Player) -> Finding | str:
 
 
 def _ends(first: Play, limit: int | None, player: Player) -> Finding | str:
-    """Check that an episode ended in the play ``first``, or that there is a ``limit`` of steps. Otherwise, play longer."""
+    """Check that an episode ended in ``first``, or that there is a ``limit``. Otherwise, play longer."""
     played = first if first.episode_lengths() or limit else player.play(0, 1, MAX_STEPS, END_SECONDS)
     within = f"within {played.reward.size:,} random steps"
     if lengths := played.episode_lengths():

@@ -245,3 +245,4 @@ RULES: dict[str, Rule] = {
         )
     },
 }  # fmt: skip
+"""Our settings for a value, by the name of the rule. ``each``: the same value for several settings."""

@@ -12,7 +12,7 @@ from proximo import __version__
 from proximo.config import to_mapping
 from proximo.errors import CheckpointError, ConfigError, lacking
 from proximo.evaluation.policy import Policy
-from proximo.export import latency, parity
+from proximo.export import parity
 from proximo.export.policy_function import PolicyFunction
 from proximo.serialization import json_object, jsonable
 from proximo.spaces import from_any
@@ -80,7 +80,7 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
             "against": "JAX", "steps": parity.STEPS, "tolerance": parity.TOLERANCE,
             "largest_error": parity.check(function, exported.run, batch),
         },
-        "latency_microseconds": latency.measure(function, exported, (batch,) if batch else latency.SIZES),
+        "latency_microseconds": parity.latency(function, exported, (batch,) if batch else parity.SIZES),
     }  # fmt: skip
     readme = documentation.readme(metadata, function).encode()
     contents = {ONNX: model, RUNTIME: Path(runtime.__file__).read_bytes(), README: readme}

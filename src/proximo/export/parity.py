@@ -1,7 +1,9 @@
-"""Parity check: an export and JAX compute the same over episodes of random observations."""
+"""An export compared with JAX: that both compute the same over random episodes, and the time of a step."""
 
 from __future__ import annotations
 
+import functools
+import timeit
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +19,8 @@ from proximo.storage.checkpoint_format import flatten
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 2e-5, 0.1
 """``ENVIRONMENTS``: with how many an export for any number is checked. ``ENDS``: probability of an end."""
+SIZES, CALLS = (1, 64), 50
+"""Numbers of environments of which the time is measured, and how often."""
 Run = Callable[[Arrays], Mapping[str, Any]]
 
 
@@ -104,3 +108,18 @@ def _error(where: str, name: str, expected: np.ndarray, found: np.ndarray) -> fl
             f"Export failed: at {where} the error of {name} is {error:.1e}, more than {TOLERANCE:.0e}; nothing was written."
         )
     return float(error)
+
+
+def latency(function: PolicyFunction, exported: Any, sizes: tuple[int, ...]) -> dict[str, dict[str, float]]:
+    """Median microseconds of ``predict`` in JAX and by the export, by number of environments."""
+    found: dict[str, dict[str, float]] = {}
+    for n in sizes:
+        inputs = {**function.inputs(n), **random_inputs(function, np.random.default_rng(0), n, begins=False)}
+        given = function.as_tree(inputs)[OBSERVATION], inputs[EPISODE_START]
+        found[str(n)] = {}
+        for name, policy in (("jax", function.policy), ("onnxruntime", exported)):
+            memory = policy.init_memory(n)
+            step = functools.partial(policy.predict, given[0], memory, given[1], reward=inputs.get(REWARD))
+            # The first call compiles, which the median ignores.
+            found[str(n)][name] = float(np.median(timeit.repeat(step, number=1, repeat=CALLS))) * 1e6
+    return found

@@ -68,7 +68,11 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         if config.env.id != env_id:
             raise CheckpointError(f"{source} is damaged: {CONFIG} is for {config.env.id!r}, not for {shown(env_id)}.")
         if (code := code_of(config)) and not trust_code:
-            raise _untrusted(source, code)
+            parts = ", ".join(f"the {setting} {value!r}" for setting, value in code.items())
+            raise ConfigError(
+                f"{source} has {parts}: {'a module' if len(code) == 1 else 'modules'} to import from your Python path. If you trust that "
+                "code, pull with --trust-code (trust_code=True)."
+            )
         # This machine has its workers, trackers and start time, by which `last` is chosen.
         (made / COMMAND).write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
         (made / CONFIG).write_text(run_directory.render_config(shareable(config)), encoding="utf-8")
@@ -86,12 +90,3 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
 
 def _copied(made: Path, run_dir: Path) -> None:
     shutil.copytree(made, run_dir, dirs_exist_ok=True)
-
-
-def _untrusted(source: str, code: dict[str, str]) -> ConfigError:
-    """The error for modules that the user has not trusted."""
-    parts = [f"the {setting} {value!r}" for setting, value in code.items()]
-    return ConfigError(
-        f"{source} has {', '.join(parts)}: {'a module' if len(parts) == 1 else 'modules'} to import from your Python path. If you "
-        "trust that code, pull with --trust-code (trust_code=True)."
-    )

@@ -139,9 +139,9 @@ def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
     trained_with = custom_settings(config)
     for name, value in custom.items():
         if name not in trained_with:
-            raise ConfigError(
-                f"{name} = {value!r}: this run was trained without a custom object there{nearest(name, trained_with)}. Its other settings stay."
-            )
+            was = f"{name} is {LEAVES[name].value_in(config)}" if name in LEAVES else f"there is no setting {name!r}"
+            hint = nearest(name, trained_with)
+            raise ConfigError(f"{name} = {value!r}: this run has no custom object there, {was}{hint}. Its other settings stay.")
         if not may_replace(config, name, value):
             given = value if isinstance(value, str) else Custom(value)
             raise ConfigError(

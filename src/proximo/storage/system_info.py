@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -14,19 +15,20 @@ from proximo.jax_setup import available_devices, core_devices, cores, cpu_descri
 from proximo.serialization import json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy")
-_OF_DEVELOPERS = re.compile("extra == '(dev|test|docs)'")
+_OF_EXTRA = re.compile(r"([\w.-]+)[^;]*; extra == '(?!(dev|test|docs)')")
 # These change results; other variables (caches, logging) are recorded and not compared.
 EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """The versions of the installed packages that proximo and its extras require, by name."""
+    """The versions of the installed packages that decide about results, or that an extra of proximo requires, by name."""
     try:
         required = importlib.metadata.requires("proximo") or []
     except importlib.metadata.PackageNotFoundError:  # a copy of the source on Python's path
         required = []
-    names = [re.split(r"[^\w.-]", text)[0] for text in required if not _OF_DEVELOPERS.search(text)]
-    return {name: text for name in dict.fromkeys([*_PACKAGES, *names]) if (text := version(name))}
+    of_extras = [found[1] for text in required if (found := _OF_EXTRA.match(text))]
+    return {name: text for name in dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras]) if (text := version(name))}
 
 
 def version(package: str) -> str:
@@ -54,7 +56,7 @@ def system_info() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "cpu_affinity": cores(),
         "environment": {name: os.environ[name] for name in names},
-        "versions": versions(),
+        "versions": dict(versions()),
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
         "core_devices": len(core_devices()),
