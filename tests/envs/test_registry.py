@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from proximo.envs import JaxEnvironment, listing, make_env
-from proximo.envs.custom import check_protocol, from_class
+from proximo.envs.custom import as_jax_environment, from_class
 from proximo.envs.jax.gymnax import names as gymnax_names
 from proximo.envs.registry import TWINS, twin
 from proximo.errors import ConfigError, EnvError
@@ -37,20 +37,20 @@ def test_settings_of_gymnax_change_its_spaces():
         ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         (
             "pocmem",
-            r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$",
+            r"\(did you mean 'proximo:PocMemory'\?\): expected Gymnasium's NAME-v1, .*`proximo envs` lists them\.$",
         ),
         ("toys:Walk-v0", r"the module 'toys' registers no environments: name one of its classes"),
         ("no-such-module:A-v0", r"\(did you mean 'no_such_module:A-v0'\?\): no library or module 'no-such-module' is installed"),
         ("FetchReach-v4", r"^Unknown environment 'FetchReach-v4'(?!.*Reacher)"),
         ("CartPole-v9", r"\(did you mean 'CartPole-v1'\?\)"),
-        ("MultiAgent", r"Unknown environment 'MultiAgent': expected an id of the form"),
+        ("MultiAgent", r"Unknown environment 'MultiAgent': expected Gymnasium's"),
         ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
         ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
         ("proximo:PocMemry", r"proximo has no environment 'PocMemry' \(did you mean 'PocMemory'\?\)"),
         ("gymnx:CartPole-v1", r"Unknown environment 'gymnx:CartPole-v1' \(did you mean 'gymnax:CartPole-v1'\?\)"),
         ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
         ("no_such.module:Env", r"no library or module 'no_such.module'"),
-        ("", r"Unknown environment ''.*expected an id of the form Gymnasium's NAME-v1, gymnax:NAME"),
+        ("", r"Unknown environment ''.*expected Gymnasium's NAME-v1, gymnax:NAME"),
         ("json:loads", r"'json' is a part of Python or a program, which settings must not import"),
         ("venv.__main__:X-v0", r"'venv.__main__' is a part of Python or a program"),
         ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method: expected the class"),
@@ -117,7 +117,7 @@ def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkey
             {"max_torqe": 1.0},
             r"gymnax:Pendulum-v1 has no parameter 'max_torqe' \(did you mean 'max_torque'\?\)",
         ),
-        ("toys:RandomEnds", {"size": 3}, r"toys:RandomEnds has no argument 'size'"),
+        ("toys:RandomEnds", {"size": 3}, r"toys:RandomEnds has no parameter 'size'"),
     ],
 )
 def test_an_unknown_environment_setting_raises(env_id, settings, message):
@@ -159,7 +159,7 @@ def test_an_unsupported_space_raises_with_its_name():
     env = Minimal()
     env.action_space = "left or right"
     with pytest.raises(EnvError, match=r"The action space 'left or right' is not supported"):
-        check_protocol(env, "minimal")
+        as_jax_environment(env, "minimal")
 
 
 class FrozenEnvironment(eqx.Module):

@@ -14,7 +14,7 @@ from proximo.collect import jax_vector
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box, from_any
+from proximo.spaces import ACTION_MASK, Box
 
 STEPS = 3
 TOLERANCE = 1e-4
@@ -71,7 +71,7 @@ CHECKS = {"tracing": check_tracing, "side effects": check_side_effects, "jit and
 
 def _episode(env: JaxEnvironment, keys: Key[Array, "*N"], transform: Transform = lambda function: function) -> PyTree:
     """What a reset and ``STEPS`` random steps return. ``transform`` is applied to both functions."""
-    space, params = from_any(env.action_space, "action"), env.default_params
+    space, params = env.action_space, env.default_params
     reset = transform(lambda key: env.reset(key, params))
     step = transform(lambda key, t, state, action: env.step(jax.random.fold_in(key, t), state, action, params)[:-1])
     state, observation = reset(keys)

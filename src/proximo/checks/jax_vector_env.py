@@ -13,7 +13,7 @@ from proximo.collect import jax_vector
 from proximo.collect.compiled_function import CompiledFunction
 from proximo.envs.protocol import JaxEnvironment
 from proximo.networks.recurrent import select
-from proximo.spaces import Box, from_any
+from proximo.spaces import Box
 
 
 class JaxVectorEnv:
@@ -26,7 +26,7 @@ class JaxVectorEnv:
 
     def __init__(self, env: JaxEnvironment, num_envs: int):
         params = jax.tree.map(jnp.asarray, env.default_params)
-        self._action_type = np.float32 if isinstance(from_any(env.action_space, "action"), Box) else np.int32
+        self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
 
         def reset(key: Key[Array, ""]) -> PyTree:
             start = jax_vector.reset(env, jax.random.split(key, num_envs), params)

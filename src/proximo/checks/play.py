@@ -22,7 +22,7 @@ from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.spaces import ACTION_MASK, Space, from_any, mask_sizes
+from proximo.spaces import ACTION_MASK, Space
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -74,10 +74,10 @@ class Player:
     @classmethod
     def of(cls, env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Player:
         """A player of JAX environments, or of single Gymnasium environments."""
-        space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        space, action_space = env.observation_space, env.action_space
         if isinstance(env, GymnasiumEnvironment):
             return cls(env.spec, action_space, env.make)
-        spec = EnvironmentSpec(env_id, space, mask_sizes=mask_sizes(action_space))
+        spec = EnvironmentSpec(env_id, space, action_space)
         # The same object for several plays: its functions compile once.
         return cls(spec, action_space, None, functools.cache(functools.partial(JaxVectorEnv, env)))
 

@@ -18,7 +18,7 @@ from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
-from proximo.spaces import Box, Space, from_any, tree
+from proximo.spaces import Box, Space, tree
 
 
 def environment(config: Config) -> Environment:
@@ -127,7 +127,7 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
     """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, except those of
     bytes, by which the policy scales them."""
     for role in ("observation", "action"):
-        space, other_space = (from_any(getattr(e, f"{role}_space"), role) for e in (env, other))
+        space, other_space = (getattr(e, f"{role}_space") for e in (env, other))
         is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
         if not is_same:
             raise ConfigError(

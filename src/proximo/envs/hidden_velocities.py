@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.described import Described
+from proximo.envs.base import JaxWrapper
 from proximo.spaces import Box
 
 VELOCITIES = {
@@ -38,13 +38,6 @@ class VelocityMask:
         """Whether hidden entries are removed from the observation."""
         return self.base in DROPPED
 
-    def space(self, space: Box) -> Box:
-        """Return the observation space without velocities."""
-        if not self.drops:
-            return space
-        low, high = (tuple(map(float, np.delete(bound, VELOCITIES[self.base]))) for bound in space.bounds())
-        return Box((len(low),), low, high, space.dtype)
-
     def hide(self, observation: Any) -> Any:
         """Hide the velocities of an observation or of a batch of them (NumPy or JAX)."""
         visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[self.base])
@@ -66,21 +59,22 @@ def names() -> list[str]:
     return [base.replace("-", "NoVel-") for base in VELOCITIES]
 
 
-class JaxHiddenVelocities(Described):
+class JaxHiddenVelocities(JaxWrapper):
     """Hides the velocities of a JAX environment."""
 
     def __init__(self, env: Any, mask: VelocityMask):
-        self.env, self.mask = env, mask
-        self.default_params, self.action_space = env.default_params, env.action_space
-        self.observation_space = mask.space(env.observation_space)
-        self.render, self.render_fps = env.render, env.render_fps
+        super().__init__(env)
+        self.mask, space = mask, env.observation_space
+        if mask.drops:
+            low, high = (mask.hide(bound) for bound in space.bounds())
+            self.observation_space = Box(low.shape, low, high, space.dtype)
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
         """Reset the environment and hide the velocities."""
         state, observation = self.env.reset(key, params)
         return state, self.mask.hide(observation)
 
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple:
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
         """Step the environment and hide the velocities."""
         state, observation, *rest = self.env.step(key, state, action, params)
         return state, self.mask.hide(observation), *rest

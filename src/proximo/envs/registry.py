@@ -21,7 +21,8 @@ A library that proximo's extras install also needs the extra in ``pyproject.toml
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v
 def make_env(
     env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None, from_file: bool = False
 ) -> Environment:
-    """Make the environment that ``env_id`` names.
+    """Make the environment that ``env_id`` names. Its spaces are those of ``proximo.spaces``.
 
     Args:
         env_id: ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module:MyEnv``.
@@ -67,15 +68,20 @@ def make_env(
     preprocessing = preprocessing or Preprocessing()
     if preprocessing.levels:
         LevelRange.parse(preprocessing.levels)  # before the environment is made
+    with _answers(env_id):
+        return with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
+
+
+@contextlib.contextmanager
+def _answers(env_id: str) -> Iterator[None]:
+    """Add what to use instead to an ``EnvError`` about an id that is known from elsewhere. No message of a library names it."""
     try:
-        env = _maker(env_id, from_file)(settings or {}, preprocessing)
+        yield
     except EnvError as error:
-        elsewhere = other_ids.answer(env_id)  # no message of a library names what to use here
-        if elsewhere is None or str(error).startswith(f"{env_id} cannot be made: "):
+        if (elsewhere := other_ids.answer(env_id)) is None:
             raise
         cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
         raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
-    return with_levels(env, preprocessing.levels)
 
 
 def check_id(env_id: str) -> None:
@@ -85,10 +91,10 @@ def check_id(env_id: str) -> None:
         if libraries.is_installed(library):
             libraries.check_known(env_id, libraries.names(library))
         return
-    elsewhere = other_ids.answer(env_id)
-    if elsewhere and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
-        raise EnvError(f"{env_id} cannot be made: {elsewhere}")
-    _maker(env_id)
+    with _answers(env_id):
+        _maker(env_id)
+        if other_ids.answer(env_id) and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
+            raise EnvError("Unknown environment")
 
 
 Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]

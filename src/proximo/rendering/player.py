@@ -12,7 +12,7 @@ from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
 from proximo.errors import EnvError
 from proximo.networks.image_encoders import image_axes
-from proximo.spaces import Box, Space, from_any
+from proximo.spaces import Box, Space
 
 Observed = Any
 """A pytree of arrays with a leading axis of 1."""
@@ -67,7 +67,7 @@ def can_draw(env: Environment) -> bool:
     attempt."""
     if isinstance(env, GymnasiumEnvironment) and env.make is not None:
         return True
-    return hasattr(env, "render") or image_of(from_any(env.observation_space, "observation")) is not None
+    return hasattr(env, "render") or image_of(env.observation_space) is not None
 
 
 def fps_of(env: Environment) -> float:

@@ -25,7 +25,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def pids(vector_env):
-    return [process.popen.pid for group in vector_env._processes for process in group]
+    return [worker.popen.pid for worker in vector_env.all_workers()]
 
 
 def alive(pid):
@@ -226,7 +226,7 @@ def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
     def no_process(*_):
         raise BlockingIOError("Resource temporarily unavailable")
 
-    monkeypatch.setattr(workers_module, "WorkerProcess", no_process)
+    monkeypatch.setattr(workers_module.WorkerProcess, "start", no_process)
     os.kill(pids(vector_env)[0], signal.SIGKILL)
     vector_env.send(0, 0, 0)
     with pytest.raises(
@@ -362,7 +362,7 @@ PARENT = """
         vector_env.send(0, t, 0)
         if t < 6:
             vector_env.receive(0, t, 0)
-    print(*(process.popen.pid for group in vector_env._processes for process in group), flush=True)
+    print(*(worker.popen.pid for worker in vector_env.all_workers()), flush=True)
     time.sleep(60)
 """
 

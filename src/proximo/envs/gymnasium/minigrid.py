@@ -94,13 +94,10 @@ def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = No
     # The user has chosen the version.
     warnings.filterwarnings("ignore", f".*{env_id} is out of date", DeprecationWarning)
     env = gym.make(env_id, agent_view_size=settings.view, render_mode=render_mode, disable_env_checker=True)
-    if settings.levels != "all":
-        env = Levels(env, held_out=settings.levels == "held_out")
     if name.startswith("Memory") and settings.actions <= 3:
         cache_views(env.unwrapped)
     env = RGBImgPartialObsWrapper(env, tile_size=TILE) if settings.image else env
-    env = PolicyView(env, settings)
-    return NewCellBonus(env, settings.new_cell_bonus) if settings.new_cell_bonus else env
+    return MiniGridTask(env, settings)
 
 
 _cells: dict[Any, np.ndarray] = {}
@@ -150,25 +147,6 @@ def _cached(store: dict[Any, np.ndarray], most: int, key: Any, compute: Callable
     return view
 
 
-class Levels(gym.Wrapper):
-    """Plays only the training or only the held-out levels; other levels are drawn again."""
-
-    def __init__(self, env: gym.Env, held_out: bool):
-        super().__init__(env)
-        self.held_out = held_out
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(seed=seed, options=options)
-        for _ in range(MAX_DRAWS):
-            if is_held_out(self.env.unwrapped) == self.held_out:
-                return result
-            result = self.env.reset()
-        part = "held_out" if self.held_out else "train"
-        raise EnvError(
-            f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
-        )
-
-
 def is_held_out(env: Any) -> bool:
     """Whether the current level, just after a reset, is held out.
 
@@ -182,14 +160,14 @@ def is_held_out(env: Any) -> bool:
     return number % HELD_OUT_OF == 0
 
 
-class PolicyView(gym.Wrapper):
-    """Observes only the picture or the cells, and offers only the first ``actions`` actions."""
+class MiniGridTask(gym.Wrapper):
+    """A task as ``settings`` describe it: its levels, the observation (only the picture or the cells), the first actions and the bonus."""
 
     def __init__(self, env: gym.Env, settings: MiniGridSettings):
         super().__init__(env)
-        self.image, self.limit_ends = settings.image, settings.limit_ends
+        self.settings = settings
         self.action_space = gym.spaces.Discrete(settings.actions)
-        if self.image:
+        if settings.image:
             self.observation_space = env.observation_space["image"]  # pyright: ignore[reportIndexIssue]
         else:
             from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
@@ -199,7 +177,16 @@ class PolicyView(gym.Wrapper):
             self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a level of the chosen part; other levels are drawn again."""
         observation, info = self.env.reset(seed=seed, options=options)
+        part, draws = self.settings.levels, 0
+        while part != "all" and is_held_out(self.env.unwrapped) != (part == "held_out"):
+            if (draws := draws + 1) == MAX_DRAWS:
+                raise EnvError(
+                    f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
+                )
+            observation, info = self.env.reset()
+        self._entered = {self._cell()}
         return observation["image"], info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -207,31 +194,12 @@ class PolicyView(gym.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             info = {**info, "success": float(reward) > 0}
-        if truncated and self.limit_ends:
+        if truncated and self.settings.limit_ends:
             terminated, truncated = True, False
+        if self.settings.new_cell_bonus and self._cell() not in self._entered:
+            self._entered.add(self._cell())
+            reward = float(reward) + self.settings.new_cell_bonus
         return observation["image"], reward, terminated, truncated, info
-
-
-class NewCellBonus(gym.Wrapper):
-    """Rewards each cell that the agent enters for the first time in an episode, in addition to the task's reward."""
-
-    def __init__(self, env: gym.Env, bonus: float):
-        super().__init__(env)
-        self.bonus = bonus
-        self._entered: set[tuple[Any, ...]] = set()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(seed=seed, options=options)
-        self._entered = {self._cell()}
-        return result
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        cell = self._cell()
-        if cell not in self._entered:
-            self._entered.add(cell)
-            reward = float(reward) + self.bonus
-        return observation, reward, terminated, truncated, info
 
     def _cell(self) -> tuple[Any, ...]:
         return tuple(self.unwrapped.agent_pos)  # pyright: ignore[reportAttributeAccessIssue]

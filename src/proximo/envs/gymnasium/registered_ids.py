@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -21,7 +22,6 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.wrappers import hide_velocities
 from proximo.envs.hidden_velocities import VelocityMask
 from proximo.errors import ConfigError, EnvError, lacking
-from proximo.spaces import from_any
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
 """Libraries that register the ids of a namespace when they are imported."""
@@ -90,27 +90,24 @@ def from_id(
     if mask is not None:
         make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
         make_vector = partial(_make_masked_vector, make_vector, mask)
-    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
-    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
     with construction_errors(env_id):
         if registered.entry_point is None:
             return from_vector(make_vector, env_id, preprocessing)
-        env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
-    vector = env.make_vector if env.make_vector is not None and _has_same_spaces(env.make_vector, env) else None
-    return dataclasses.replace(env, make_vector=vector, is_quick=code.startswith(QUICK))
+        env = dataclasses.replace(from_factory(make, env_id, preprocessing), is_quick=code.startswith(QUICK))
+    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
+    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
+    return _with_vector(env, make_vector, preprocessing) if vectorizes else env
 
 
-def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
-    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment, or cannot be made."""
-    try:
-        vector = make_vector(1)
-    except Exception:  # for example an argument, or a wrapper of the registration, that only single environments have
-        return False
-    try:
-        spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
-    finally:
-        vector.close()
-    return spaces == (env.observation_space, env.action_space)
+def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """``env`` with the vector environment of its registration, if this can be made and has the same spaces."""
+    with contextlib.suppress(
+        Exception
+    ):  # for example an argument, or a wrapper of the registration, that only single environments have
+        vector = from_vector(make, env.id, preprocessing)
+        if (vector.observation_space, vector.action_space) == (env.observation_space, env.action_space):
+            return dataclasses.replace(env, make_vector=vector.make_vector)
+    return env
 
 
 def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:

@@ -104,13 +104,15 @@ def environment_seeds(num_envs: int, *source: int) -> list[int]:
         drawn += num_envs - len(seeds)
 
 
-def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] | None:
-    """Return the steps after which the first episode of each environment is truncated, 1 … ``stagger_steps``; None if it is 0. A larger
-    ``num_envs`` keeps these limits and adds others."""
-    if not stagger_steps:
-        return None
-    rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
-    return [int(x) for x in rng.integers(1, stagger_steps + 1, num_envs)]
+def seeds_and_limits(num_envs: int, stagger_steps: int, seed: int) -> tuple[list[int], list[int] | None]:
+    """Return ``environment_seeds``, and the steps after which the first episode of each environment is truncated: 1 … ``stagger_steps``, or None
+    if it is 0. A larger ``num_envs`` keeps both and adds others."""
+    drawn = (
+        np.random.default_rng(np.random.SeedSequence([seed, 1])).integers(1, stagger_steps + 1, num_envs)
+        if stagger_steps
+        else None
+    )
+    return environment_seeds(num_envs, seed), None if drawn is None else drawn.tolist()
 
 
 def split(columns: range, parts: int) -> tuple[range, ...]:
@@ -123,8 +125,7 @@ class SerialVectorEnvironment:
     """Steps all environments in this process, one after the other. This is fastest if steps take less time than messages to workers."""
 
     description = "in this process"
-    num_workers = 0
-    restarts = 0
+    num_workers = restarts = 0
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
         self.groups, self.first_env = split(range(layout.num_envs), options.num_groups), spec.first_env
@@ -133,8 +134,7 @@ class SerialVectorEnvironment:
         self.steppers = [Stepper(make, columns, spec) for columns in self.groups]
 
     def reset(self, buffer: int, seed: int) -> None:
-        num_envs = self.first_env + self.groups[-1].stop
-        seeds, limits = environment_seeds(num_envs, seed), staggered_limits(num_envs, self.stagger_steps, seed)
+        seeds, limits = seeds_and_limits(self.first_env + self.groups[-1].stop, self.stagger_steps, seed)
         for stepper in self.steppers:
             part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
             stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])

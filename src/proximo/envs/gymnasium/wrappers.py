@@ -146,12 +146,10 @@ class WithBaseClass(gym.Env):
     """Gives an environment Gymnasium's base class, which Gymnasium's wrappers require."""
 
     def __init__(self, env: Any):
-        for name in ("observation_space", "action_space"):
-            if hasattr(env, name):  # a missing one is an error elsewhere
-                setattr(self, name, getattr(env, name))
-        self.metadata = dict(getattr(env, "metadata", None) or {})
-        self.render_mode = getattr(env, "render_mode", None)
         self.inner = env
+        for name in ("observation_space", "action_space", "metadata", "render_mode"):
+            if hasattr(env, name):  # a missing space is an error elsewhere
+                setattr(self, name, getattr(env, name))
 
     def has_wrapper_attr(self, name: str) -> bool:
         return super().has_wrapper_attr(name) or hasattr(self.inner, name)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
-from proximo.envs.described import Described
+from proximo.envs.base import Described
 from proximo.envs.env_settings import replace_params
 from proximo.envs.jax.gymnax_drawing import drawing_of
 from proximo.envs.libraries import check_known, load
