@@ -1,8 +1,6 @@
 """Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
 
 import dataclasses
-import subprocess
-import sys
 
 import gymnasium as gym
 import numpy as np
@@ -61,8 +59,6 @@ def test_a_vector_environment_with_other_spaces_is_not_used():
     assert env.observation_space.shape == (210, 160, 3)
     assert env.make_vector is None
     assert make_env("ALE/Pong-v5", {"obs_type": "ram"}).observation_space.shape == (128,)
-    with pytest.raises(ConfigError, match=r"ALE/Pong-v5 observes the memory of the game \(obs_type\): set preprocessing = none"):
-        make_env("ALE/Pong-v5", {"obs_type": "ram"}, Preprocessing("atari"))
 
 
 def test_id_with_only_a_vector_entry_point_is_made_by_it():
@@ -77,20 +73,10 @@ def test_id_with_only_a_vector_entry_point_is_made_by_it():
         del gym.registry["OnlyVector-v0"]
 
 
-def test_atari_games_print_no_banner():
-    """ALE prints one for each process that makes a game."""
-    pytest.importorskip("ale_py")
-    script = "from proximo.envs import make_env; make_env('ALE/Pong-v5').make().reset(); make_env('ale:pong')"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("", "")
-
-
 def test_settings_are_arguments_of_the_environment():
     buffer, _ = played(make_env("Pendulum-v1", {"g": 0.0}), num_steps=2, options=VectorOptions(num_workers=0))
     other, _ = played(make_env("Pendulum-v1"), num_steps=2, options=VectorOptions(num_workers=0))
     assert not np.array_equal(buffer.observation[0][1:], other.observation[0][1:])
-    with pytest.raises(ConfigError, match=r"Pendulum-v1 has no parameter 'gravitation'; it has render_mode, g"):
-        make_env("Pendulum-v1", {"gravitation": 0.0})
 
 
 def test_workers_make_ids_that_only_this_process_registered():
@@ -105,41 +91,17 @@ def test_workers_make_ids_that_only_this_process_registered():
 
 def test_module_prefix_of_an_id_is_imported_first():
     assert isinstance(make_env("gymnasium.envs:CartPole-v1"), GymnasiumEnvironment)
-    with pytest.raises(EnvError, match="Unknown environment 'no_such_module:CartPole-v1'"):
-        make_env("no_such_module:CartPole-v1")
 
 
-def without(monkeypatch, *names):
-    """Make the imports of these libraries fail."""
-    for name in names:
-        monkeypatch.setitem(sys.modules, name, None)  # importing it is an ImportError
-
-
-@pytest.mark.parametrize(
-    ("env_id", "library", "sentence"),
-    [
-        ("LunarLander-v3", "Box2D", r"LunarLander-v3 needs a library that is not installed: pip install 'proximo\[box2d\]'"),
-    ],
-)
-def test_a_missing_library_is_named_with_its_extra(monkeypatch, env_id, library, sentence):
-    for name in [n for n in sys.modules if n.partition(".")[0] in (library, "lunar_lander") or n.endswith("lunar_lander")]:
-        monkeypatch.delitem(sys.modules, name)
-    without(monkeypatch, library)
-    with pytest.raises(EnvError, match=sentence):
-        make_env(env_id)
-
-
-def test_atari_game_uses_the_vector_environment_of_ale():
+def test_atari_game_uses_the_vector_environment_of_ale(capfd):
+    """ALE's own banner, one for each process that makes a game, is left out."""
     pytest.importorskip("ale_py")
     env = make_env("ale:breakout", {"noop_max": 0})
     assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
     buffer, _ = played(env, num_envs=2, num_steps=60)
     assert buffer.observation[0].max() > 100
     assert buffer.valid.all()
-    with pytest.raises(EnvError, match=r"ale has no environment 'brekout' \(did you mean 'breakout'\?\)"):
-        make_env("ale:brekout")
-    with pytest.raises(ConfigError, match=r"ale:pong has no parameter 'noops'.*it has .*noop_max"):
-        make_env("ale:pong", {"noops": 3})
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("num_groups", [1, 2])

@@ -19,9 +19,7 @@ def layout_of(env, num_steps, num_envs, count=1):
 
 
 def spec_of(env, **spec):
-    return EnvironmentSpec(
-        "toy", from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), **spec
-    )
+    return EnvironmentSpec("toy", from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), **spec)
 
 
 def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **spec):

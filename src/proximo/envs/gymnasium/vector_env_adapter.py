@@ -143,12 +143,11 @@ class _GroupEnv:
 
     @_located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
-        rows, strict = self.columns_of(buffer), self.steps < STRICT_STEPS
+        rows = self.columns_of(buffer)
         result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         observation, reward, terminated, truncated, info = result
-        if strict or not self.fits(observation):
+        if self.steps < STRICT_STEPS or not (self.fits(observation) and self._fit(reward, terminated, truncated, info)):
             self._check(observation, "step", range(self.num_envs))
-        if strict or not self._fit(reward, terminated, truncated) or not isinstance(info, dict):
             self._check_rest(reward, terminated, truncated, info)
             reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
         self.steps += 1
@@ -223,12 +222,11 @@ class _GroupEnv:
                 success = success_of(info[key] if np.ndim(info[key]) == 0 else info[key][i])
                 rows.success[t, i] = rows.success[t, i] if success == UNREPORTED else success
 
-    def _fit(self, *values: Any) -> bool:
-        """Whether reward, terminated and truncated can be stored without a further check."""
-        for value, kinds in zip(values, ("fiu", "b", "b"), strict=True):
-            if type(value) is not np.ndarray or value.dtype.kind not in kinds or value.shape != (self.num_envs,):
-                return False
-        return True
+    def _fit(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> bool:
+        """Whether these values can be stored without a further check."""
+        values = ((reward, "fiu"), (terminated, "b"), (truncated, "b"))
+        arrays = all(type(x) is np.ndarray and x.dtype.kind in kinds and x.shape == (self.num_envs,) for x, kinds in values)
+        return arrays and isinstance(info, dict)
 
     def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
@@ -264,12 +262,12 @@ class _GroupEnv:
                 raise EnvError(
                     f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
-        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
-            raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
-        fine = isinstance(info, dict) and self._fit(reward, terminated, truncated)
-        if not (fine and np.isfinite(np.asarray(reward, np.float32)).all()):
-            for i in range(self.num_envs):
-                check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
+        if self._fit(reward, terminated, truncated, info) and np.isfinite(np.asarray(reward, np.float32)).all():
+            if ACTION_MASK in info and self.mask_check is None:
+                raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
+            return
+        for i in range(self.num_envs):
+            check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
 
     def _where(self, call: str, number: int) -> str:
         return f"{self.spec.env_id}.{call} of environment {self.first_env + number} (seed {self.seed}, {self.steps} steps)"
