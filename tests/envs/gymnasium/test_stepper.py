@@ -2,7 +2,6 @@
 
 import functools
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete

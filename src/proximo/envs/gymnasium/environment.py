@@ -16,7 +16,7 @@ from proximo.envs.gymnasium.vector_environment import AUTO, SerialVectorEnvironm
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Space
+from proximo.spaces import ActionSpace, Space
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +28,7 @@ class GymnasiumEnvironment(Described):
 
     id: str
     observation_space: Space
-    action_space: Space
+    action_space: ActionSpace
     spec: EnvironmentSpec
     make: Callable[..., Any] | None = None
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""

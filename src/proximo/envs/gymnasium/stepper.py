@@ -22,7 +22,7 @@ from proximo.envs.gymnasium.transition_checks import (
     make_quick_check,
 )
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Space, mask_sizes
+from proximo.spaces import ACTION_MASK, ActionSpace, Space, mask_sizes
 
 STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
@@ -37,7 +37,7 @@ class EnvironmentSpec:
 
     env_id: str
     observation_space: Space
-    action_space: Space
+    action_space: ActionSpace
     max_episode_steps: int = 0
     """Steps after which an episode is truncated; 0: only the environment's own limit."""
     checks_actions: bool = False
