@@ -88,7 +88,7 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
 
 def _has_base(cls: Any, base: str) -> bool:
-    """Whether a class has a base class of this name. The class is not needed, so that a check does not import Gymnasium."""
+    """Whether a class has a base class of this name, so that a check does not import Gymnasium."""
     return base in [f"{one.__module__}.{one.__qualname__}" for one in getattr(cls, "__mro__", ())]
 
 
@@ -118,7 +118,7 @@ class CustomJaxEnvironment(JaxWrapper):
 
 
 def as_jax_environment(env: Any, env_id: str) -> Any:
-    """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it does not follow the protocol of JAX environments."""
+    """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it does not follow the protocol."""
     missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
     if missing:
         raise EnvError(f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} {PROTOCOL}.")

@@ -52,8 +52,7 @@ def check_type(name: str, value: Any, default: Any) -> None:
 
 
 def take(given: dict[str, Any], name: str, default: Any) -> tuple[Any, dict[str, Any]]:
-    """Split the setting ``name`` from the others: its value and the remaining settings. Raises ``ConfigError`` if it has another type than
-    ``default``."""
+    """Split the setting ``name``, of the type of ``default``, from the others: its value and the remaining settings."""
     value = given.get(name, default)
     check_type(name, value, default)
     return value, {key: other for key, other in given.items() if key != name}

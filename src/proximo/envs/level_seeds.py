@@ -80,8 +80,7 @@ class JaxLevels(JaxWrapper):
 
 
 def with_levels(env: Any, levels: str) -> Any:
-    """``env`` with resets that draw from ``levels``. Unchanged if ``levels`` is empty, or if its environments are wrapped one by one, as those
-    of Gymnasium."""
+    """``env`` with resets that draw from ``levels``, if any. Environments of Gymnasium are wrapped one by one instead."""
     if not levels or hasattr(env, "make_vector"):
         return env
     return JaxLevels(env.env if isinstance(env, JaxLevels) else env, LevelRange.parse(levels))

@@ -74,7 +74,7 @@ def make_env(
 
 @contextlib.contextmanager
 def _answers(env_id: str) -> Iterator[None]:
-    """Add what to use instead to an ``EnvError`` about an id that is known from elsewhere. No message of a library names it."""
+    """Add to an ``EnvError`` what to use instead of an id that is known from elsewhere."""
     try:
         yield
     except EnvError as error:
@@ -85,7 +85,7 @@ def _answers(env_id: str) -> Iterator[None]:
 
 
 def check_id(env_id: str) -> None:
-    """Raise ``EnvError`` if no environment has this id. Nothing is made. Names of a library that is not installed are accepted."""
+    """Raise ``EnvError`` if no environment has this id. Names of a library that is not installed are accepted."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
         if libraries.is_installed(library):
@@ -102,8 +102,7 @@ Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
 
 
 def _maker(env_id: str, from_file: bool = False) -> Maker:
-    """The function that makes the environment: of a library, of ``module:MyEnv``, or of an id of Gymnasium's registry, such as
-    ``CartPole-v1`` and ``module:CartPole-v1``. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
+    """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
         return partial(_of_library, env_id)
@@ -115,8 +114,8 @@ def _maker(env_id: str, from_file: bool = False) -> Maker:
 
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
-    if mask := hidden_velocities.mask_of(env_id):
-        return partial(registered_ids.from_id, mask.base, mask=mask)
+    if base := hidden_velocities.base_of(env_id):
+        return partial(registered_ids.from_id, base, without_velocities=True)
     raise unknown_ids.unknown(env_id, [i for group in listing().values() for i in group])
 
 
@@ -150,7 +149,7 @@ def twin(env_id: str) -> str | None:
 
 
 def describe(env_id: str) -> dict[str, str]:
-    """The spaces of a JAX environment in words, ``{observation, action}``, or ``{error}``: why the environment cannot be trained."""
+    """The spaces of a JAX environment in words, ``{observation, action}``, or why it cannot be trained, ``{error}``."""
     if env_id == "gymnax:MNISTBandit-bsuite":
         return {"observation": "known after its download", "action": ""}
     try:

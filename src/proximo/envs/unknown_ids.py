@@ -61,8 +61,7 @@ def _similar(name: str, typed: dict[str, str]) -> str:
 
 
 def _in_packages(name: str) -> str:
-    """What to type for an id that an installed package registers. Nothing is imported: the source of the packages that depend on Gymnasium
-    is searched for the id."""
+    """What to type for an id that an installed package registers, by the source of packages that depend on Gymnasium."""
     literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
     for package in importlib.metadata.distributions() if name else ():
         depends = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())

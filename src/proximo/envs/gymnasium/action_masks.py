@@ -53,8 +53,7 @@ class MaskSource:
 
 
 def find_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
-    """Find the mask of an environment, or of a vector environment, after a reset that returned ``info``. None: it has no mask, or one in its
-    observation."""
+    """Find the mask of an environment, single or vector, after a reset that returned ``info``. None: none, or in its observation."""
     is_vector = hasattr(env, "single_observation_space")
     space = env.single_observation_space if is_vector else env.observation_space
     if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:

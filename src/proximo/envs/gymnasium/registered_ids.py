@@ -19,8 +19,7 @@ from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.wrappers import hide_velocities
-from proximo.envs.hidden_velocities import VelocityMask
+from proximo.envs.hidden_velocities import DROPPED, hide
 from proximo.errors import ConfigError, EnvError, lacking
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
@@ -66,10 +65,10 @@ def names() -> list[str]:
 
 
 def from_id(
-    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: VelocityMask | None = None
+    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, without_velocities: bool = False
 ) -> GymnasiumEnvironment:
-    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it. ``mask`` hides its
-    velocities.
+    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it, with or without
+    its velocities.
 
     Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
     preprocessed this way.
@@ -87,9 +86,9 @@ def from_id(
         make = partial(_without_banner, make)
     elif code.startswith("gymnasium.envs.mujoco"):
         make = partial(_without_deprecation, make)
-    if mask is not None:
-        make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
-        make_vector = partial(_make_masked_vector, make_vector, mask)
+    if without_velocities:
+        make, make_vector = partial(_without_velocities, make, env_id), partial(_vector_without_velocities, make_vector, env_id)
+        env_id = env_id.replace("-v", "NoVel-v")
     with construction_errors(env_id):
         if registered.entry_point is None:
             return from_vector(make_vector, env_id, preprocessing)
@@ -110,14 +109,17 @@ def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preproce
     return env
 
 
-def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
-    return hide_velocities(make(**rendering), mask)
+def _without_velocities(make: Callable[..., Any], base: str, **rendering: Any) -> Any:
+    env = make(**rendering)
+    space = env.observation_space
+    if base in DROPPED:
+        space = gym.spaces.Box(hide(base, space.low), hide(base, space.high), dtype=space.dtype)
+    return gym.wrappers.TransformObservation(env, partial(hide, base), space)
 
 
-def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, num_envs: int) -> Any:
-    """Make a vector environment with hidden velocities. The observation space is not adapted: CartPole, the only such vector environment,
-    keeps its space."""
-    return gym.wrappers.vector.TransformObservation(make_vector(num_envs), mask.hide)
+def _vector_without_velocities(make: Callable[[int], Any], base: str, num_envs: int) -> Any:
+    """The observation space is not adapted: CartPole, the only such vector environment, keeps its space."""
+    return gym.wrappers.vector.TransformObservation(make(num_envs), partial(hide, base))
 
 
 def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:

@@ -14,7 +14,6 @@ from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
-from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.errors import ConfigError, EnvError, nearest, shown
 from proximo.spaces import from_any
@@ -132,14 +131,6 @@ def _without(value: Any, names: tuple[str, ...], where: str = "") -> Any:
         rest = tuple(_without(part, names, f"{where}{i}.") for i, part in enumerate(value) if f"{where}{i}" not in names)
         return gym.spaces.Tuple(rest) if isinstance(value, gym.Space) else rest
     return value
-
-
-def hide_velocities(env: Any, mask: VelocityMask) -> Any:
-    """Hide the velocities of observations."""
-    space = env.observation_space
-    if mask.drops:
-        space = gym.spaces.Box(mask.hide(space.low), mask.hide(space.high), dtype=space.dtype)
-    return gym.wrappers.TransformObservation(env, mask.hide, space)
 
 
 class WithBaseClass(gym.Env):

@@ -67,15 +67,10 @@ class JumanjiEnvironment(Described):
         self.nvec: tuple[int, ...] = ()
         mask = self.parts.pop(ACTION_MASK, None)
         if isinstance(mask, Box | MultiBinary):
-            self._join_components(mask.shape)
+            if isinstance(self.action_space, MultiDiscrete) and mask.shape == self.action_space.nvec:
+                self.nvec, self.action_space = mask.shape, Discrete(math.prod(mask.shape))
             self.parts[ACTION_MASK] = MultiBinary((math.prod(mask.shape),))
         self.observation_space = Dict(tuple(self.parts.items()))
-
-    def _join_components(self, mask: tuple[int, ...]) -> None:
-        """Make the action Discrete if its mask has an entry for every combination of its components."""
-        if isinstance(self.action_space, MultiDiscrete) and mask == self.action_space.nvec:
-            self.nvec = mask
-            self.action_space = Discrete(math.prod(mask))
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode. The state is that of jumanji and the number of steps."""
