@@ -42,7 +42,10 @@ class Failing(toys.RandomEnds):
 UNKNOWN = [
     ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
     ("CartPole-v9", r"\(did you mean 'CartPole-v1'\?\)"),
-    ("pocmem", r"\(did you mean 'proximo:PocMemory'\?\): expected Gymnasium's NAME-v1, .*`proximo envs` lists them\.$"),
+    (
+        "pocmem",
+        r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$",
+    ),
     ("MultiAgent", r"Unknown environment 'MultiAgent': expected Gymnasium's NAME-v1, gymnax:NAME"),
     ("", r"Unknown environment ''.*expected Gymnasium's NAME-v1"),
     ("FetchReach-v4", r"^Unknown environment 'FetchReach-v4'(?!.*Reacher)"),

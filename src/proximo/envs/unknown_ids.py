@@ -26,7 +26,10 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
         problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
         found = _similar(env_id, {re.split("[:/]", i)[-1]: i for i in reversed(ids)} | {i: i for i in ids})
-        problem = f"expected {ID_FORMS}; `proximo envs` lists them."
+        forms = (
+            "an id that `proximo envs` lists, or my_package.module:MyEnv" if found else f"{ID_FORMS}; `proximo envs` lists them"
+        )
+        problem = f"expected {forms}."
     elif module not in sys.modules:
         # The package highway-env has the module highway_env.
         found = _similar(env_id, {i: i for i in ids if ":" in i}) or ("-" in module and f"{module.replace('-', '_')}:{name}")
