@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
+from proximo.envs.base import unwrapped
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
@@ -37,9 +38,10 @@ def check_tracing(env: JaxEnvironment, env_id: str) -> str:
 
 def check_side_effects(env: JaxEnvironment, env_id: str) -> str:
     """Check that reset and step depend only on their arguments and do not change ``self``. Raises ``EnvError``."""
-    key, before = jax.random.key(0), dict(getattr(env, "__dict__", {}))
+    inner = unwrapped(env)
+    key, before = jax.random.key(0), dict(getattr(inner, "__dict__", {}))
     once = _episode(env, key)
-    if changed := [name for name, value in getattr(env, "__dict__", {}).items() if before.get(name) is not value]:
+    if changed := [name for name, value in getattr(inner, "__dict__", {}).items() if before.get(name) is not value]:
         raise EnvError(
             f"{env_id} changes self.{changed[0]} in reset or step: under jit this happens only once, while the function is traced. Keep it "
             "in the state that reset and step return."

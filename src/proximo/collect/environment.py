@@ -14,6 +14,7 @@ from proximo.config.coercion import wrapper_call
 from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
+from proximo.envs.base import unwrapped
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
@@ -36,7 +37,7 @@ def _reused(config: Config, env: Environment) -> Environment:
     if isinstance(env, GymnasiumEnvironment):
         return env
     settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
-    return reuse(("environment", type(env), config.env.id, settings), lambda: env)
+    return reuse(("environment", type(unwrapped(env)), config.env.id, settings), lambda: env)
 
 
 def evaluation_environment(

@@ -38,3 +38,10 @@ class JaxWrapper(Described):
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
         """Step ``env``."""
         return self.env.step(key, state, action, params)
+
+
+def unwrapped(env: Any) -> Any:
+    """The JAX environment inside all wrappers of proximo."""
+    while isinstance(env, JaxWrapper):
+        env = env.env
+    return env
