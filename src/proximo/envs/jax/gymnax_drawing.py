@@ -1,4 +1,4 @@
-"""Draws states of gymnax's environments: classic control by Gymnasium, as gymnax does; others as boards.
+"""Draws states of gymnax's environments: classic control by Gymnasium, as gymnax does; others as boards and planes.
 
 gymnax draws boards with matplotlib, which takes tens of milliseconds for a picture, and has no renderer for some of them.
 """
@@ -12,14 +12,12 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from proximo.envs.boards import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, TINTS, board
+from proximo.envs.boards import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, SIZE, TINTS, board
 
 Draw = Callable[[Any, Any], np.ndarray]
 """``(state, params) -> uint8 [height, width, 3]``"""
 CLASSIC = {"Acrobot-v1": 15, "CartPole-v1": 50, "MountainCar-v0": 30, "MountainCarContinuous-v0": 30, "Pendulum-v1": 30}
 """Environments that Gymnasium draws, and its frames per second."""
-PLANE = 50
-"""Cells of the board of a plane, along each side."""
 SLOW = {"DeepSea-bsuite": 4, "FourRooms-misc": 6, "MetaMaze-misc": 6, "FrozenLake-misc": 4, "Catch-bsuite": 6}
 """Frames per second of environments in which something happens in every step."""
 
@@ -98,23 +96,31 @@ _BOARDS: dict[str, Callable[[Any], Draw]] = {
 }
 
 
-def _plane(marks: list[tuple[Any, Any]], reach: float) -> np.ndarray:
-    """Draw marks (place, color). The middle of the picture is (0, 0), and its edge ``reach`` away."""
-    center, scale = PLANE / 2, PLANE / 2 / reach
-    places = [(center - scale * float(y), center + scale * float(x), color) for (x, y), color in marks]
-    return board(np.full((PLANE, PLANE, 3), PAPER), places)
+def _plane(discs: list[tuple[Any, float, Any]], reach: float, joints: Any = ()) -> np.ndarray:
+    """Draw discs (place, pixels, color), over an arm through ``joints``. The middle of the picture is (0, 0), and its edge ``reach`` away."""
+    from PIL import Image, ImageDraw  # imported only to draw
+
+    def at(place: Any) -> tuple[float, float]:
+        return SIZE / 2 * (1 + float(place[0]) / reach), SIZE / 2 * (1 - float(place[1]) / reach)
+
+    picture = Image.new("RGB", (SIZE, SIZE), PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.line([at(joint) for joint in joints], BLUE, 12)
+    for (x, y), radius, color in ((at(place), radius, color) for place, radius, color in discs):
+        draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)
+    return np.array(picture)
 
 
 def _reacher(state: Any, params: Any) -> np.ndarray:
     angles = np.asarray(state.angles, float)
-    bones = np.stack([np.cos(angles), np.sin(angles)], 1)
-    joints = np.cumsum(bones, 0)
-    arm = [(joint - part * bone, BLUE) for joint, bone in zip(joints, bones, strict=True) for part in np.linspace(0, 1, PLANE)]
-    return _plane([*arm, (state.goal_xy, GREEN), (joints[-1], RED)], 1.1 * len(angles))
+    joints = np.concatenate([np.zeros((1, 2)), np.cumsum(np.stack([np.cos(angles), np.sin(angles)], 1), 0)])
+    return _plane([(state.goal_xy, 10, GREEN), (joints[-1], 8, RED)], 1.1 * len(angles), joints)
 
 
 _PLANES: dict[str, Draw] = {
-    "PointRobot-misc": lambda s, _: _plane([(s.goal, GREEN), (s.pos, RED)], 1.4),
+    "PointRobot-misc": lambda s, _: _plane([(s.goal, 20, GREEN), (s.pos, 9, RED)], 1.4),
     "Reacher-misc": _reacher,
-    "Swimmer-misc": lambda s, _: _plane([(s.goal_xy, GREEN), *((xy, INK) for xy in s.urchin_xys), (s.xy, RED)], 2.0),
+    "Swimmer-misc": lambda s, _: _plane(
+        [(s.goal_xy, 12, GREEN), *((place, 10, INK) for place in np.asarray(s.urchin_xys)), (s.xy, 9, RED)], 2.0
+    ),
 }
