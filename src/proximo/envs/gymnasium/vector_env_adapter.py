@@ -104,7 +104,8 @@ class _GroupEnv:
 
     def __init__(self, make: Callable[[int], Any], columns: range, spec: EnvironmentSpec, is_asynchronous: bool):
         self.num_envs, self.first_env = len(columns), spec.first_env + columns.start
-        self.make, self.env, self.spec, self.is_asynchronous = make, make(self.num_envs), spec, is_asynchronous
+        self.make, self.env, self.spec = make, make(self.num_envs), spec
+        self.is_asynchronous = is_asynchronous
         """Whether ``send`` begins the step; otherwise ``step`` takes the whole step."""
         self.leaves = leaves(spec.observation_space)
         self.mask_check = mask_check(self.leaves, spec)
@@ -216,6 +217,7 @@ class _GroupEnv:
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
+        rows.success[t, done] = UNREPORTED
         keys = [key for key in reversed(SUCCESS_KEYS) if isinstance(info, dict) and key in info]
         for key in keys:  # the first of SUCCESS_KEYS that reports something counts
             for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
