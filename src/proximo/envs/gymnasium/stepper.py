@@ -135,6 +135,9 @@ class Stepper:
         self._write(buffer, row, k, observation)
         self.call = "step"
 
+    def send(self, buffer: RolloutBuffer, t: int) -> None:
+        """Do nothing: ``step`` takes the whole step."""
+
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
         actions = buffer.action[t, self.columns.start : self.columns.stop].copy()  # an environment may keep its action

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import mmap
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check, success_of
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import environment_seeds, split
+from proximo.envs.gymnasium.vector_environment import LocalVectorEnvironment, environment_seeds
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box
 
@@ -33,57 +32,29 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
     return modes[name]
 
 
-class VectorEnvAdapter:
+class VectorEnvAdapter(LocalVectorEnvironment):
     """Adapts one Gymnasium ``VectorEnv`` per group to a single ``VectorEnvironment``.
 
     With several groups, each ``VectorEnv`` needs ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
     """
 
-    num_workers = restarts = 0
-
     def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
-        self.description = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
-        self.groups = split(range(layout.num_envs), num_groups)
-        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
-        self._stepping: list[int] = []
-        """Groups with a step in progress, the oldest first."""
-        self._envs: list[_GroupEnv] = []
-        try:
-            for columns in self.groups:
-                self._envs.append(_GroupEnv(make, columns, spec, num_groups > 1))
-        except BaseException:
-            self.close()
-            raise
+        where = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
+        super().__init__(lambda columns: VectorStepper(make, columns, spec, num_groups > 1), layout, num_groups, where)
 
     def reset(self, buffer: int, seed: int) -> None:
         for group in self._stepping:
-            self._envs[group].discard_step()
+            self.steppers[group].discard_step()
         self._stepping.clear()
-        for env in self._envs:
-            env.reset(self.buffers[buffer], (environment_seeds(1, seed)[0] + env.first_env) % 2**31)
-
-    def send(self, buffer: int, t: int, group: int) -> None:
-        self._stepping.append(group)
-        self._envs[group].send(self.buffers[buffer], t)
-
-    def ready(self, groups: list[int]) -> int:
-        return self._stepping[0]
-
-    def receive(self, buffer: int, t: int, group: int) -> bool:
-        any_truncated = self._envs[group].step(self.buffers[buffer], t)
-        self._stepping.remove(group)
-        return any_truncated
-
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        for stepper in self.steppers:
+            stepper.reset(self.buffers[buffer], (environment_seeds(1, seed)[0] + stepper.first_env) % 2**31)
 
 
 def _located(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``method`` of a ``_GroupEnv``, whose exceptions name the environment, its seed and its step."""
+    """``method`` of a ``VectorStepper``, whose exceptions name the environment, its seed and its step."""
 
     @functools.wraps(method)
-    def run(self: _GroupEnv, *arguments: Any) -> Any:
+    def run(self: VectorStepper, *arguments: Any) -> Any:
         try:
             return method(self, *arguments)
         except (Exception, SystemExit) as error:
@@ -93,7 +64,7 @@ def _located(method: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-class _GroupEnv:
+class VectorStepper:
     """The ``VectorEnv`` of one group, which fills some columns of the rollout buffers.
 
     - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
@@ -119,6 +90,7 @@ class _GroupEnv:
 
     @_located
     def reset(self, buffer: RolloutBuffer, seed: int) -> None:
+        """Reset all environments into row 0."""
         self.seed, self.steps, rows = seed, 0, self.columns_of(buffer)
         observation, info = self.env.reset(seed=self.seed)
         self._check(observation, "reset", range(self.num_envs))
@@ -130,6 +102,7 @@ class _GroupEnv:
 
     @_located
     def send(self, buffer: RolloutBuffer, t: int) -> None:
+        """Begin a step, or remember its actions for ``step``."""
         self.actions = self.columns_of(buffer).action[t].copy()
         if self.spec.checks_actions:
             check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first_env)
@@ -144,6 +117,7 @@ class _GroupEnv:
 
     @_located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
+        """Take step ``t``. Returns whether it truncated an episode."""
         rows = self.columns_of(buffer)
         result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         observation, reward, terminated, truncated, info = result
@@ -275,5 +249,6 @@ class _GroupEnv:
         return f"{self.spec.env_id}.{call} of environment {self.first_env + number} (seed {self.seed}, {self.steps} steps)"
 
     def close(self) -> None:
+        """Close the environment, even if this raises."""
         with contextlib.suppress(Exception):
             self.env.close()
