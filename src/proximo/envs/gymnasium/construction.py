@@ -150,8 +150,7 @@ def _copy_of(original: Any, render_mode: str | None = None) -> Any:
 
 
 def _vector_copies(env: Any, env_id: str) -> Callable[[int], Any]:
-    """A function that makes vector environments like ``env``, with any number of environments: by its specification, or from the functions
-    of one of Gymnasium's own."""
+    """A function that makes vector environments like ``env``: by its specification, or from the functions of Gymnasium's own."""
     if env.spec is not None and env.unwrapped is env:
         spec = copy.deepcopy(env.spec)
         spec.kwargs.pop("num_envs", None)
@@ -205,8 +204,7 @@ def _spec(
 
 
 def _first_info(env: Any, env_id: str, preprocessing: Preprocessing) -> dict[str, Any]:
-    """The ``info`` of a reset. Raises ``EnvError`` if ``reset`` does not accept ``seed``, as in old Gym, or ``options``, which some wrappers
-    pass, and if lives are needed and not reported."""
+    """The ``info`` of a reset. Raises ``EnvError`` if ``reset`` does not accept ``seed`` and ``options``, or lives are needed and missing."""
     try:
         with reports_waiting(warnings.warn, 1, env_id):
             _, info = checked_reset(env, f"{env_id}.reset", 0)

@@ -35,8 +35,8 @@ class GymnasiumEnvironment(Described):
     make_vector: Callable[[int], Any] | None = None
     """``make_vector(num_envs)`` makes a Gymnasium ``VectorEnv``."""
     make_threaded: Callable[[int, int], Any] | None = None
-    """``make_threaded(num_threads, num_envs)`` makes a ``VectorEnv`` with this many threads: ``send(actions)`` begins a step, and ``recv()`` returns its
-    result. None if not supported."""
+    """``make_threaded(num_threads, num_envs)`` makes a ``VectorEnv`` that also has ``send(actions)``, which begins a step, and ``recv()``,
+    which returns its result. None if not supported."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
     render_fps: float = 0.0

@@ -34,28 +34,20 @@ MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
 
 @dataclass(frozen=True)
 class MiniGridSettings:
-    """``env_settings`` of these environments."""
+    """``env_settings`` of these environments, which docs/environments.md explains."""
 
     view: int = 3
-    """Cells that the agent sees, along each side; odd."""
     image: bool = False
-    """Observe a picture of ``28 * view`` pixels along each side instead of the contents of the cells (one-hot)."""
     actions: int = 0
-    """Number of MiniGrid's seven actions, from the first on. Default: left, right and forward in the memory tasks, else all."""
     levels: str = "all"
-    """Levels to play: "all", or the disjoint parts "train" and "held_out"."""
     limit_ends: bool = False
-    """Treat the time limit as a termination instead of a truncation. MiniGrid's reward for a success decreases with time, to a tenth
-    at the limit, so the limit is part of the task. The observation does not show the time: the value of a truncated state would
-    reward an agent that wanders until the limit."""
+    """MiniGrid's reward for a success decreases with time, to a tenth at the limit, so the limit is part of the task. The observation
+    does not show the time: the value of a truncated state would reward an agent that wanders until the limit."""
     new_cell_bonus: float = 0.0
-    """Reward for each cell that the agent enters for the first time in an episode. It helps where rewards are rare, and is a part of the
-    return: evaluate with 0."""
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` if the name has a version; ``settings`` are fields of ``MiniGridSettings``. Names of
-    BabyAI's levels begin with ``BabyAI-``."""
+    """Make ``MiniGrid-NAME-v0``, ``MiniGrid-NAME`` if the name has a version, or a level of BabyAI, whose name begins with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
     check_known(env_id, names())
     env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
@@ -161,7 +153,7 @@ def is_held_out(env: Any) -> bool:
 
 
 class MiniGridTask(gym.Wrapper):
-    """A task as ``settings`` describe it: its levels, the observation (only the picture or the cells), the first actions and the bonus."""
+    """A task as ``settings`` describe it: its levels, its observation (the picture or the cells), its actions and its bonus."""
 
     def __init__(self, env: gym.Env, settings: MiniGridSettings):
         super().__init__(env)

@@ -131,8 +131,7 @@ def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
 
 
 def _without_deprecation(make: Callable[..., Any], **rendering: Any) -> Any:
-    """Make a robot of Gymnasium without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Other warnings become Python
-    warnings; after this call, MuJoCo handles warnings as before."""
+    """Make a robot without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Others become Python warnings."""
     import mujoco  # pyright: ignore[reportMissingImports]
 
     handler = mujoco.get_mju_user_warning()

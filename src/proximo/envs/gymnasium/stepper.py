@@ -59,7 +59,7 @@ def reported_success(info: dict[str, Any]) -> int:
 
 
 def success_of(value: Any) -> int:
-    """SUCCESS if all flags of ``value`` are nonzero, FAILURE if one is zero, UNREPORTED for None, NaN and values that are not numbers."""
+    """SUCCESS if all flags of ``value`` are nonzero, FAILURE if one is zero, UNREPORTED for None, NaN and other objects."""
     flags = np.asarray(value)
     if flags.dtype.kind not in "biuf" or not flags.size or np.isnan(flags).any():
         return UNREPORTED

@@ -147,8 +147,8 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
 
 
 def located(error: BaseException, env_id: str, where: str) -> BaseException:
-    """Return the exception to raise for ``error`` of an environment: its message begins with ``where``, unless the message already contains
-    ``env_id``. An ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
+    """Return the exception to raise for ``error`` of an environment: its message has ``where``, or already ``env_id``. An
+    ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
     if isinstance(error, ProximoError):
         return error if env_id in str(error) else EnvError(f"{where} {error}")
     frames = error.__traceback__

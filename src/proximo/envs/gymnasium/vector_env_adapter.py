@@ -156,7 +156,7 @@ class VectorStepper:
     def _close_episodes(
         self, rows: RolloutBuffer, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]
     ) -> None:
-        """Store the true final observations of truncated episodes. With autoreset disabled, reset the environments whose episode ended."""
+        """Store the final observations of truncated episodes. With autoreset disabled, reset what ended."""
         for i in np.flatnonzero(truncated):
             final = final_observation(info, i) if self.mode == "same_step" else None
             if final is not None:
@@ -224,8 +224,7 @@ class VectorStepper:
                 check_observation(value[i], [dataclasses.replace(leaf, path=())], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
-        """Raise ``EnvError`` if a mask allows no action in some component. Masks of final observations are not checked, because no
-        action follows them."""
+        """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
         if self.mask_check is None:
             return
         masks = next(array for array, leaf in zip(rows.observation, self.leaves, strict=True) if leaf.path == (ACTION_MASK,))[row]
