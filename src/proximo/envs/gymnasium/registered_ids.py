@@ -100,9 +100,8 @@ def from_id(
 
 def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """``env`` with the vector environment of its registration, if this can be made and has the same spaces."""
-    with contextlib.suppress(
-        Exception
-    ):  # for example an argument, or a wrapper of the registration, that only single environments have
+    # It may fail, for example for an argument, or a wrapper of the registration, that only single environments have.
+    with contextlib.suppress(Exception):
         vector = from_vector(make, env.id, preprocessing)
         if (vector.observation_space, vector.action_space) == (env.observation_space, env.action_space):
             return dataclasses.replace(env, make_vector=vector.make_vector)
