@@ -67,7 +67,7 @@ def kill_first_worker(vector_env: WorkerVectorEnvironment, calls: Sequence[int])
 
     def kill_and_send(buffer: int, t: int, group: int) -> None:
         if next(numbers) in calls:
-            process = vector_env._processes[0][0].popen.pid
+            process = vector_env.workers[0][0].popen.pid
             os.kill(process, signal.SIGKILL)
             os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
         send(buffer, t, group)

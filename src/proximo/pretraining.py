@@ -20,7 +20,7 @@ from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
 from proximo.signatures import is_number
-from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary, from_any
+from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)
@@ -100,7 +100,7 @@ def pretrain(
 def _convert(
     agent: PPO, policy: ActorCritic, observations: Any, actions: Any, episode_start: Any, rewards: Any
 ) -> Demonstrations:
-    space = from_any(agent.env.observation_space, "observation")
+    space = agent.env.observation_space
     observation = convert_observation(observations, space, "observations")
     count = count_stacked(observation, space)
     if count is None:
@@ -108,7 +108,7 @@ def _convert(
     in_order = policy.is_recurrent or bool(policy.observed_previous)
     starts = _one_each("episode_start", episode_start, bool, count, in_order)
     reward = _one_each("rewards", rewards, jnp.float32, count, PREVIOUS_REWARD in policy.observed_previous)
-    taken = _convert_actions(actions, observation, from_any(agent.env.action_space, "action"), count)
+    taken = _convert_actions(actions, observation, agent.env.action_space, count)
     action = policy.actor.from_space(jnp.asarray(taken))
     observation = jax.tree.map(jnp.asarray, observation)
     previous = jax.tree.map(lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]), policy.previous_step(action, reward))

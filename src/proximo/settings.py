@@ -89,14 +89,14 @@ def _kind_of(env: Environment, config: Config) -> str:
     import jax
 
     from proximo.networks.encoders import uses_cnn
-    from proximo.spaces import Box, from_any, tree
+    from proximo.spaces import Box, tree
 
-    observation = from_any(env.observation_space, "observation")
+    observation = env.observation_space
     if any(jax.tree.leaves(tree(lambda part: uses_cnn(part, config.network), observation))):
         return "images"
     if config.network.remembers:
         return "memory"
-    return "continuous" if isinstance(from_any(env.action_space, "action"), Box) else "discrete"
+    return "continuous" if isinstance(env.action_space, Box) else "discrete"
 
 
 def _fitting_minibatches(config: Config, kind: str) -> int:

@@ -109,8 +109,3 @@ def test_other_levels_replace_those_of_an_environment():
 def test_invalid_level_range_raises(text):
     with pytest.raises(ConfigError, match="expected FROM:TO"):
         LevelRange.parse(text)
-
-
-def test_vector_environments_do_not_support_levels():
-    with pytest.raises(ConfigError, match="levels"):
-        make_env("ale:pong", preprocessing=Preprocessing(levels="0:5"))

@@ -7,7 +7,6 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.tasks import RepeatPrevious
-from proximo.errors import ConfigError
 from proximo.spaces import Discrete
 
 
@@ -57,9 +56,3 @@ def test_symbols_are_drawn_evenly():
 def test_the_spaces_follow_the_settings():
     env = make_env("proximo:RepeatPrevious", {"symbols": 7})
     assert env.observation_space == env.action_space == Discrete(7)
-
-
-@pytest.mark.parametrize("settings", [{"lag": 0}, {"symbols": 1}, {"max_steps": 4}])
-def test_settings_that_define_no_task_raise(settings):
-    with pytest.raises(ConfigError, match="expected a lag of 1"):
-        RepeatPrevious(settings)

@@ -12,12 +12,11 @@ from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.config.schema import OF_PRESET
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.gymnasium.instances import innermost
+from proximo.envs.gymnasium.construction import innermost
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command
 from proximo.networks import ActorCritic
-from proximo.spaces import from_any
 
 MAX_STEPS = 100
 SECONDS = 0.1
@@ -46,7 +45,7 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
     warnings, seen = _checked(env, config, plays=not trains_as_in_preset(config))
     found = hints(env, config, policy)
     if seen is not None:
-        found += check_scale(from_any(env.observation_space, "observation"), seen.observation, seen.reward, config)
+        found += check_scale(env.observation_space, seen.observation, seen.reward, config)
     other, its_config = evaluation
     if other is not env:
         warnings = [*warnings, *_checked(other, its_config, plays=True)[0]]

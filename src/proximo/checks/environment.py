@@ -22,7 +22,6 @@ from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, ProximoError
-from proximo.spaces import from_any
 
 MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
 
@@ -45,7 +44,7 @@ def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config
     policy = None
     try:
         policy = check_policy(env, config)
-        spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        spaces = env.observation_space, env.action_space
         yield Finding("policy", "ok", f"A policy can be made for observations of {spaces[0]} and actions of {spaces[1]}.")
     except ProximoError as error:
         yield Finding("policy", "error", str(error))

@@ -17,7 +17,7 @@ from proximo.envs.gymnasium.observations import Leaf, leaves
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import NatureCNN, image_axes
 from proximo.networks.normalizer import is_normalized
-from proximo.spaces import ACTION_MASK, Box, Space, from_any
+from proximo.spaces import ACTION_MASK, Box, Space
 
 STICKY_ID = re.compile(r"(ale_py:)?ALE/\w+-v5")
 MAX_NUMBERS = 8_000
@@ -49,7 +49,7 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[F
             "--env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm."
         )
         found.append(Finding("sticky_actions", "warning", sticky))
-    images = [leaf for leaf in leaves(from_any(env.observation_space, "observation")) if read_by_mlp(leaf.space, config.network)]
+    images = [leaf for leaf in leaves(env.observation_space) if read_by_mlp(leaf.space, config.network)]
     found += [Finding("images", "warning", _image_for_mlp(leaf)) for leaf in images]
     large = "" if policy is None else _large_network(policy)
     return found + ([Finding("policy", "warning", large)] if large else [])

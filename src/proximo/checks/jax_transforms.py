@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
+from proximo.envs.base import unwrapped
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box, from_any
+from proximo.spaces import ACTION_MASK, Box
 
 STEPS = 3
 TOLERANCE = 1e-4
@@ -37,9 +38,10 @@ def check_tracing(env: JaxEnvironment, env_id: str) -> str:
 
 def check_side_effects(env: JaxEnvironment, env_id: str) -> str:
     """Check that reset and step depend only on their arguments and change nothing. Raises ``EnvError``."""
-    key, before = jax.random.key(0), dict(getattr(env, "__dict__", {}))
+    inner = unwrapped(env)
+    key, before = jax.random.key(0), dict(getattr(inner, "__dict__", {}))
     once = _episode(env, key)
-    if changed := [name for name, value in getattr(env, "__dict__", {}).items() if before.get(name) is not value]:
+    if changed := [name for name, value in getattr(inner, "__dict__", {}).items() if before.get(name) is not value]:
         raise EnvError(
             f"{env_id} changes self.{changed[0]} in reset or step: under jit this happens only once, while the function is traced. Keep it "
             "in the state that reset and step return."
@@ -71,7 +73,7 @@ CHECKS = {"tracing": check_tracing, "side effects": check_side_effects, "jit and
 
 def _episode(env: JaxEnvironment, keys: Key[Array, "*N"], transform: Transform = lambda function: function) -> PyTree:
     """What a reset and ``STEPS`` random steps return. ``transform`` is applied to both functions."""
-    space, params = from_any(env.action_space, "action"), env.default_params
+    space, params = env.action_space, env.default_params
     reset = transform(lambda key: env.reset(key, params))
     step = transform(lambda key, t, state, action: env.step(jax.random.fold_in(key, t), state, action, params)[:-1])
     state, observation = reset(keys)

@@ -27,7 +27,7 @@ from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, V
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.networks.recurrent import select
-from proximo.spaces import ACTION_MASK, Box, Space, from_any, mask_sizes
+from proximo.spaces import ACTION_MASK, Box, Space
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -75,7 +75,7 @@ class JaxVectorEnv:
 
     def __init__(self, env: JaxEnvironment, num_envs: int):
         params = jax.tree.map(jnp.asarray, env.default_params)
-        self._action_type = np.float32 if isinstance(from_any(env.action_space, "action"), Box) else np.int32
+        self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
 
         def reset(key: Key[Array, ""]) -> PyTree:
             start = jax_vector.reset(env, jax.random.split(key, num_envs), params)
@@ -118,10 +118,10 @@ class Player:
     @classmethod
     def of(cls, env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Player:
         """A player of JAX environments, or of single Gymnasium environments."""
-        space, action_space = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+        space, action_space = env.observation_space, env.action_space
         if isinstance(env, GymnasiumEnvironment):
             return cls(env.spec, action_space, env.make)
-        spec = EnvironmentSpec(env_id, space, mask_sizes=mask_sizes(action_space))
+        spec = EnvironmentSpec(env_id, space, action_space)
         # The same object for several plays: its functions compile once.
         return cls(spec, action_space, None, functools.cache(functools.partial(JaxVectorEnv, env)))
 

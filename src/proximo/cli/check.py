@@ -79,7 +79,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
     process is killed."""
     from proximo.checks import Finding
 
-    process = WorkerProcess(checks := Checks(options, search_path()))
+    process = WorkerProcess(Checks(options, search_path()))
 
     def end() -> None:
         process.why_killed = "reached the limit"
@@ -89,7 +89,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
     out_of_time, is_made = False, False
     report["not_checked"] = ["making"]
     try:
-        process.begin(checks)
+        process.begin()
         while (message := worker_messages.read_object(process.replies)) is not None:
             if isinstance(message, Exception):
                 raise message

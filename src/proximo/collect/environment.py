@@ -14,11 +14,12 @@ from proximo.config.coercion import wrapper_call
 from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
+from proximo.envs.base import unwrapped
 from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
-from proximo.spaces import Box, Space, from_any, tree
+from proximo.spaces import Box, Space, tree
 
 
 def environment(config: Config) -> Environment:
@@ -36,7 +37,7 @@ def _reused(config: Config, env: Environment) -> Environment:
     if isinstance(env, GymnasiumEnvironment):
         return env
     settings = json.dumps([config.env.env_settings, config.env.levels], sort_keys=True, default=repr)
-    return reuse(("environment", type(env), config.env.id, settings), lambda: env)
+    return reuse(("environment", type(unwrapped(env)), config.env.id, settings), lambda: env)
 
 
 def evaluation_environment(
@@ -127,7 +128,7 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
     """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, except those of
     bytes, by which the policy scales them."""
     for role in ("observation", "action"):
-        space, other_space = (from_any(getattr(e, f"{role}_space"), role) for e in (env, other))
+        space, other_space = (getattr(e, f"{role}_space") for e in (env, other))
         is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
         if not is_same:
             raise ConfigError(

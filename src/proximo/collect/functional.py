@@ -139,7 +139,7 @@ def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh:
     if config.env.levels:
         env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)
     collector = JaxCollector(config, env, seeds_axis)
-    check_policy(env, config)
+    check_policy(collector.env, config)
     return collector
 
 

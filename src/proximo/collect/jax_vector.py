@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.custom_code import custom_code_errors
-from proximo.envs.custom import check_protocol
+from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import ConfigError, EnvError
 from proximo.networks.recurrent import select
-from proximo.spaces import Box, LeafSpace, MultiBinary, Space, from_any, tree
+from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
 
 SEEDS_AXIS = "seeds"
 MANY_ENVS = 1024
@@ -124,28 +124,28 @@ def info_shapes(env: JaxEnvironment) -> dict[str, Any]:
 
 
 def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
-    space = from_any(env.action_space, "action")
+    space = env.action_space
     return jax.ShapeDtypeStruct(space.shape, jnp.float32 if isinstance(space, Box) else jnp.int32)
 
 
-def check_env(env: Environment, env_id: str) -> JaxEnvironment:
-    """Check that ``env`` follows the protocol of JAX environments, and return it.
+def check_env(given: Environment, env_id: str) -> JaxEnvironment:
+    """Check that ``given`` follows the protocol of JAX environments, and return it, with spaces of proximo.
 
     Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the protocol is broken, or
-    ``env`` is a Gymnasium environment or a name.
+    ``given`` is a Gymnasium environment or a name.
     """
-    if isinstance(env, str):
-        raise EnvError(f"env = {env!r} is a name: expected the environment itself, as proximo.make_env({env!r}).")
-    if isinstance(env, GymnasiumEnvironment):
+    if isinstance(given, str):
+        raise EnvError(f"env = {given!r} is a name: expected the environment itself, as proximo.make_env({given!r}).")
+    if isinstance(given, GymnasiumEnvironment):
         raise EnvError(
             f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). proximo.PPO and proximo.train take "
             "either kind."
         )
-    if inspect.isclass(env):
-        raise EnvError(f"env = {env!r} is a class: expected an environment: call it, with its arguments.")
-    check_protocol(env, env_id)
+    if inspect.isclass(given):
+        raise EnvError(f"env = {given!r} is a class: expected an environment: call it, with its arguments.")
+    env: JaxEnvironment = as_jax_environment(given, env_id)
     params = env.default_params
-    space = from_any(env.observation_space, "observation")
+    space = env.observation_space
     key = jax.eval_shape(jax.random.key, 0)
     state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)
     _check_observation(observation, space, env_id, "reset", None)

@@ -16,7 +16,6 @@ from proximo.networks import ActorCritic, make_policy
 from proximo.ppo import memory_diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.non_finite import find_non_finite
-from proximo.spaces import from_any
 from proximo.types import Metrics, Rollout
 
 BAD_SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
@@ -24,7 +23,7 @@ BAD_SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
 
 def fresh_policy(key: Key[Array, ""], env: Any, config: Config) -> ActorCritic:
     """A policy for the environment's spaces. Raises ``EnvError`` if a space is not supported."""
-    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+    spaces = env.observation_space, env.action_space
     return make_policy(key, *spaces, config.network, config.ppo.normalize_observation, config.ppo.clip_observation)
 
 

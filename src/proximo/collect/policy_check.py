@@ -20,7 +20,7 @@ from proximo.networks.custom.forward import Forward
 from proximo.ppo.loss import loss
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.optimizer import Learned, Optimizer
-from proximo.spaces import Box, from_any, zeros
+from proximo.spaces import Box, zeros
 from proximo.types import Metrics
 
 
@@ -34,7 +34,7 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
     custom = custom_settings(config).keys()
     networks = {name for name in custom if LEAVES[name].group == "network"}
 
-    spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
+    spaces = env.observation_space, env.action_space
     if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
         raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")
     if networks:
@@ -57,7 +57,7 @@ def _example_step(key: Key[Array, ""], env: Any, config: Config) -> tuple[Learne
     policy, shape = state.policy, (config.sequence_length, 2)
     episode_start, memory = jnp.zeros(shape, bool), policy.init_memory(shape[1])
     before = jax.tree.map(lambda x: jnp.broadcast_to(x, (shape[0], *x.shape)), policy.no_previous_step(shape[1]))
-    space = from_any(env.observation_space, "observation")
+    space = env.observation_space
     observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
     batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom, resolve
 from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.envs.custom import CustomJaxEnvironment
 from proximo.ppo.state import StaticSettings
 
 MAX_KEPT = 16
@@ -42,7 +43,8 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
 def environment_key(env: Environment) -> Hashable:
     """The environment, and the values of its parameters, which are constants of compiled programs and may be changed between trainings."""
     leaves, structure = jax.tree.flatten(getattr(env, "default_params", None))
-    return id(env), structure, tuple(map(_number_key, leaves))
+    given = env.env if isinstance(env, CustomJaxEnvironment) else env  # this adapter is made anew for each agent
+    return id(given), structure, tuple(map(_number_key, leaves))
 
 
 def _number_key(number: Any) -> Hashable:

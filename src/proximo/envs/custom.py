@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 from proximo.custom_code import check_module, custom_code_errors, is_missing, is_users_function
+from proximo.envs.base import JaxWrapper
+from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
-from proximo.spaces import from_any
+from proximo.spaces import Space, from_any
 
 PROTOCOL = "(proximo.envs.protocol defines the protocol)"
 
@@ -60,62 +61,45 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    parameters = _parameters(cls, env_id, settings)
-    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in parameters)
     try:
-        inspect.signature(cls).bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
+        signature = inspect.signature(cls)
+    except ValueError:  # some built-in types have no signature
+        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
+        if is_vectorized(cls) and "num_envs" not in signature.parameters:
+            raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
+        check_names(settings, signature.parameters, env_id)
+    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in signature.parameters)
+    try:
+        signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
     made = []
-    if not takes_num_envs and not _is_gymnasium(cls):
+    if not takes_num_envs and not _has_base(cls, "gymnasium.core.Env"):
         with custom_code_errors(f"{env_id}()"):
             made.append(cls(**settings))
         if made[0] is None:
             raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
         if not is_vectorized(type(made[0])) and not _steps_by_action(made[0]):
-            check_protocol(made[0], env_id)
-            return made[0]
+            return as_jax_environment(made[0], env_id)
     from proximo.envs.gymnasium import construction  # JAX environments do not need Gymnasium
 
     return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing(), takes_num_envs, made)
 
 
-def _parameters(cls: Any, env_id: str, settings: dict[str, Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a class or function. Raises ``ConfigError`` if one of ``settings`` is not among them, and ``EnvError`` if a ``VectorEnv``
-    does not accept ``num_envs``."""
-    try:
-        parameters = inspect.signature(cls).parameters
-    except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        return parameters
-    if is_vectorized(cls) and "num_envs" not in parameters:
-        raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
-    for name in settings:
-        if name not in parameters:
-            raise ConfigError(
-                f"env_settings: {env_id} has no argument {name!r}{nearest(name, parameters)}; it takes {', '.join(parameters) or 'none'}."
-            )
-    return parameters
-
-
-def _bases(cls: Any) -> list[str]:
-    """Names of all base classes, so that a check does not import Gymnasium."""
-    return [f"{base.__module__}.{base.__qualname__}" for base in getattr(cls, "__mro__", ())]
-
-
-def _is_gymnasium(cls: Any) -> bool:
-    return "gymnasium.core.Env" in _bases(cls)
+def _has_base(cls: Any, base: str) -> bool:
+    """Whether a class has a base class of this name, so that a check does not import Gymnasium."""
+    return base in [f"{one.__module__}.{one.__qualname__}" for one in getattr(cls, "__mro__", ())]
 
 
 def is_vectorized(cls: Any) -> bool:
     """Whether ``cls`` is a class of Gymnasium's vector environments."""
-    return "gymnasium.vector.vector_env.VectorEnv" in _bases(cls)
+    return _has_base(cls, "gymnasium.vector.vector_env.VectorEnv")
 
 
 def _steps_by_action(env: Any) -> bool:
     """Whether ``env.step`` takes only an action, as in Gymnasium. A base class is not required."""
-    if _is_gymnasium(type(env)):
+    if _has_base(type(env), "gymnasium.core.Env"):
         return True
     if not callable(getattr(env, "step", None)) or not hasattr(env, "reset"):
         return False
@@ -124,11 +108,17 @@ def _steps_by_action(env: Any) -> bool:
     return len(required) == 1
 
 
-def check_protocol(env: Any, env_id: str) -> None:
-    """Raise ``EnvError`` if ``env`` does not follow the protocol of JAX environments.
+class CustomJaxEnvironment(JaxWrapper):
+    """A custom JAX environment that has spaces of another library, or no parameters."""
 
-    An environment without ``default_params`` gets empty ones.
-    """
+    def __init__(self, env: Any):
+        super().__init__(env)
+        self.observation_space = from_any(env.observation_space, "observation")
+        self.action_space = from_any(env.action_space, "action")
+
+
+def as_jax_environment(env: Any, env_id: str) -> Any:
+    """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it does not follow the protocol."""
     missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
     if missing:
         raise EnvError(f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} {PROTOCOL}.")
@@ -139,15 +129,11 @@ def check_protocol(env: Any, env_id: str) -> None:
         except TypeError:
             expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
             raise EnvError(f"{env_id}.{name}{signature} does not accept {expected}.") from None
-    if not hasattr(env, "default_params"):
-        try:
-            object.__setattr__(env, "default_params", ())  # the environment may be a frozen dataclass or an equinox module
-        except AttributeError:
-            raise EnvError(
-                f"{env_id} has no default_params, and its __slots__ allow no new attribute: define default_params = () in its class."
-            ) from None
-    from_any(env.observation_space, "observation")
-    from_any(env.action_space, "action")
+    adapted = CustomJaxEnvironment(env)
+    is_complete = (
+        isinstance(env.observation_space, Space) and isinstance(env.action_space, Space) and hasattr(env, "default_params")
+    )
+    return env if is_complete else adapted
 
 
 def makes_environments(env: Any) -> bool:
@@ -171,12 +157,13 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")
     if makes_environments(env):
-        return env_id, with_levels(from_class(env, settings, env_id, preprocessing), preprocessing.levels)
-    if settings:
+        made = from_class(env, settings, env_id, preprocessing)
+    elif settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
-    if is_vectorized(type(env)) or _steps_by_action(env):
+    elif is_vectorized(type(env)) or _steps_by_action(env):
         from proximo.envs.gymnasium import construction
 
-        return env_id, construction.from_instance(env, env_id, preprocessing)
-    check_protocol(env, env_id)
-    return env_id, with_levels(env, preprocessing.levels)
+        made = construction.from_instance(env, env_id, preprocessing)
+    else:
+        made = as_jax_environment(env, env_id)
+    return env_id, with_levels(made, preprocessing.levels)

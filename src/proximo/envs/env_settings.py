@@ -11,18 +11,22 @@ import numpy as np
 
 from proximo.errors import ConfigError, nearest
 
+_EXPECTED = {
+    "b": (bool, "true or false"),
+    "i": (int, "a whole number"),
+    "u": (int, "a whole number"),
+    "f": (int | float, "a finite number"),
+    "U": (str, "text"),
+}
+"""The types that a value may have, and their names in messages, by the kind of NumPy's dtype of the default."""
+
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
     """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has another type than
     the default."""
-    if not settings:
-        return params
-    if not dataclasses.is_dataclass(params) or isinstance(params, type):
-        raise ConfigError(f"env_settings: {env_id} has no parameters.")
-    fields = [f.name for f in dataclasses.fields(params)]
-    check_names(settings, fields, env_id)
+    check_names(settings, [f.name for f in dataclasses.fields(params)], env_id)
     for name, value in settings.items():
-        _check(name, value, getattr(params, name))
+        check_type(name, value, getattr(params, name))
     return dataclasses.replace(params, **settings)
 
 
@@ -31,39 +35,11 @@ def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None
     known = list(known)
     for name in given:
         if name not in known:
-            raise ConfigError(
-                f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}."
-            )
+            has = ", ".join(known) or "none"
+            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {has}.")
 
 
-def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
-    """Split the setting ``name``, which limits the steps of an episode, from the others: the limit and the remaining settings.
-    Raises ``ConfigError`` if the limit is not an integer of 1 … 2³¹ - 1."""
-    limit = given.get(name, default)
-    if type(limit) is not int or not 1 <= limit < 2**31:
-        raise ConfigError(f"env_settings: {name} = {limit!r}: expected a number of steps, 1 … 2³¹ - 1.")
-    return limit, {key: value for key, value in given.items() if key != name}
-
-
-def take_flag(given: dict[str, Any], name: str) -> tuple[bool, dict[str, Any]]:
-    """Split the setting ``name``, which is off by default, from the others: the setting and the remaining ones. Raises ``ConfigError`` if it is
-    neither true nor false."""
-    flag = given.get(name, False)
-    _check(name, flag, False)
-    return flag, {key: value for key, value in given.items() if key != name}
-
-
-_EXPECTED = {
-    "b": (bool, "true or false"),
-    "i": (int, "a whole number"),
-    "u": (int, "a whole number"),
-    "f": ((int, float), "a finite number"),
-    "U": (str, "text"),
-}
-"""The types that a value may have, and their names in messages, by the kind of NumPy's dtype of the default."""
-
-
-def _check(name: str, value: Any, default: Any) -> None:
+def check_type(name: str, value: Any, default: Any) -> None:
     """Raise ``ConfigError`` if ``value`` has another type than ``default``."""
     kind = np.asarray(default).dtype.kind
     if np.ndim(default) == 0 and kind in _EXPECTED:
@@ -73,3 +49,18 @@ def _check(name: str, value: Any, default: Any) -> None:
             raise ConfigError(f"env_settings: {name} = {value!r}: expected {words}.")
     elif isinstance(value, str):
         raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")
+
+
+def take(given: dict[str, Any], name: str, default: Any) -> tuple[Any, dict[str, Any]]:
+    """Split the setting ``name``, of the type of ``default``, from the others: its value and the remaining settings."""
+    value = given.get(name, default)
+    check_type(name, value, default)
+    return value, {key: other for key, other in given.items() if key != name}
+
+
+def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
+    """``take`` for a limit of the steps of an episode, 1 … 2³¹ - 1."""
+    limit, rest = take(given, name, default)
+    if not 1 <= limit < 2**31:
+        raise ConfigError(f"env_settings: {name} = {limit}: expected a number of steps, 1 … 2³¹ - 1.")
+    return limit, rest

@@ -6,12 +6,11 @@ The same environments are in the RL Zoo of Stable-Baselines3 (``MaskVelocityWrap
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from proximo.envs.described import Described
+from proximo.envs.base import JaxWrapper
 from proximo.spaces import Box
 
 VELOCITIES = {
@@ -27,38 +26,20 @@ DROPPED = ("Pendulum-v1",)
 """Environments whose observation becomes shorter. In the others hidden entries read 0."""
 
 
-@dataclass(frozen=True)
-class VelocityMask:
-    """Hides the velocities of the environment ``base``."""
-
-    base: str
-
-    @property
-    def drops(self) -> bool:
-        """Whether hidden entries are removed from the observation."""
-        return self.base in DROPPED
-
-    def space(self, space: Box) -> Box:
-        """Return the observation space without velocities."""
-        if not self.drops:
-            return space
-        low, high = (tuple(map(float, np.delete(bound, VELOCITIES[self.base]))) for bound in space.bounds())
-        return Box((len(low),), low, high, space.dtype)
-
-    def hide(self, observation: Any) -> Any:
-        """Hide the velocities of an observation or of a batch of them (NumPy or JAX)."""
-        visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[self.base])
-        if self.drops:
-            return observation[..., visible]
-        factors = np.zeros(observation.shape[-1], observation.dtype)
-        factors[visible] = 1
-        return observation * factors
-
-
-def mask_of(name: str) -> VelocityMask | None:
-    """Return the mask for a name like ``CartPoleNoVel-v1``; None for other names."""
+def base_of(name: str) -> str | None:
+    """Return ``CartPole-v1`` for ``CartPoleNoVel-v1`` and so on; None for other names."""
     base = re.sub(r"NoVel(?=-v\d+$)", "", name)
-    return VelocityMask(base) if base != name and base in VELOCITIES else None
+    return base if base != name and base in VELOCITIES else None
+
+
+def hide(base: str, observation: Any) -> Any:
+    """Hide the velocities of an observation of ``base``, or of a batch of them (NumPy or JAX)."""
+    visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[base])
+    if base in DROPPED:
+        return observation[..., visible]
+    factors = np.zeros(observation.shape[-1], observation.dtype)
+    factors[visible] = 1
+    return observation * factors
 
 
 def names() -> list[str]:
@@ -66,21 +47,22 @@ def names() -> list[str]:
     return [base.replace("-", "NoVel-") for base in VELOCITIES]
 
 
-class JaxHiddenVelocities(Described):
-    """Hides the velocities of a JAX environment."""
+class JaxHiddenVelocities(JaxWrapper):
+    """Hides the velocities of a JAX environment, ``base``."""
 
-    def __init__(self, env: Any, mask: VelocityMask):
-        self.env, self.mask = env, mask
-        self.default_params, self.action_space = env.default_params, env.action_space
-        self.observation_space = mask.space(env.observation_space)
-        self.render, self.render_fps = env.render, env.render_fps
+    def __init__(self, env: Any, base: str):
+        super().__init__(env)
+        self.base, space = base, env.observation_space
+        if base in DROPPED:
+            low, high = (hide(base, bound) for bound in space.bounds())
+            self.observation_space = Box(low.shape, low, high, space.dtype)
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
         """Reset the environment and hide the velocities."""
         state, observation = self.env.reset(key, params)
-        return state, self.mask.hide(observation)
+        return state, hide(self.base, observation)
 
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple:
+    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
         """Step the environment and hide the velocities."""
         state, observation, *rest = self.env.step(key, state, action, params)
-        return state, self.mask.hide(observation), *rest
+        return state, hide(self.base, observation), *rest

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from proximo.envs.described import Described
+from proximo.envs.base import JaxWrapper
 from proximo.errors import ConfigError
 
 PARTS = ("all", "train", "held_out")
 """Sets of levels of environments that divide levels by their content; "train" and "held_out" are disjoint."""
-
 FIRST_LEVEL = 2**31
 """The random key of level ``i`` is ``fold_in(key(0), FIRST_LEVEL + i)``."""
 
@@ -41,7 +40,7 @@ class LevelRange:
         return max(0, min(self.stop, other.stop) - max(self.start, other.start))
 
 
-class JaxLevels(Described):
+class JaxLevels(JaxWrapper):
     """A JAX environment whose resets draw a level from a range.
 
     As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it,
@@ -49,13 +48,10 @@ class JaxLevels(Described):
     """
 
     def __init__(self, env: Any, levels: LevelRange):
-        self.env, self.levels = env, levels
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.default_params = env.default_params
+        super().__init__(env)
+        self.levels = levels
         if hasattr(env, "render"):
             self.render = lambda state, params: env.render(state[0], params)
-        if hasattr(env, "render_fps"):
-            self.render_fps = env.render_fps
 
     def level(self, key: Any) -> Any:
         """Return the level of an episode that starts with ``key``."""
@@ -84,8 +80,7 @@ class JaxLevels(Described):
 
 
 def with_levels(env: Any, levels: str) -> Any:
-    """``env`` with resets that draw from ``levels``. Unchanged if ``levels`` is empty, or if its environments are wrapped one by one, as those
-    of Gymnasium."""
+    """``env`` with resets that draw from ``levels``, if any. Environments of Gymnasium are wrapped one by one instead."""
     if not levels or hasattr(env, "make_vector"):
         return env
     return JaxLevels(env.env if isinstance(env, JaxLevels) else env, LevelRange.parse(levels))

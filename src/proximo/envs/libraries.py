@@ -15,8 +15,6 @@ from proximo.errors import EnvError, nearest
 class Library(NamedTuple):
     """A library of environments, whose ids are ``LIBRARY:NAME``."""
 
-    adapter: str
-    """Module with the functions ``names`` and ``from_name``."""
     is_jax: bool
     """Whether its environments are JAX environments; otherwise they are Gymnasium environments."""
     module: str
@@ -28,18 +26,17 @@ class Library(NamedTuple):
 
 
 LIBRARIES = {
-    "gymnax": Library("proximo.envs.jax.gymnax", True, "gymnax", "gymnax", "CartPole-v1"),
-    "proximo": Library("proximo.envs.tasks", True, "proximo", "", "PocMemory"),
-    "brax": Library("proximo.envs.jax.brax", True, "brax", "'proximo[brax]'", "inverted_pendulum"),
-    "craftax": Library("proximo.envs.jax.craftax", True, "craftax", "'proximo[craftax]'", "Craftax-Classic-Symbolic-v1"),
-    "jumanji": Library("proximo.envs.jax.jumanji", True, "jumanji", "'proximo[jumanji]'", "Snake-v1"),
-    "navix": Library("proximo.envs.jax.navix", True, "navix", "'proximo[navix]'", "Navix-Empty-5x5-v0"),
-    "playground": Library("proximo.envs.jax.playground", True, "mujoco_playground", "'proximo[playground]'", "CartpoleBalance"),
-    "ale": Library("proximo.envs.gymnasium.ale", False, "ale_py", "'proximo[atari]'", "pong"),
-    "envpool": Library("proximo.envs.gymnasium.envpool", False, "envpool", "'proximo[envpool]'", "Pong-v5"),
-    "minigrid": Library("proximo.envs.gymnasium.minigrid", False, "minigrid", "'proximo[minigrid]'", "MemoryS7"),
+    "gymnax": Library(True, "gymnax", "gymnax", "CartPole-v1"),
+    "proximo": Library(True, "proximo", "", "PocMemory"),
+    "brax": Library(True, "brax", "'proximo[brax]'", "inverted_pendulum"),
+    "craftax": Library(True, "craftax", "'proximo[craftax]'", "Craftax-Classic-Symbolic-v1"),
+    "jumanji": Library(True, "jumanji", "'proximo[jumanji]'", "Snake-v1"),
+    "navix": Library(True, "navix", "'proximo[navix]'", "Navix-Empty-5x5-v0"),
+    "playground": Library(True, "mujoco_playground", "'proximo[playground]'", "CartpoleBalance"),
+    "ale": Library(False, "ale_py", "'proximo[atari]'", "pong"),
+    "envpool": Library(False, "envpool", "'proximo[envpool]'", "Pong-v5"),
+    "minigrid": Library(False, "minigrid", "'proximo[minigrid]'", "MemoryS7"),
     "memory-gym": Library(
-        "proximo.envs.gymnasium.memory_gym",
         False,
         "memory_gym",
         "--no-deps memory-gym   # without its dependencies, which require an older Gymnasium",
@@ -51,8 +48,11 @@ ID_FORMS = ", ".join(("Gymnasium's NAME-v1", *(f"{library}:NAME" for library in 
 
 
 def adapter(library: str) -> ModuleType:
-    """The module that adapts ``library``."""
-    return importlib.import_module(LIBRARIES[library].adapter)
+    """The module that adapts ``library``, with the functions ``names`` and ``from_name``."""
+    place = "jax" if LIBRARIES[library].is_jax else "gymnasium"
+    return importlib.import_module(
+        "proximo.envs.tasks" if library == "proximo" else f"proximo.envs.{place}.{library.replace('-', '_')}"
+    )
 
 
 def names(library: str) -> list[str]:

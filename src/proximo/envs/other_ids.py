@@ -13,7 +13,11 @@ MUJOCO = (
     "Swimmer", "Walker2d",
 )  # fmt: skip
 """MuJoCo tasks of Gymnasium, whose newest version is 5."""
+_NEWER = r"use '\g<1>-v5', which has a preset. Gymnasium's page of the task says how the versions differ."
 _ANSWERS = (
+    # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
+    (rf"({'|'.join(MUJOCO)})-v[0-3]", _NEWER),
+    (r"(Pusher)-v4", _NEWER),
     (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
     (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
     (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
@@ -39,13 +43,10 @@ def answer(env_id: str) -> str | None:
         is_here = not path.is_absolute() and ".." not in path.parts
         module, place = (".".join(path.parts), "") if is_here else (path.name, f", in the folder {str(path.parent)!r}")
         return f"expected the name of a module instead of a file: '{module}:{match['name']}'{place}."
-    # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
-    if (not env_id.endswith("-v4") or env_id == "Pusher-v4") and (newer := newer_version(env_id)):
-        return newer
     return next((match.expand(sentence) for pattern, sentence in _ANSWERS if (match := re.fullmatch(pattern, env_id))), None)
 
 
 def newer_version(env_id: str) -> str | None:
     """What to use instead of an earlier version of a MuJoCo task; None for any other id."""
     match = re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id)
-    return match and f"use '{match[1]}-v5', which has a preset. Gymnasium's page of the task says how the versions differ."
+    return match and match.expand(_NEWER)

@@ -21,7 +21,8 @@ A library that proximo's extras install also needs the extra in ``pyproject.toml
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ TWINS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v
 def make_env(
     env_id: str, settings: dict[str, Any] | None = None, preprocessing: Preprocessing | None = None, from_file: bool = False
 ) -> Environment:
-    """Make the environment that ``env_id`` names.
+    """Make the environment that ``env_id`` names. Its spaces are those of ``proximo.spaces``.
 
     Args:
         env_id: ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module:MyEnv``.
@@ -67,28 +68,33 @@ def make_env(
     preprocessing = preprocessing or Preprocessing()
     if preprocessing.levels:
         LevelRange.parse(preprocessing.levels)  # before the environment is made
+    with _answers(env_id):
+        return with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
+
+
+@contextlib.contextmanager
+def _answers(env_id: str) -> Iterator[None]:
+    """Add to an ``EnvError`` what to use instead of an id that is known from elsewhere."""
     try:
-        env = _maker(env_id, from_file)(settings or {}, preprocessing)
+        yield
     except EnvError as error:
-        elsewhere = other_ids.answer(env_id)  # no message of a library names what to use here
-        if elsewhere is None or str(error).startswith(f"{env_id} cannot be made: "):
+        if (elsewhere := other_ids.answer(env_id)) is None:
             raise
         cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
         raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
-    return with_levels(env, preprocessing.levels)
 
 
 def check_id(env_id: str) -> None:
-    """Raise ``EnvError`` if no environment has this id. Nothing is made. Names of a library that is not installed are accepted."""
+    """Raise ``EnvError`` if no environment has this id. Names of a library that is not installed are accepted."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
         if libraries.is_installed(library):
             libraries.check_known(env_id, libraries.names(library))
         return
-    elsewhere = other_ids.answer(env_id)
-    if elsewhere and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
-        raise EnvError(f"{env_id} cannot be made: {elsewhere}")
-    _maker(env_id)
+    with _answers(env_id):
+        _maker(env_id)
+        if other_ids.answer(env_id) and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
+            raise EnvError("Unknown environment")
 
 
 Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
@@ -96,8 +102,7 @@ Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
 
 
 def _maker(env_id: str, from_file: bool = False) -> Maker:
-    """The function that makes the environment: of a library, of ``module:MyEnv``, or of an id of Gymnasium's registry, such as
-    ``CartPole-v1`` and ``module:CartPole-v1``. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
+    """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
         return partial(_of_library, env_id)
@@ -109,8 +114,8 @@ def _maker(env_id: str, from_file: bool = False) -> Maker:
 
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
-    if mask := hidden_velocities.mask_of(env_id):
-        return partial(registered_ids.from_id, mask.base, mask=mask)
+    if base := hidden_velocities.base_of(env_id):
+        return partial(registered_ids.from_id, base, without_velocities=True)
     raise unknown_ids.unknown(env_id, [i for group in listing().values() for i in group])
 
 
@@ -144,7 +149,7 @@ def twin(env_id: str) -> str | None:
 
 
 def describe(env_id: str) -> dict[str, str]:
-    """The spaces of a JAX environment in words, ``{observation, action}``, or ``{error}``: why the environment cannot be trained."""
+    """The spaces of a JAX environment in words, ``{observation, action}``, or why it cannot be trained, ``{error}``."""
     if env_id == "gymnax:MNISTBandit-bsuite":
         return {"observation": "known after its download", "action": ""}
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from proximo.envs import other_ids
 from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import EnvError, closest
 
@@ -19,34 +18,28 @@ MIN_SIMILARITY = 0.75
 
 def unknown(env_id: str, ids: list[str]) -> EnvError:
     """The error for ``env_id``, whose module was imported if it exists. ``ids`` are those of all libraries."""
-    if elsewhere := other_ids.answer(env_id):
-        return EnvError(f"{env_id} cannot be made: {elsewhere}")
     module, separator, name = env_id.rpartition(":")
-    own = [f"{module}:{i}" for i in reversed(gym.registry) if _package(i) == module.partition(".")[0]]
+    registered = {
+        i.partition(":")[2]: i for i in (f"{module}:{i}" for i in gym.registry if _package(i) == module.partition(".")[0])
+    }
     if not separator and (found := _in_packages(name)):
         problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
-        found = _similar(env_id, {i: i for i in ids})
+        found = _similar(env_id, {re.split("[:/]", i)[-1]: i for i in reversed(ids)} | {i: i for i in ids})
         forms = (
-            "that `proximo envs` lists, or"
-            if found
-            else f"of the form {ID_FORMS.removesuffix(', or my_package.module:MyEnv')}, or"
+            "an id that `proximo envs` lists, or my_package.module:MyEnv" if found else f"{ID_FORMS}; `proximo envs` lists them"
         )
-        problem = f"expected an id {forms} my_package.module:MyEnv{'' if found else '; `proximo envs` lists them'}."
+        problem = f"expected {forms}."
     elif module not in sys.modules:
-        near = _similar(env_id, {i: i for i in ids if ":" in i}, short=False)
-        found = near or (
-            "-" in module and f"{module.replace('-', '_')}:{name}"
-        )  # the package highway-env has the module highway_env
+        # The package highway-env has the module highway_env.
+        found = _similar(env_id, {i: i for i in ids if ":" in i}) or ("-" in module and f"{module.replace('-', '_')}:{name}")
         problem = f"no library or module {module!r} is installed or on Python's path (expected {ID_FORMS})."
-    elif own:
-        found = _similar(name, {i.partition(":")[2]: i for i in own})
-        problem = f"expected an id that {module} registers, such as {own[-1]!r}."
+    elif registered:
+        found = _similar(name, registered)
+        problem = f"expected an id that {module} registers, such as {next(iter(registered.values()))!r}."
     else:
-        found, problem = (
-            "",
-            f"the module {module!r} registers no environments: name one of its classes, as my_package.module:MyEnv.",
-        )
+        found = ""
+        problem = f"the module {module!r} registers no environments: name one of its classes, as my_package.module:MyEnv."
     return EnvError(f"Unknown environment {env_id!r}{f' (did you mean {found!r}?)' if found else ''}: {problem}")
 
 
@@ -61,20 +54,17 @@ def _stem(env_id: str) -> str:
     return re.sub(r"-v\d+$", "", env_id)
 
 
-def _similar(env_id: str, typed: dict[str, str], short: bool = True) -> str:
-    """What to type for the id that is nearest to ``env_id``, or begins with it. ``short``: compare names without libraries, too."""
+def _similar(name: str, typed: dict[str, str]) -> str:
+    """What to type for the name that is nearest to ``name``, or begins with it. Versions are not compared."""
     names = {_stem(i): shown for i, shown in typed.items()}
-    for i, shown in typed.items() if short else ():
-        names.setdefault(_stem(re.split("[:/]", i)[-1]), shown)
-    if near := closest(_stem(env_id), names, MIN_SIMILARITY):
+    if near := closest(_stem(name), names, MIN_SIMILARITY):
         return names[near]
-    longer = [shown for name, shown in names.items() if env_id and name.lower().startswith(env_id.lower())]
+    longer = [shown for known, shown in names.items() if name and known.lower().startswith(name.lower())]
     return min(longer, key=len, default="")
 
 
 def _in_packages(name: str) -> str:
-    """What to type for an id that an installed package registers. Nothing is imported: the source of the packages that depend on Gymnasium
-    is searched for the id."""
+    """What to type for an id that an installed package registers, by the source of packages that depend on Gymnasium."""
     literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
     for package in importlib.metadata.distributions() if name else ():
         depends = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())

@@ -24,7 +24,7 @@ from proximo.errors import CheckpointError, ConfigError, shown
 from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, from_any, mask_sizes, without, zeros
+from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, mask_sizes, without, zeros
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.checkpoint import POLICY
 from proximo.storage.checkpoint_format import flatten
@@ -214,7 +214,7 @@ class Policy:
 
     def _read_observation(self, given: Any, action_mask: Any) -> tuple[Observation, int | None]:
         """N observations with masks and all entries; and N, or None if a single one was given."""
-        network, space = self.actor_critic, from_any(self.env.observation_space, "observation")
+        network, space = self.actor_critic, self.env.observation_space
         is_masked = network.mask_ndim is not None
         parts = dict(given) if isinstance(given, Mapping) else {OBSERVATION: given} if is_masked else {}
         if is_masked and action_mask is None:

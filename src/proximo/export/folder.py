@@ -15,7 +15,6 @@ from proximo.evaluation.policy import Policy
 from proximo.export import parity
 from proximo.export.policy_function import PolicyFunction
 from proximo.serialization import json_object, jsonable
-from proximo.spaces import from_any
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.system_info import version
 
@@ -68,7 +67,7 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
     model, exported = onnx_model.build(function, batch, properties)
     metadata = {
         "format": FORMAT, "version": VERSION, "run": run, "step": policy.step, "environment": policy.config.env.id,
-        "observation_space": str(function.space), "action_space": str(from_any(policy.env.action_space, "action")),
+        "observation_space": str(function.space), "action_space": str(policy.env.action_space),
         "environments": batch or "N",
         "actions": "the most probable ones" if deterministic else "sampled by the input noise; with zeros the most probable ones",
         "inputs": documentation.described(exported.session.get_inputs(), function),

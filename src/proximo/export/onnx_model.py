@@ -15,7 +15,7 @@ from proximo.errors import ConfigError
 from proximo.export.mends import mended, translating
 from proximo.export.policy_function import PolicyFunction
 from proximo.export.runtime import ExportedPolicy
-from proximo.spaces import Box, from_any, zeros
+from proximo.spaces import Box, zeros
 
 OPSET = 18
 
@@ -59,7 +59,7 @@ def build(function: PolicyFunction, batch: int | None, properties: dict[str, str
 
 def _interface(function: PolicyFunction) -> dict[str, Any]:
     """What ``ExportedPolicy`` must know of the inputs and outputs besides their shapes and types."""
-    observation, action_space = zeros(function.space, (1,)), from_any(function.policy.env.action_space, "action")
+    observation, action_space = zeros(function.space, (1,)), function.policy.env.action_space
     paths = [path for path, _ in jax.tree.leaves_with_path(observation)]
     keys = [[getattr(key, "key", getattr(key, "idx", None)) for key in path] for path in paths]
     return {

@@ -14,7 +14,7 @@ import numpy as np
 from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import TrainingError
 from proximo.export.policy_function import ACTION, EPISODE_START, LOG_PROB, NEXT, NOISE, REWARD, Arrays, PolicyFunction
-from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, from_any, mask_sizes, tree
+from proximo.spaces import ACTION_MASK, OBSERVATION, MultiBinary, mask_sizes, tree
 from proximo.storage.checkpoint_format import flatten
 
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 2e-5, 0.1
@@ -70,7 +70,7 @@ def random_inputs(function: PolicyFunction, rng: np.random.Generator, n: int, be
             mean, variance = (np.asarray(statistics[f"{name}.{part}"]) for part in ("mean", "variance"))
             drawn[name] = np.clip(mean + 2.0 * np.sqrt(variance) * rng.normal(size=inputs[name].shape), *leaf.bounds())
     if ACTION_MASK in inputs:
-        sizes = mask_sizes(from_any(function.policy.env.action_space, "action"))
+        sizes = mask_sizes(function.policy.env.action_space)
         masks = [(rng.random((n, size)) < 0.6) | (np.arange(size) == rng.integers(size, size=(n, 1))) for size in sizes]
         drawn[ACTION_MASK] = np.concatenate(masks, axis=1).reshape(inputs[ACTION_MASK].shape)
     for name, family in ((REWARD, "normal"), (NOISE, function.noise_family)):
@@ -86,7 +86,7 @@ def _settle_ties(function: PolicyFunction, expected: Arrays, found: Arrays, nois
         return
     scores = expected["logits"] + noise
     best = np.sort(scores, axis=-1)[..., -2:]
-    bits = isinstance(from_any(function.policy.env.action_space, "action"), MultiBinary)
+    bits = isinstance(function.policy.env.action_space, MultiBinary)
     gaps = np.abs(scores) if bits else best[..., -1] - best[..., 0]
     tied = differ & (gaps.reshape((len(differ), -1)).min(axis=1) < 2 * TOLERANCE)
     for name in expected:

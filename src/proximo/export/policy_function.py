@@ -17,7 +17,7 @@ from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.networks.custom.head import CustomDistribution
 from proximo.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, ProductHead
-from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, flatdim, from_any, without, zeros
+from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, flatdim, without, zeros
 from proximo.storage.checkpoint_format import flatten
 from proximo.types import Previous
 
@@ -50,7 +50,7 @@ class PolicyFunction:
     @functools.cached_property
     def space(self) -> Space:
         """The space of the observations, without entries that only the value reads."""
-        return without(from_any(self.policy.env.observation_space, "observation"), self.actor_critic.privileged)
+        return without(self.policy.env.observation_space, self.actor_critic.privileged)
 
     @functools.cached_property
     def noise_family(self) -> str | None:
@@ -105,7 +105,7 @@ class PolicyFunction:
         observation, episode_start, memory = inputs[OBSERVATION], inputs[EPISODE_START], inputs[MEMORY]
         n = episode_start.shape[0]
         if actor_critic.privileged:
-            blank = zeros(from_any(self.policy.env.observation_space, "observation"), ())
+            blank = zeros(self.policy.env.observation_space, ())
             observation = {**jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), blank), **observation}
         if actor_critic.observed_previous:
             unread = jnp.zeros(n)

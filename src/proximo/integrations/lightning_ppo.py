@@ -34,7 +34,7 @@ from proximo.ppo.minibatches import Minibatch
 from proximo.ppo.objectives import WholeLoss
 from proximo.rendering import window
 from proximo.rendering.watching import acting, film
-from proximo.spaces import Box, from_any
+from proximo.spaces import Box
 from proximo.training.agent_environment import make_environment
 
 NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observation", "clip_observation")
@@ -123,7 +123,7 @@ class LightningPPO(LightningTraining):
                 module: Any = value
                 flax.nnx(lambda *_, rngs, module=module: module)(jax.random.key(0), 0)  # raises if it has more than parameters
             if isinstance(value, functools.partial) and is_jax_network(value):  # proximo.integrations.flax.linen(…)
-                value = value(self.next_key(), from_any(self.observation_space, "observation"))
+                value = value(self.next_key(), self.observation_space)
             if any(map(eqx.is_inexact_array, jax.tree.leaves(value))):
                 modules[name] = CustomModule.wrap(f"self.{name}", value)
         if not modules:

@@ -17,7 +17,6 @@ from proximo.envs import JaxEnvironment
 from proximo.evaluation.episodes import evaluation_key
 from proximo.evaluation.jax_evaluator import JAX_TOGETHER
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
-from proximo.spaces import from_any
 
 
 class JaxPlayer:
@@ -30,7 +29,7 @@ class JaxPlayer:
         self.env, self.config = env, config
         if not can_draw(env):
             raise no_renderer(config.env.id)
-        self.space = from_any(env.observation_space, "observation")
+        self.space = env.observation_space
         self._key = evaluation_key(seed, stream)
         self._params = jax.tree.map(jnp.asarray, env.default_params)
         precision = config.run.matmul_precision

@@ -15,7 +15,7 @@ from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import PartsEncoder
 from proximo.networks.image_encoders import ImageEncoder, image_axes
-from proximo.spaces import Box, Space, from_any
+from proximo.spaces import Box, Space
 from proximo.types import Observation
 
 Draw = Callable[[], np.ndarray | None]
@@ -29,7 +29,7 @@ def can_draw(env: Environment) -> bool:
     """Whether an environment can be drawn. True for single Gymnasium environments, which must be tried."""
     if isinstance(env, GymnasiumEnvironment) and env.make is not None:
         return True
-    return hasattr(env, "render") or image_of(from_any(env.observation_space, "observation")) is not None
+    return hasattr(env, "render") or image_of(env.observation_space) is not None
 
 
 def no_renderer(env_id: str) -> EnvError:

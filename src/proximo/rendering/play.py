@@ -17,7 +17,7 @@ from proximo.networks.custom.forward import Forward
 from proximo.rendering.gymnasium_player import GymnasiumPlayer
 from proximo.rendering.jax_player import JaxPlayer
 from proximo.rendering.pictures import Draw
-from proximo.spaces import ACTION_MASK, from_any
+from proximo.spaces import ACTION_MASK
 
 DEFAULT_FPS = 30.0
 Player = GymnasiumPlayer | JaxPlayer
@@ -69,7 +69,7 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
 
 def random_agent(env: Environment, seed: int) -> Agent:
     """Takes every allowed action of ``env`` with the same probability."""
-    action_space, rng = from_any(env.action_space, "action"), np.random.default_rng(seed)
+    action_space, rng = env.action_space, np.random.default_rng(seed)
 
     def act(observation: Any, *_: Any) -> np.ndarray:
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None

@@ -16,7 +16,6 @@ from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
 from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
-from proximo.spaces import from_any
 
 Space = dict[str, BaseDistribution]
 RANGE = ("low", "high", "step", "log")
@@ -127,7 +126,7 @@ def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
     ``normalize_reward`` where they would normalize nothing."""
     observation, reward = base.ppo.normalize_observation or "auto", base.ppo.normalize_reward or "auto"
     declared = DEFAULT | {"normalize_observation": [False, observation], "normalize_reward": [False, reward]}
-    if make_statistics(from_any(env.observation_space, "observation"), observation) is None:
+    if make_statistics(env.observation_space, observation) is None:
         del declared["normalize_observation"]
     if not replace(base.ppo, normalize_reward=reward).normalizes_reward:
         del declared["normalize_reward"]

@@ -1,12 +1,11 @@
 """All three autoreset modes give the same learning problem as single environments."""
 
 import functools
-import types
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from vector_envs import in_process, lanes, layout_of, rollout, spec_of, sync, vectorized
+from vector_envs import in_process, lanes, rollout, sync, vectorized
 
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.actions import allowed_action
@@ -14,14 +13,33 @@ from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
-from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
-from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.envs.gymnasium.vector_environment import VectorOptions, environment_seeds
 from proximo.errors import EnvError
 
 import gym_toys
 
 MODES = ("NextStep", "SameStep", "Disabled")
 still_walk = functools.partial(gym_toys.Walk, action_matters=False)
+
+
+def opened(make, mode, num_envs, num_steps):
+    """``num_envs`` environments that proximo steps in this process, or a ``SyncVectorEnv`` in an autoreset mode."""
+    if mode == "in process":
+        env = from_factory(make, "toy", Preprocessing())
+    else:
+        env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing())
+    return env.open(num_envs, num_steps, VectorOptions())
+
+
+@pytest.fixture
+def strict(monkeypatch):
+    """Sets the number of first steps that are checked completely."""
+
+    def set_steps(steps):
+        for module in (vector_env_adapter, stepper):
+            monkeypatch.setattr(module, "STRICT_STEPS", steps)
+
+    return set_steps
 
 
 def play(vector_env, steps, seed=3):
@@ -42,24 +60,14 @@ def play(vector_env, steps, seed=3):
     return lanes(buffer), finals
 
 
-def seeded_alike(vector_env):
-    """Return the seeds ``seed, seed + 1, …`` that a Gymnasium ``VectorEnv`` gives its environments."""
-    vector_env.steppers[0].reset(vector_env.buffers[0], 0, seeds_of_vector(len(vector_env.steppers[0].envs)))
-    return vector_env
-
-
-def seeds_of_vector(num_envs, seed=3):
-    from proximo.envs.gymnasium.vector_environment import environment_seeds
-
-    base = environment_seeds(1, seed)[0]
-    return [base + i for i in range(num_envs)]
-
-
 @pytest.fixture(scope="module")
 def reference():
-    """Step single environments with the seeds of the vector environment."""
+    """Step single environments with the seeds ``seed, seed + 1, …`` that a Gymnasium ``VectorEnv`` gives its environments."""
     vector_env = in_process(still_walk, num_envs=3, num_steps=120)
-    vector_env.reset = lambda buffer, seed: vector_env.steppers[0].reset(vector_env.buffers[buffer], 0, seeds_of_vector(3, seed))
+    [stepped] = vector_env.steppers
+    vector_env.reset = lambda buffer, seed: stepped.reset(
+        vector_env.buffers[buffer], 0, [environment_seeds(1, seed)[0] + i for i in range(3)]
+    )
     return play(vector_env, 120)
 
 
@@ -79,8 +87,7 @@ def test_every_mode_gives_the_transitions_of_single_environments(mode, reference
 
 @pytest.mark.parametrize("mode", MODES)
 def test_only_next_step_mode_has_padding_after_ends(mode):
-    vector_env = vectorized(still_walk, mode, num_envs=3, num_steps=120)
-    buffer = rollout(vector_env, np.zeros((120, 3), np.int64))
+    buffer = rollout(vectorized(still_walk, mode, num_steps=120), np.zeros((120, 3), np.int64))
     done = buffer.terminated | buffer.truncated
     assert done.any()
     if mode != "NextStep":
@@ -109,35 +116,31 @@ def test_lost_lives_are_reported_in_every_mode(mode):
     np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 1]), [11, 23 + extra])
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), "yes", np.array([True, False]), np.array([1, 1])], ids=str)
-@pytest.mark.parametrize("mode", [*MODES, "in process"])
-def test_success_may_be_an_array_of_flags_or_not_known(value, mode):
-    class Reports(gym_toys.Countdown):
-        def step(self, action):
-            return *super().step(action)[:4], {"success": value}
+class Reports(gym_toys.Countdown):
+    """Terminates in the step of its limit, and reports ``value`` as its success."""
 
-    make = functools.partial(Reports, 5)
-    vector_env = in_process(make, num_envs=2) if mode == "in process" else vectorized(make, mode, num_envs=2)
-    buffer = rollout(vector_env, np.zeros((40, 2), np.int64))
-    done = buffer.terminated | buffer.truncated
-    assert done.any()
-    expected = (SUCCESS if value.all() else FAILURE) if isinstance(value, np.ndarray) else UNREPORTED
-    assert set(buffer.success[done].tolist()) == {expected}
-
-
-class Both(gym_toys.Countdown):
-    """Terminates in the step of its limit."""
+    def __init__(self, value):
+        super().__init__(5)
+        self.value = value
 
     def step(self, action):
-        observation, reward, done, _, info = super().step(action)
-        return observation, reward, done, done, info
+        observation, reward, done, _, _ = super().step(action)
+        return observation, reward, done, done, {"success": self.value}
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_termination_at_the_limit_is_a_termination(mode):
-    buffer = rollout(vectorized(Both, mode, num_envs=2, num_steps=12), np.zeros((12, 2), np.int64))
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, UNREPORTED), (float("nan"), UNREPORTED), ("yes", UNREPORTED), (np.array([True, False]), FAILURE), (np.array([1, 1]), SUCCESS),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_end_at_the_limit_is_a_termination_with_its_success(value, expected, mode):
+    buffer = rollout(opened(functools.partial(Reports, value), mode, 2, 20), np.zeros((20, 2), np.int64))
     assert buffer.terminated.any()
     assert not buffer.truncated.any()
+    assert set(buffer.success[buffer.terminated].tolist()) == {expected}
 
 
 def _batched(space, finals):
@@ -178,54 +181,47 @@ def test_final_observations_are_read_in_every_form(make, form):
     """The observation is the step number, so the final observation is the length of the episode."""
     env = from_vector(functools.partial(Reformed, make, form), "toy", Preprocessing())
     vector_env = env.open(3, 40, VectorOptions())
-    names = [leaf.path[-1] for leaf in leaves(env.observation_space)]
-    masks, finals = (
-        arrays[names.index("action_mask")]
-        for arrays in (vector_env.buffers[0].observation, vector_env.buffers[0].final_observation)
-    )
-    time = names.index("time" if "time" in names else "observation")
-    lengths = np.zeros(3, int)
-    seen = 0
+    buffer, names = vector_env.buffers[0], [leaf.path[-1] for leaf in leaves(env.observation_space)]
+    mask, time = names.index("action_mask"), names.index("time" if "time" in names else "observation")
+    lengths, seen = np.zeros(3, int), 0
     vector_env.reset(0, 0)
     for t in range(40):
-        vector_env.buffers[0].action[t] = [allowed_action(env.action_space, np.random.default_rng(t), mask) for mask in masks[t]]
+        rng = np.random.default_rng(t)
+        buffer.action[t] = [allowed_action(env.action_space, rng, row) for row in buffer.observation[mask][t]]
         vector_env.send(0, t, 0)
         vector_env.receive(0, t, 0)
         lengths += 1
-        done = vector_env.buffers[0].terminated[t] | vector_env.buffers[0].truncated[t]
-        for i in np.flatnonzero(vector_env.buffers[0].truncated[t]):
-            assert (vector_env.buffers[0].final_observation[time][i] == lengths[i]).all()
-            assert not finals[i].any(), "nobody acts on it"
+        for i in np.flatnonzero(buffer.truncated[t]):
+            assert (buffer.final_observation[time][i] == lengths[i]).all()
+            assert not buffer.final_observation[mask][i].any(), "nobody acts on it"
             seen += 1
-        lengths[done] = 0
+        lengths[buffer.terminated[t] | buffer.truncated[t]] = 0
     assert seen > 3
 
 
+class Empty(gym_toys.InfoMask):
+    """Step ``at`` allows no action, and neither does the last step of an episode, which no action follows."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def _mask(self):
+        self.allowed = 0
+        return {"action_mask": np.eye(4, dtype=np.int8)[0] * (self.now != self.at)}
+
+    def step(self, action):
+        *result, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            info = {"action_mask": np.zeros(4, np.int8)}
+        return *result, terminated, truncated, info
+
+
 @pytest.mark.parametrize("mode", [*MODES, "in process"])
-def test_empty_mask_raises_until_the_episode_ends(mode, monkeypatch):
-    for module in (vector_env_adapter, stepper):
-        monkeypatch.setattr(module, "STRICT_STEPS", 2)  # it also raises after the strict steps
-
-    class Empty(gym_toys.InfoMask):
-        def __init__(self, at):
-            self.at = at
-
-        def _mask(self):
-            self.allowed = 0
-            return {"action_mask": np.eye(4, dtype=np.int8)[0] * (self.now != self.at)}
-
-        def step(self, action):
-            *result, terminated, truncated, info = super().step(action)
-            if terminated or truncated:
-                info = {"action_mask": np.zeros(4, np.int8)}  # no action follows
-            return *result, terminated, truncated, info
+def test_empty_mask_raises_until_the_episode_ends(mode, strict):
+    strict(2)  # it also raises after the strict steps
 
     def played(at):
-        if mode == "in process":
-            env = from_factory(functools.partial(Empty, at), "toy", Preprocessing())
-        else:
-            env = from_vector(functools.partial(sync, lambda: Empty(at), mode), "toy", Preprocessing())
-        return rollout(env.open(3, 40, VectorOptions()), np.zeros((40, 3), np.int64))
+        return rollout(opened(functools.partial(Empty, at), mode, 3, 40), np.zeros((40, 3), np.int64))
 
     assert (played(at=-1).terminated.sum(0) > 0).all()
     with pytest.raises(
@@ -257,27 +253,22 @@ class EmptyComponent(gym.Env):
         return observation, 1.0, False, False, info
 
 
-@pytest.mark.parametrize("strict_steps", [2, 1000])
-@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize("steps", [2, 1000])
+@pytest.mark.parametrize("mode", ["SameStep", "in process"])
 @pytest.mark.parametrize(
     ("action_space", "mask"),
     [(gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1]), (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1])],
     ids=str,
 )
-def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, strict_steps, monkeypatch):
-    for module in (vector_env_adapter, stepper):
-        monkeypatch.setattr(module, "STRICT_STEPS", strict_steps)
-    make = functools.partial(EmptyComponent, action_space, mask)
-    if mode == "in process":
-        env = from_factory(make, "toy", Preprocessing())
-    else:
-        env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing())
+def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, steps, strict):
+    strict(steps)
+    vector_env = opened(functools.partial(EmptyComponent, action_space, mask), mode, 2, 5)
     with pytest.raises(EnvError, match=r"toy\.step of environment 0 .* an action_mask that allows no action in component 1: at"):
-        rollout(env.open(2, 5, VectorOptions()), np.zeros((5, 2, 3), np.int64))
+        rollout(vector_env, np.zeros((5, 2, 3), np.int64))
 
 
 class Forgetful(gym.vector.SyncVectorEnv):
-    """A partial reset returns NaN for the environments that it does not reset."""
+    """A partial reset returns NaN for the environments that it does not reset. Rewards and flags are lists."""
 
     def __init__(self, num_envs):
         super().__init__([still_walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
@@ -287,113 +278,78 @@ class Forgetful(gym.vector.SyncVectorEnv):
         observation, info = super().reset(seed=seed, options=options)
         return observation if which is None else np.where(which[:, None], observation, np.nan), info
 
-
-def test_partial_reset_leaves_other_environments_unchanged(reference):
-    env = from_vector(Forgetful, "toy", Preprocessing())
-    theirs, _ = play(env.open(3, 120, VectorOptions()), 120)
-    for lane, other in zip(reference[0], theirs, strict=True):
-        assert lane == other
-
-
-class Lists(gym_toys.CustomVector):
-    """Returns lists as rewards and flags."""
-
     def step(self, actions):
         observation, *values, info = super().step(actions)
         return observation, *(value.tolist() for value in values), info
 
 
-def test_lists_of_rewards_and_flags_are_accepted():
-    arrays, lists = (
-        from_vector(make, "toy", Preprocessing()).open(2, 30, VectorOptions()) for make in (gym_toys.CustomVector, Lists)
-    )
-    actions = np.zeros((30, 2), np.int64)
-    assert lanes(rollout(arrays, actions)) == lanes(rollout(lists, actions))
-
-
-class Incomplete(gym.vector.VectorEnv):
-    """Its observations lack an entry, from a reset or a step on."""
-
-    single_observation_space = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(2))
-    single_action_space, num_envs = gym.spaces.Discrete(2), 2
-
-    def __init__(self, call):
-        self.call = call
-
-    def _observation(self, call):
-        observation = {"a": np.zeros(2, np.int64), "b": np.zeros(2, np.int64)}
-        return {"a": observation["a"]} if call == self.call else observation
-
-    def reset(self, *, seed=None, options=None):
-        return self._observation("reset"), {}
-
-    def step(self, actions):
-        return self._observation("step"), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
-
-
-@pytest.mark.parametrize("strict_steps", [0, 1000])
-@pytest.mark.parametrize("call", ["reset", "step"])
-def test_missing_entry_of_an_observation_is_named(call, strict_steps, monkeypatch):
-    monkeypatch.setattr(vector_env_adapter, "STRICT_STEPS", strict_steps)
-    env = types.SimpleNamespace(observation_space=Incomplete.single_observation_space, action_space=gym.spaces.Discrete(2))
-    vector_env = vector_env_adapter.VectorEnvAdapter(lambda num_envs: Incomplete(call), layout_of(env, 5, 2), spec_of(env))
-    with pytest.raises(
-        EnvError, match=rf"^toy\.{call} returned an observation without \['b'\] \(dict\): its observation space has"
-    ):
-        rollout(vector_env, np.zeros((5, 2), np.int64))
-
-
-@pytest.mark.parametrize("what", ["reward nan", "nan"])
-def test_values_of_vectorized_environments_are_checked(what):
-    vector_env = vectorized(functools.partial(gym_toys.Misbehaving, what), "SameStep", num_envs=2, num_steps=10)
-    with pytest.raises(EnvError, match=r"toy.step of environment 0 \(seed \d+, 6 steps\) returned"):
-        rollout(vector_env, np.zeros((10, 2), np.int64))
-
-
-def test_unknown_mode_raises_with_its_name():
-    odd = types.SimpleNamespace(metadata={"autoreset_mode": "sometimes"})
-    with pytest.raises(
-        EnvError, match=r"odd declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
-    ):
-        autoreset_of(odd, "odd")
+def test_partial_reset_leaves_other_environments_unchanged(reference):
+    theirs, _ = play(from_vector(Forgetful, "toy", Preprocessing()).open(3, 120, VectorOptions()), 120)
+    assert theirs == reference[0]
 
 
 class Late(gym.vector.VectorEnv):
     """Two environments that change one of the five values of their fifth step."""
 
     metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
-    single_observation_space, single_action_space, num_envs = gym.spaces.Discrete(4), gym.spaces.Discrete(2), 2
+    single_observation_space = gym.spaces.Dict(a=gym.spaces.Discrete(4), b=gym.spaces.Box(-9, 9, (), np.float32))
+    single_action_space, num_envs = gym.spaces.Discrete(2), 2
 
     def __init__(self, place, value):
         self.place, self.value, self.steps = place, value, 0
 
     def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.int64), {}
+        return {"a": np.zeros(2, np.int64), "b": np.zeros(2, np.float32)}, {}
 
     def step(self, actions):
         self.steps += 1
-        values = [np.ones(2, np.int64), np.ones(2), np.zeros(2, bool), np.zeros(2, bool), {}]
+        values = [self.reset()[0], np.ones(2), np.zeros(2, bool), np.zeros(2, bool), {}]
         if self.steps == 5:
             values[self.place] = self.value
         return tuple(values)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "sentence"),
-    [
-        (0, np.array([1, 4]), r"environment 1 .* observation = 4: it is not in its space"),
-        (0, np.array([0.5, 1.0]), r"observation of float64"),
-        (0, np.ones(1, np.int64), r"observation of shape \(1,\)"),
-        (1, np.ones(1), r"reward of shape \(1,\)"),
-        (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
-        (2, np.array(["False", "True"]), r"terminated = .*False"),
-        (3, np.array([0, 1]), r"truncated = .*0"),
-        (4, [{}, {}], r"list as info: expected a dict"),
-    ],
-)
-def test_vector_environment_is_checked_after_the_strict_steps(place, value, sentence, monkeypatch):
-    monkeypatch.setattr(vector_env_adapter, "STRICT_STEPS", 2)
-    env = types.SimpleNamespace(observation_space=Late.single_observation_space, action_space=Late.single_action_space)
-    vector_env = vector_env_adapter.VectorEnvAdapter(lambda num_envs: Late(place, value), layout_of(env, 5, 2), spec_of(env))
+B = np.zeros(2, np.float32)
+WRONG = [
+    (0, {"a": np.array([1, 4]), "b": B}, r"step of environment 1 \(seed \d+, 4 steps\) .*observation = 4: it is not in its"),
+    (0, {"a": np.array([0.5, 1.0]), "b": B}, r"observation of float64"),
+    (0, {"a": np.ones(1, np.int64), "b": B}, r"observation\['a'\] of shape \(1,\)"),
+    (0, {"a": np.ones(2, np.int64)}, r"^toy\.step returned an observation without \['b'\] \(dict\): its observation space has"),
+    (1, np.ones(1), r"reward of shape \(1,\)"),
+    (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
+    (2, np.array(["False", "True"]), r"terminated = .*False"),
+    (3, np.array([0, 1]), r"truncated = .*0"),
+    (4, [{}, {}], r"list as info: expected a dict"),
+]
+STRICTLY = [
+    (0, {"a": np.ones(2, np.int64), "b": np.full(2, np.nan, np.float32)}, r"environment 0 .*observation with NaN or"),
+    (1, np.array([1.0, np.nan]), r"environment 1 .*returned the reward .*nan"),
+]
+
+
+@pytest.mark.parametrize(("steps", "wrong"), [(2, row) for row in WRONG] + [(1000, row) for row in WRONG[:4] + STRICTLY])
+def test_values_of_vector_environments_are_checked_in_every_step(steps, wrong, strict):
+    strict(steps)
+    place, value, sentence = wrong
+    vector_env = from_vector(lambda num_envs: Late(place, value), "toy", Preprocessing()).open(2, 5, VectorOptions())
     with pytest.raises(EnvError, match=sentence):
         rollout(vector_env, np.zeros((5, 2), np.int64))
+
+
+def test_a_vector_environment_with_an_unknown_mode_is_closed_and_refused():
+    closed = []
+
+    class Unknown(gym.vector.SyncVectorEnv):
+        def close_extras(self, **_):
+            closed.append(self)
+
+    def make(num_envs):
+        env = Unknown([gym_toys.Walk] * num_envs)
+        env.metadata = {"autoreset_mode": "sometimes"}
+        return env
+
+    with pytest.raises(
+        EnvError, match=r"toy declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
+    ):
+        from_vector(make, "toy", Preprocessing())
+    assert len(closed) == 1

@@ -85,8 +85,9 @@ def test_instance_is_drawn_in_the_mode_that_is_asked_for_with_its_changes():
     assert env.make().render_mode is None
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("vectorize", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize(
+    ("vectorize", "mode"), [*((SyncVectorEnv, mode) for mode in AutoresetMode), (AsyncVectorEnv, AutoresetMode.SAME_STEP)]
+)
 def test_vector_environments_are_made_from_an_object(vectorize, mode):
     def make(num_envs):
         return vectorize([lambda: gym_toys.Countdown(5)] * num_envs, autoreset_mode=mode)

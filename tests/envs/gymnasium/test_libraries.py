@@ -1,13 +1,11 @@
 """Ids of Gymnasium, ALE and EnvPool, and errors for missing libraries and unknown ids."""
 
 import dataclasses
-import subprocess
-import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from vector_envs import copied
+from vector_envs import copied, rollout
 
 from proximo.envs import GymnasiumEnvironment, Preprocessing, make_env
 from proximo.envs.gymnasium.actions import random_actions
@@ -22,28 +20,34 @@ import gym_toys
 def played(env, num_envs=2, num_steps=40, seed=0, options=None):
     """Return the rollout buffer of random actions, and its vector environment."""
     vector_env = env.open(num_envs, num_steps, options or VectorOptions(), 1)
-    vector_env.reset(0, seed)
-    buffer = vector_env.buffers[0]
-    buffer.clear()
-    buffer.action[:] = random_actions(env.action_space, np.random.default_rng(0), num_steps * num_envs).reshape(
-        buffer.action.shape
-    )
-    for t in range(num_steps):
-        for group in range(len(vector_env.groups)):
-            vector_env.send(0, t, group)
-        for group in range(len(vector_env.groups)):
-            vector_env.receive(0, t, group)
+    actions = random_actions(env.action_space, np.random.default_rng(0), num_steps * num_envs)
+    buffer = rollout(vector_env, actions.reshape(vector_env.buffers[0].action.shape), seed)
     vector_env.close()
     return buffer, vector_env
 
 
-def test_a_vector_entry_point_that_fails_is_not_used():
-    """For example if it lacks an argument of the single environment, or if the id is registered with more wrappers."""
-    gym.register("FailingVector-v0", gym_toys.Countdown, vector_entry_point=lambda num_envs: 1 / 0)
-    try:
-        assert make_env("FailingVector-v0").make_vector is None
-    finally:
-        del gym.registry["FailingVector-v0"]
+@pytest.fixture
+def registry():
+    """Gymnasium's registry, which is restored after the test."""
+    registered = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(registered)
+
+
+@pytest.mark.usefixtures("registry")
+def test_registered_ids_are_made_by_what_they_have():
+    """A vector entry point may fail, for example if it lacks an argument of the single environment. Workers have not registered the id."""
+    gym.register("FailingVector-v0", gym_toys.Countdown, vector_entry_point=lambda num_envs: 1 / 0, max_episode_steps=3)
+    gym.register("OnlyVector-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
+    failing = make_env("FailingVector-v0")
+    assert failing.make_vector is None
+    buffer, vector_env = played(failing, num_steps=7, options=VectorOptions(num_workers=2))
+    assert vector_env.num_workers == 2
+    assert buffer.truncated[[2, 5]].all(), "the limit of the registration"
+    buffer, vector_env = played(make_env("OnlyVector-v0"))
+    assert isinstance(vector_env, VectorEnvAdapter)
+    assert buffer.reward.any()
 
 
 def test_a_vector_entry_point_is_used_unless_options_forbid_it():
@@ -61,85 +65,27 @@ def test_a_vector_environment_with_other_spaces_is_not_used():
     assert env.observation_space.shape == (210, 160, 3)
     assert env.make_vector is None
     assert make_env("ALE/Pong-v5", {"obs_type": "ram"}).observation_space.shape == (128,)
-    with pytest.raises(ConfigError, match=r"ALE/Pong-v5 observes the memory of the game \(obs_type\): set preprocessing = none"):
-        make_env("ALE/Pong-v5", {"obs_type": "ram"}, Preprocessing("atari"))
-
-
-def test_id_with_only_a_vector_entry_point_is_made_by_it():
-    gym.register("OnlyVector-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
-    try:
-        buffer, vector_env = played(make_env("OnlyVector-v0"))
-        assert isinstance(vector_env, VectorEnvAdapter)
-        assert buffer.reward.any()
-        with pytest.raises(ConfigError, match="OnlyVector-v0 is a vector environment: preprocessing, frame_stack"):
-            make_env("OnlyVector-v0", {}, Preprocessing(frame_stack=2))
-    finally:
-        del gym.registry["OnlyVector-v0"]
-
-
-def test_atari_games_print_no_banner():
-    """ALE prints one for each process that makes a game."""
-    pytest.importorskip("ale_py")
-    script = "from proximo.envs import make_env; make_env('ALE/Pong-v5').make().reset(); make_env('ale:pong')"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("", "")
 
 
 def test_settings_are_arguments_of_the_environment():
     buffer, _ = played(make_env("Pendulum-v1", {"g": 0.0}), num_steps=2, options=VectorOptions(num_workers=0))
     other, _ = played(make_env("Pendulum-v1"), num_steps=2, options=VectorOptions(num_workers=0))
     assert not np.array_equal(buffer.observation[0][1:], other.observation[0][1:])
-    with pytest.raises(ConfigError, match=r"Pendulum-v1 has no parameter 'gravitation'; it has render_mode, g"):
-        make_env("Pendulum-v1", {"gravitation": 0.0})
-
-
-def test_workers_make_ids_that_only_this_process_registered():
-    gym.register("Toy-v7", entry_point=gym_toys.Countdown, max_episode_steps=3)
-    try:
-        buffer, vector_env = played(make_env("Toy-v7"), num_steps=7, options=VectorOptions(num_workers=2))
-        assert vector_env.num_workers == 2
-        assert buffer.truncated[[2, 5]].all(), "the limit of the registration"
-    finally:
-        del gym.registry["Toy-v7"]
 
 
 def test_module_prefix_of_an_id_is_imported_first():
     assert isinstance(make_env("gymnasium.envs:CartPole-v1"), GymnasiumEnvironment)
-    with pytest.raises(EnvError, match="Unknown environment 'no_such_module:CartPole-v1'"):
-        make_env("no_such_module:CartPole-v1")
 
 
-def without(monkeypatch, *names):
-    """Make the imports of these libraries fail."""
-    for name in names:
-        monkeypatch.setitem(sys.modules, name, None)  # importing it is an ImportError
-
-
-@pytest.mark.parametrize(
-    ("env_id", "library", "sentence"),
-    [
-        ("LunarLander-v3", "Box2D", r"LunarLander-v3 needs a library that is not installed: pip install 'proximo\[box2d\]'"),
-    ],
-)
-def test_a_missing_library_is_named_with_its_extra(monkeypatch, env_id, library, sentence):
-    for name in [n for n in sys.modules if n.partition(".")[0] in (library, "lunar_lander") or n.endswith("lunar_lander")]:
-        monkeypatch.delitem(sys.modules, name)
-    without(monkeypatch, library)
-    with pytest.raises(EnvError, match=sentence):
-        make_env(env_id)
-
-
-def test_atari_game_uses_the_vector_environment_of_ale():
+def test_atari_game_uses_the_vector_environment_of_ale(capfd):
+    """ALE's own banner, one for each process that makes a game, is left out."""
     pytest.importorskip("ale_py")
     env = make_env("ale:breakout", {"noop_max": 0})
     assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
     buffer, _ = played(env, num_envs=2, num_steps=60)
     assert buffer.observation[0].max() > 100
     assert buffer.valid.all()
-    with pytest.raises(EnvError, match=r"ale has no environment 'brekout' \(did you mean 'breakout'\?\)"):
-        make_env("ale:brekout")
-    with pytest.raises(ConfigError, match=r"ale:pong has no parameter 'noops'.*it has .*noop_max"):
-        make_env("ale:pong", {"noops": 3})
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("num_groups", [1, 2])
@@ -157,7 +103,8 @@ def test_an_invalid_action_for_native_code_raises(num_groups):
 
 
 @pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])
-def test_overlap_does_not_change_transitions_of_ale_and_envpool(env_id, library):
+def test_neither_overlap_nor_processes_change_transitions_of_ale_and_envpool(env_id, library):
+    """Processes and actors open a part of the environments, from ``first_env``."""
     pytest.importorskip(library)
     env = make_env(env_id, preprocessing=Preprocessing(life_loss=library == "ale_py"))
     plain, _ = played(env, num_envs=5, num_steps=100, seed=1)
@@ -166,19 +113,10 @@ def test_overlap_does_not_change_transitions_of_ale_and_envpool(env_id, library)
     for name, array in copied(plain).items():
         np.testing.assert_array_equal(array, copied(overlapped)[name], err_msg=name)
     np.testing.assert_array_equal(plain.life_lost, overlapped.life_lost)
-    assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), (
-        "no episode ended and no life was lost, so resets are not compared"
-    )
-
-
-@pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])
-def test_seeds_of_ale_and_envpool_depend_on_the_number_of_the_environment(env_id, library):
-    """Processes and actors open a part of the environments, from ``first_env``."""
-    pytest.importorskip(library)
-    env = make_env(env_id)
-    whole, _ = played(env, num_envs=5, num_steps=1)
-    part, _ = played(dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=2)), num_envs=3, num_steps=1)
-    np.testing.assert_array_equal(whole.observation[0][0, 2:], part.observation[0][0])
+    assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), "no life was lost, so resets are not compared"
+    numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=2))
+    part, _ = played(numbered, num_envs=3, num_steps=1, seed=1)
+    np.testing.assert_array_equal(plain.observation[0][0, 2:], part.observation[0][0])
 
 
 def test_envpool_steps_its_environments_natively():

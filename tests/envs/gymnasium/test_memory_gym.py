@@ -1,15 +1,12 @@
 """Memory Gym, if it is installed (see docs/memory.md)."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 from proximo.envs import make_env
-from proximo.errors import ConfigError
 from proximo.spaces import Discrete, MultiDiscrete
 
-needs = pytest.mark.skipif(importlib.util.find_spec("memory_gym") is None, reason="Memory Gym is not installed")
+pytest.importorskip("memory_gym")
 
 
 def ends(env, actions):
@@ -25,14 +22,12 @@ TIMED = ["MysteryPath", "MysteryPath-Grid", "SearingSpotlights"]
 TIMED += ["Endless-MortarMayhem", "Endless-MysteryPath", "Endless-SearingSpotlights"]
 
 
-@needs
 @pytest.mark.parametrize("name", TIMED)
 def test_a_limit_of_time_is_a_truncation(name):
     env = make_env(f"memory-gym:{name}", {"max_steps": 9}).make()
     assert ends(env, [np.zeros(env.action_space.shape, int)] * 20)[:3] == (9, False, True)
 
 
-@needs
 def test_a_wrong_command_is_a_termination():
     env = make_env("memory-gym:MortarMayhem-Grid", {"command_count": 1}).make()
     _step, terminated, truncated, info = ends(env, [0] * 200)
@@ -41,7 +36,6 @@ def test_a_wrong_command_is_a_termination():
     assert info["success"] in (True, False)
 
 
-@needs
 @pytest.mark.parametrize("name", ["MortarMayhem-Grid", "MortarMayhemB-Grid"])
 def test_success_needs_the_last_command_too(name):
     """Memory Gym itself reports a success whenever the last command was due."""
@@ -57,7 +51,6 @@ def test_success_needs_the_last_command_too(name):
     assert seen == {True, False}
 
 
-@needs
 def test_spaces_and_levels():
     grid, free = make_env("memory-gym:MysteryPath-Grid"), make_env("memory-gym:SearingSpotlights")
     assert grid.action_space == Discrete(4)
@@ -67,9 +60,3 @@ def test_spaces_and_levels():
     one, again, other = (np.array(env.reset(seed=s)[0]) for s in (3, 3, 4))
     assert (one == again).all()
     assert (one != other).any()
-
-
-@needs
-def test_an_unknown_reset_parameter_raises():
-    with pytest.raises(ConfigError, match="max_steps"):
-        make_env("memory-gym:MysteryPath-Grid", {"max_step": 9})

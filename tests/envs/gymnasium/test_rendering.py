@@ -47,12 +47,6 @@ def test_environment_reports_its_render_modes_and_frame_rate():
     assert make_env("gym_toys:Walk").render_modes == ()
 
 
-def test_training_environments_have_no_render_mode():
-    env = make_env("CartPole-v1").make()
-    assert env.unwrapped.render_mode is None
-    env.close()
-
-
 def test_minigrid_draws_the_level_that_is_played():
     env = make_env("minigrid:MemoryS7", {"image": True}).make(render_mode="rgb_array")
     observation, _ = env.reset(seed=3)

@@ -2,18 +2,16 @@
 
 import functools
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.spaces import Dict as DictSpace
-from vector_envs import in_process, layout_of, rollout, spec_of
+from vector_envs import in_process, rollout, spec_of
 
 from proximo.envs.gymnasium import stepper
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.spaces import from_any
 
@@ -221,21 +219,3 @@ def test_environments_are_closed_if_a_later_one_cannot_be_made():
     with pytest.raises(RuntimeError, match="no third one"):
         stepper.Stepper(Third, range(3), spec_of(example))
     assert [env.closed for env in made] == [True, True]
-
-
-def test_a_vector_environment_with_an_unknown_mode_is_closed():
-    closed = []
-
-    class Unknown(gym.vector.SyncVectorEnv):
-        def close_extras(self, **_):
-            closed.append(self)
-
-    def make(num_envs):
-        env = Unknown([functools.partial(gym_toys.Countdown, 5)] * num_envs)
-        env.metadata = {"autoreset_mode": "never"}
-        return env
-
-    example = gym_toys.Countdown(5)
-    with pytest.raises(EnvError, match="declares the autoreset mode 'never'"):
-        VectorEnvAdapter(make, layout_of(example, 4, 2), spec_of(example))
-    assert len(closed) == 1

@@ -182,34 +182,20 @@ def rollout_of_allowed(preprocessing, make, steps):
     return buffer
 
 
-def test_atari_preprocessing_gives_small_gray_images_and_keeps_lives():
-    pytest.importorskip("ale_py")
+@pytest.mark.parametrize(("env_id", "probability"), [("ALE/Breakout-v5", 0.25), ("PongNoFrameskip-v4", 0.0)])
+def test_atari_preprocessing_gives_small_gray_images_and_keeps_sticky_actions_and_lives(env_id, probability):
+    gym.register_envs(pytest.importorskip("ale_py"))
     pytest.importorskip("cv2")
-    env = from_id("ALE/Breakout-v5", {}, _registered(Preprocessing(preprocessing="atari", frame_stack=4, life_loss=True)))
+    env = from_id(env_id, {}, Preprocessing(preprocessing="atari", frame_stack=4, life_loss=True))
     assert env.observation_space == Box((4, 84, 84), 0.0, 255.0, "uint8")
     one = env.make()
     first, info = one.reset(seed=0)
-    assert info["lives"] == 5
+    assert info["lives"] == (5 if "Breakout" in env_id else 0)
     assert first.dtype == np.uint8
-    assert first.max() > 100
+    assert first.max() > 50
     assert one.unwrapped._frameskip == 1, "frames are skipped once"
-
-
-@pytest.mark.parametrize(("env_id", "probability"), [("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0)])
-def test_atari_preprocessing_keeps_the_sticky_actions_of_the_id(env_id, probability):
-    pytest.importorskip("ale_py")
-    pytest.importorskip("cv2")
-    one = from_id(env_id, {}, _registered(Preprocessing(preprocessing="atari"))).make()
     assert one.unwrapped.ale.getFloat("repeat_action_probability") == probability
-    assert one.unwrapped._frameskip == 1
     one.close()
-
-
-def _registered(preprocessing):
-    import ale_py
-
-    gym.register_envs(ale_py)
-    return preprocessing
 
 
 class Weighted(gym.Wrapper):

@@ -14,13 +14,12 @@ from proximo.spaces import from_any
 
 
 def layout_of(env, num_steps, num_envs, count=1):
-    return BufferLayout(
-        num_steps, num_envs, from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), count
-    )
+    spec = spec_of(env)
+    return BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space, count)
 
 
 def spec_of(env, **spec):
-    return EnvironmentSpec("toy", from_any(env.observation_space, "observation"), **spec)
+    return EnvironmentSpec("toy", from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), **spec)
 
 
 def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **spec):

@@ -8,10 +8,9 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.jax import brax
-from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Dict
 
-from adapted import LEGACY, played, same, traceable, trained
+from adapted import LEGACY, played, same, trained
 
 library = pytest.importorskip("brax.envs")
 LIMIT = 4
@@ -64,25 +63,5 @@ def test_brax_environment_trains():
     assert metrics["rollout/length_mean"].max() == LIMIT
 
 
-def test_unsupported_brax_environment_or_parameter_raises():
-    with pytest.raises(
-        EnvError, match=r"brax has no environment 'antt' \(did you mean 'ant'\?\); `proximo envs brax` lists them"
-    ):
-        make_env("brax:antt")
-    with pytest.raises(EnvError, match=r"brax:swimmer cannot be trained: brax 0.14.2"):
-        make_env("brax:swimmer")
-    with pytest.raises(ConfigError, match=r"brax:ant has no parameter 'backnd' \(did you mean 'backend'\?\)"):
-        make_env("brax:ant", {"backnd": "spring"})
-    with pytest.raises(ConfigError, match=r"episode_length = 0: expected a number of steps, 1"):
-        make_env("brax:ant", {"episode_length": 0})
-    with pytest.raises(EnvError, match=r"Making brax:ant raised ValueError: backend should be in"):
-        make_env("brax:ant", {"backend": "hard"})
-
-
 def test_all_but_two_unusable_environments_are_listed():
     assert set(brax.names()) == set(library._envs) - {"swimmer", "fast"}
-
-
-@pytest.mark.slow
-def test_all_can_be_traced():
-    traceable(brax.names(), lambda name: make_env(f"brax:{name}"))

@@ -9,10 +9,10 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.jax import jumanji
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
 
-from adapted import LEGACY, played, same, traceable, trained
+from adapted import LEGACY, played, same, trained
 
 library = pytest.importorskip("jumanji")
 LIMITED = ("Snake-v1", "Tetris-v0", "Cleaner-v0", "RubiksCube-partly-scrambled-v0", "Maze-v0", "SlidingTilePuzzle-v0")
@@ -115,18 +115,6 @@ def test_jumanji_environment_trains(name):
     assert metrics["rollout/episodes"].sum() > 0
 
 
-def test_unsupported_jumanji_environment_or_parameter_raises():
-    with pytest.raises(EnvError, match=r"jumanji has no environment 'Snake-v2' \(did you mean 'Snake-v1'\?\)"):
-        make_env("jumanji:Snake-v2")
-    for name in jumanji.UNSUPPORTED:
-        with pytest.raises(EnvError, match=rf"jumanji:{name} cannot be trained: .*`proximo envs jumanji` lists"):
-            make_env(f"jumanji:{name}")
-    with pytest.raises(ConfigError, match=r"jumanji:Snake-v1 has no parameter 'num_row' \(did you mean 'num_rows'\?\)"):
-        make_env("jumanji:Snake-v1", {"num_row": 3})
-    with pytest.raises(ConfigError, match=r"time_limit = 1.5: expected a number of steps"):
-        make_env("jumanji:Snake-v1", {"time_limit": 1.5})
-
-
 def test_all_supported_environments_are_listed():
     assert set(jumanji.names()) == library.registered_environments() - set(jumanji.UNSUPPORTED)
 
@@ -136,8 +124,3 @@ def test_an_unknown_environment_with_several_rewards_raises():
     library.register(id="Others-v7", entry_point="jumanji.environments:Connector")
     with pytest.raises(EnvError, match=r"jumanji:Others-v7 cannot be trained: each of its agents has its own reward"):
         make_env("jumanji:Others-v7")
-
-
-@pytest.mark.slow
-def test_all_can_be_traced():
-    traceable(jumanji.names(), lambda name: make_env(f"jumanji:{name}"))

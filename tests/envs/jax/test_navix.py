@@ -10,10 +10,9 @@ import pytest
 from proximo.collect import jax_vector
 from proximo.envs import make_env
 from proximo.envs.jax import navix
-from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete
 
-from adapted import LEGACY, played, same, traceable, trained
+from adapted import LEGACY, played, same, trained
 
 library = pytest.importorskip("navix")
 NAME, LIMIT = "Navix-Empty-5x5-v0", 9
@@ -79,21 +78,10 @@ def test_navix_environment_trains():
     assert metrics["rollout/success_rate"].max() <= 1
 
 
-def test_unknown_navix_environment_or_parameter_raises():
-    with pytest.raises(EnvError, match=r"navix has no environment 'Navix-Empty-5x5' \(did you mean 'Navix-Empty-5x5-v0'\?\)"):
-        make_env("navix:Navix-Empty-5x5")
-    with pytest.raises(ConfigError, match=r"navix:Navix-Empty-5x5-v0 has no parameter 'size'; it has max_steps, view"):
-        make_env(f"navix:{NAME}", {"size": 3})
-    with pytest.raises(ConfigError, match=r"view = 'symbolc' \(did you mean 'symbolic'\?\): expected symbolic, symbolic_first"):
-        make_env(f"navix:{NAME}", {"view": "symbolc"})
-
-
 def test_all_are_listed_but_those_without_a_reward():
     left_out = set(library.registry()) - set(navix.names())
     assert left_out == {f"Navix-KeyCorridor{size}-v0" for size in ("S3R1", "S3R2", "S3R3", "S4R3", "S5R3", "S6R3")}
     assert set(navix.names()) < set(library.registry())
-    with pytest.raises(EnvError, match=r"navix:Navix-KeyCorridorS3R1-v0 cannot be solved: navix has no reward for its ball"):
-        make_env("navix:Navix-KeyCorridorS3R1-v0")
     state = jax.jit(library.make("Navix-KeyCorridorS3R1-v0").reset)(LEGACY(jax.random.key(0))).state
     reason = "navix has mended it: list it"
     assert not isinstance(state.entities["goal"], library.entities.Goal), reason
@@ -115,8 +103,7 @@ def seen(env, steps):
 
 
 @pytest.mark.slow
-def test_all_can_be_traced_with_cells_within_the_space():
-    traceable(navix.names(), lambda name: make_env(f"navix:{name}"))
+def test_cells_are_within_the_space():
     for name in navix.names():
         if "16x16" not in name:
             for view in navix.VIEWS[:2]:

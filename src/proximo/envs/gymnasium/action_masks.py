@@ -9,9 +9,10 @@ An environment provides its mask in one of three places. If it uses several, the
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -47,40 +48,29 @@ class MaskSource:
 
     def with_mask(self, space: Any) -> Any:
         """``space`` with the mask. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
-        parts = space.spaces if isinstance(space, gym.spaces.Dict) else {OBSERVATION: space}
-        return gym.spaces.Dict({**parts, ACTION_MASK: gym.spaces.MultiBinary(self.size)})
+        parts = space.spaces if isinstance(space, gym.spaces.Dict) else space
+        return gym.spaces.Dict(_joined(parts, gym.spaces.MultiBinary(self.size)))
 
 
 def find_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
-    """Find the mask of a single environment after a reset that returned ``info``. None: it has no mask, or one in its observation."""
-    if _observes_mask(env.observation_space):
+    """Find the mask of an environment, single or vector, after a reset that returned ``info``. None: none, or in its observation."""
+    is_vector = hasattr(env, "single_observation_space")
+    space = env.single_observation_space if is_vector else env.observation_space
+    if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:
         return None
     if ACTION_MASK in info:
-        return MaskSource(True, flat_mask(info[ACTION_MASK]).size, env_id)
-    return MaskSource(False, flat_mask(_method(env)()).size, env_id) if has_method(env) else None
-
-
-def find_vector_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
-    """``find_mask`` for a vector environment."""
-    if _observes_mask(env.single_observation_space):
+        return MaskSource(True, (info_rows if is_vector else flat_mask)(info[ACTION_MASK]).shape[-1], env_id)
+    method = _vector_method(env) if is_vector else _method(env)
+    if method is None:
         return None
-    if ACTION_MASK in info:
-        return MaskSource(True, info_rows(info[ACTION_MASK]).shape[-1], env_id)
-    method = _vector_method(env)
-    return None if method is None else MaskSource(False, flat_mask(method()[0]).size, env_id)
+    masks = method()
+    return MaskSource(False, flat_mask(masks[0] if is_vector else masks).size, env_id)
 
 
-def _observes_mask(space: Any) -> bool:
-    return isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
-
-
-def has_method(env: Any) -> bool:
-    """Whether a single environment, or one of its wrappers, has the method ``action_masks``."""
-    return env.has_wrapper_attr(METHOD) and callable(_method(env))
-
-
-def _method(env: Any) -> Callable[[], Any]:
-    return env.get_wrapper_attr(METHOD)
+def _method(env: Any) -> Callable[[], Any] | None:
+    """The method ``action_masks`` of a single environment, or of one of its wrappers."""
+    method = env.get_wrapper_attr(METHOD) if env.has_wrapper_attr(METHOD) else None
+    return method if callable(method) else None
 
 
 def _vector_method(env: Any) -> Callable[[], Any] | None:
@@ -88,23 +78,21 @@ def _vector_method(env: Any) -> Callable[[], Any] | None:
     for layer in layers(env):
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)
-        if isinstance(layer, SyncVectorEnv) and has_method(layer.envs[0]):
-            return functools.partial(layer.call, METHOD)
+        if isinstance(layer, SyncVectorEnv):
+            return _method(layer.envs[0]) and partial(layer.call, METHOD)
         if isinstance(layer, AsyncVectorEnv):
-            one = layer.env_fns[0]()  # asking a worker for a method that it lacks would end it
-            found = has_method(one)
-            one.close()
-            return functools.partial(layer.call, METHOD) if found else None
+            with contextlib.closing(layer.env_fns[0]()) as one:  # asking a worker for a method that it lacks would end it
+                return _method(one) and partial(layer.call, METHOD)
     return None
 
 
 def current_mask(env: Any, observation: Any, info: dict[str, Any]) -> np.ndarray | None:
     """The flat mask that a single environment provides with ``observation`` and ``info``; None if it has none."""
-    if isinstance(observation, dict) and ACTION_MASK in observation:
-        return flat_mask(observation[ACTION_MASK])
-    if ACTION_MASK in info:
-        return flat_mask(info[ACTION_MASK])
-    return flat_mask(_method(env)()) if has_method(env) else None
+    for place in (observation, info):
+        if isinstance(place, dict) and ACTION_MASK in place:
+            return flat_mask(place[ACTION_MASK])
+    method = _method(env)
+    return method and flat_mask(method())
 
 
 def flat_mask(mask: Any) -> np.ndarray:
@@ -143,9 +131,8 @@ def layers(env: Any) -> Iterator[Any]:
         env = getattr(env, "env", getattr(env, "inner", None))
 
 
-def _joined(observation: Any, mask: np.ndarray) -> dict[str, Any]:
-    parts = observation if isinstance(observation, dict) else {OBSERVATION: observation}
-    return {**parts, ACTION_MASK: mask}
+def _joined(observation: Any, mask: Any) -> dict[str, Any]:
+    return {**(observation if isinstance(observation, dict) else {OBSERVATION: observation}), ACTION_MASK: mask}
 
 
 class MaskInObservation(gym.Wrapper):
@@ -153,11 +140,13 @@ class MaskInObservation(gym.Wrapper):
 
     def __init__(self, env: Any, source: MaskSource):
         super().__init__(env)
-        self.source = source
+        self.source, self._method = source, _method(env)
         self.observation_space = source.with_mask(env.observation_space)
 
     def _mask(self, call: str, info: dict[str, Any]) -> np.ndarray:
-        return flat_mask(self.source.in_info_of(call, info) if self.source.in_info else _method(self.env)())
+        if self.source.in_info or self._method is None:
+            return flat_mask(self.source.in_info_of(call, info))
+        return flat_mask(self._method())
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
@@ -192,9 +181,9 @@ class VectorMaskInObservation(gym.vector.VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, ...]:
         observation, *result, info = self.env.step(actions)
         if "final_obs" in info:
-            finals = np.empty(self.num_envs, object)
+            finals, blank = np.empty(self.num_envs, object), np.zeros(self.source.size, np.int8)
             for i in range(self.num_envs):
                 final = final_observation(info, i)
-                finals[i] = None if final is None else _joined(final, np.zeros(self.source.size, np.int8))
+                finals[i] = None if final is None else _joined(final, blank)
             info = {**info, "final_obs": finals}
         return _joined(observation, self._masks("step", info)), *result, info

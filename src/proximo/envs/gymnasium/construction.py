@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -11,23 +13,17 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from proximo.custom_code import custom_code_errors
-from proximo.envs.gymnasium import instances
-from proximo.envs.gymnasium.action_masks import (
-    MaskInObservation,
-    MaskSource,
-    VectorMaskInObservation,
-    find_mask,
-    find_vector_mask,
-)
+from proximo.custom_code import custom_code_errors, exception_text
+from proximo.envs.gymnasium.action_masks import MaskInObservation, MaskSource, VectorMaskInObservation, find_mask, layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
-from proximo.spaces import from_any, mask_sizes
+from proximo.spaces import from_any
 
 EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
 """The extra that installs each module."""
@@ -91,7 +87,7 @@ def from_class(
             )
         if not inspect.isclass(cls):
             made = [*made, make()]
-            instances.check_distinct(made, env_id)
+            _check_distinct(made, env_id)
         for env in made:
             getattr(env, "close", lambda: None)()
         return from_factory(make, env_id, preprocessing)
@@ -108,53 +104,107 @@ def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
     return env
 
 
+def innermost(env: Any) -> Any:
+    """The environment inside all wrappers."""
+    return list(layers(env))[-1]
+
+
+def _check_distinct(envs: Sequence[Any], env_id: str) -> None:
+    if len({id(innermost(env)) for env in envs}) < len(envs):
+        raise EnvError(
+            f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
+            "inside the function, as lambda: MyEnv(size=3)."
+        )
+
+
 def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is."""
     with construction_errors(env_id):
         if isinstance(env, VectorEnv):
-            return from_vector(instances.vector_copies(env, env_id), env_id, preprocessing)
-        return from_factory(instances.copies(env, env_id), env_id, preprocessing)
+            return from_vector(_vector_copies(env, env_id), env_id, preprocessing)
+        if getattr(env, "render_mode", None) == "human":
+            raise EnvError(
+                f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
+                "`proximo watch` shows the trained policy."
+            )
+        try:
+            original = copy.deepcopy(env)
+            reason = "its copy is the same object" if innermost(original) is innermost(env) else ""
+        except Exception as error:
+            reason = exception_text(error)
+        if reason:
+            raise EnvError(
+                f"{env_id} is an instance that cannot be copied ({reason}), and training and evaluation need several environments: pass "
+                "its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
+            )
+        return from_factory(partial(_copy_of, original), env_id, preprocessing)
 
 
-def from_factory(
-    make: Callable[[], Any], env_id: str, preprocessing: Preprocessing, make_vector: Callable[[int], Any] | None = None
-) -> GymnasiumEnvironment:
+def _copy_of(original: Any, render_mode: str | None = None) -> Any:
+    made = copy.deepcopy(original)
+    if render_mode is not None and getattr(made, "render_mode", None) != render_mode:
+        # Most environments read it only when they draw.
+        with contextlib.suppress(AttributeError):  # a property
+            made.unwrapped.render_mode = render_mode
+    return made
+
+
+def _vector_copies(env: Any, env_id: str) -> Callable[[int], Any]:
+    """A function that makes vector environments like ``env``: by its specification, or from the functions of Gymnasium's own."""
+    if env.spec is not None and env.unwrapped is env:
+        spec = copy.deepcopy(env.spec)
+        spec.kwargs.pop("num_envs", None)
+        return lambda num_envs: gym.make_vec(spec, num_envs=num_envs)
+    if type(env) in (SyncVectorEnv, AsyncVectorEnv):
+        _check_distinct(getattr(env, "envs", ()), env_id)
+        functions, mode = list(env.env_fns), env.metadata["autoreset_mode"]
+        return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
+    raise EnvError(
+        f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a function that "
+        "makes one, as lambda num_envs: MyVectorEnv(num_envs)."
+    )
+
+
+def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
 
     Args:
         make: makes a single environment; optionally with the argument ``render_mode``.
         env_id: id of the environment, for messages.
         preprocessing: wrappers and time limit.
-        make_vector: makes a ``VectorEnv`` of the same environment, if there is one.
 
     Raises:
         EnvError: The environment does not follow Gymnasium's interface.
     """
+    factory = EnvironmentFactory(make, env_id, preprocessing, None)
     with reports_waiting(warnings.warn, 1, env_id):
-        env = EnvironmentFactory(make, env_id, preprocessing, None)()
+        env = factory()
     try:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
                 raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
-        info = _first_info(env, env_id, preprocessing)
-        mask = find_mask(env, info, env_id)
-        seen = env if mask is None else MaskInObservation(env, mask)
-        observation_space, action_space = from_any(seen.observation_space, "observation"), from_any(seen.action_space, "action")
+        mask = find_mask(env, _first_info(env, env_id, preprocessing), env_id)
+        observation_space = env.observation_space if mask is None else mask.with_mask(env.observation_space)
+        spec = _spec(observation_space, env.action_space, env_id, preprocessing)
         metadata = dict(getattr(env, "metadata", None) or {})
     finally:
         env.close()
-    lives, masks, limit = preprocessing.life_loss, mask_sizes(action_space), preprocessing.max_episode_steps
-    spec = EnvironmentSpec(env_id, observation_space, limit, life_loss=lives, mask_sizes=masks)
-    factory, vector = EnvironmentFactory(make, env_id, preprocessing, mask), make_vector if mask is None else None
+    factory = dataclasses.replace(factory, mask=mask)
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
-    return GymnasiumEnvironment(
-        env_id, observation_space, action_space, spec, factory, vector, render_modes=modes, render_fps=fps
-    )
+    return GymnasiumEnvironment.of(spec, make=factory, render_modes=modes, render_fps=fps)
+
+
+def _spec(
+    observation_space: Any, action_space: Any, env_id: str, preprocessing: Preprocessing, **options: Any
+) -> EnvironmentSpec:
+    """What stepping needs to know. Here the spaces are converted, once."""
+    observed, actions = from_any(observation_space, "observation"), from_any(action_space, "action")
+    limit, lives = preprocessing.max_episode_steps, preprocessing.life_loss
+    return EnvironmentSpec(env_id, observed, actions, limit, life_loss=lives, **options)
 
 
 def _first_info(env: Any, env_id: str, preprocessing: Preprocessing) -> dict[str, Any]:
-    """The ``info`` of a reset. Raises ``EnvError`` if ``reset`` does not accept ``seed``, as in old Gym, or ``options``, which some wrappers
-    pass, and if lives are needed and not reported."""
+    """The ``info`` of a reset. Raises ``EnvError`` if ``reset`` does not accept ``seed`` and ``options``, or lives are needed and missing."""
     try:
         with reports_waiting(warnings.warn, 1, env_id):
             _, info = checked_reset(env, f"{env_id}.reset", 0)
@@ -193,23 +243,16 @@ def from_vector(
             f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
             "max_episode_steps need single environments; set its own parameters with --env-settings."
         )
-    may_mask = make_threaded is None
     with reports_waiting(warnings.warn, 1, env_id):
         env = make_vector(1)
     try:
-        info = _first_info(env, env_id, preprocessing) if may_mask or preprocessing.life_loss else {}
-        mask = find_vector_mask(env, info, env_id) if may_mask else None
-        seen = env if mask is None else VectorMaskInObservation(env, mask)
-        observation_space = from_any(seen.single_observation_space, "observation")
-        action_space = from_any(seen.single_action_space, "action")
+        autoreset_of(env, env_id)
+        info = _first_info(env, env_id, preprocessing) if make_threaded is None or preprocessing.life_loss else {}
+        mask = find_mask(env, info, env_id) if make_threaded is None else None
+        observation_space = env.single_observation_space if mask is None else mask.with_mask(env.single_observation_space)
+        spec = _spec(observation_space, env.single_action_space, env_id, preprocessing, checks_actions=True)
     finally:
         env.close()
-    spec = EnvironmentSpec(
-        env_id, observation_space, checks_actions=True, life_loss=preprocessing.life_loss, mask_sizes=mask_sizes(action_space)
-    )
 
-    def make(num_envs: int) -> Any:
-        made = make_vector(num_envs)
-        return made if mask is None else VectorMaskInObservation(made, mask)
-
-    return GymnasiumEnvironment(env_id, observation_space, action_space, spec, None, make, make_threaded)
+    make = make_vector if mask is None else lambda num_envs: VectorMaskInObservation(make_vector(num_envs), mask)
+    return GymnasiumEnvironment.of(spec, make_vector=make, make_threaded=make_threaded)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from proximo.envs.described import Described
+from proximo.envs.base import Described
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
@@ -16,7 +16,7 @@ from proximo.envs.gymnasium.vector_environment import AUTO, SerialVectorEnvironm
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Space
+from proximo.spaces import ActionSpace, Space
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,15 +28,15 @@ class GymnasiumEnvironment(Described):
 
     id: str
     observation_space: Space
-    action_space: Space
+    action_space: ActionSpace
     spec: EnvironmentSpec
     make: Callable[..., Any] | None = None
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
     make_vector: Callable[[int], Any] | None = None
     """``make_vector(num_envs)`` makes a Gymnasium ``VectorEnv``."""
     make_threaded: Callable[[int, int], Any] | None = None
-    """``make_threaded(num_threads, num_envs)`` makes a ``VectorEnv`` with this many threads: ``send(actions)`` begins a step, and ``recv()`` returns its
-    result. None if not supported."""
+    """``make_threaded(num_threads, num_envs)`` makes a ``VectorEnv`` that also has ``send(actions)``, which begins a step, and ``recv()``,
+    which returns its result. None if not supported."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
     render_fps: float = 0.0
@@ -45,6 +45,11 @@ class GymnasiumEnvironment(Described):
     """Whether a step takes less time than a message to a worker."""
     warnings: tuple[str, ...] = ()
     """What a user should know before a training, one sentence each."""
+
+    @classmethod
+    def of(cls, spec: EnvironmentSpec, **fields: Any) -> GymnasiumEnvironment:
+        """The environment with the id and the spaces of ``spec``."""
+        return cls(spec.env_id, spec.observation_space, spec.action_space, spec, **fields)
 
     def without_render_mode(self, one: Any) -> str:
         """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
@@ -103,7 +108,12 @@ class GymnasiumEnvironment(Described):
         workers = options.num_workers
         if workers == AUTO:
             workers = self.default_workers(num_envs, options.num_groups, options.cores)
-            workers = workers if workers and self._can_be_sent(options.warn) else 0
+            if workers:
+                try:
+                    pickled(self.make, self.id)
+                except EnvError as error:
+                    options.warn(f"{error} Until then, the training process steps the environments.")
+                    workers = 0
         if workers > options.cores:
             options.warn(
                 f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 starts "
@@ -113,13 +123,3 @@ class GymnasiumEnvironment(Described):
             if workers == 0:
                 return SerialVectorEnvironment(self.make, layout, self.spec, options)
             return WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
-
-    def _can_be_sent(self, warn: Callable[[str], None]) -> bool:
-        """Whether worker processes can make the environment. Warns if they cannot."""
-        assert self.make is not None
-        try:
-            pickled(self.make, self.id)
-        except EnvError as error:
-            warn(f"{error} Until then, the training process steps the environments.")
-            return False
-        return True

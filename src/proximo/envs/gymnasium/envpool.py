@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,14 +15,6 @@ from proximo.envs.libraries import check_known, load
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
 
-@contextlib.contextmanager
-def _float64_bounds() -> Iterator[None]:
-    """Ignore Gymnasium's warnings about rounded bounds. EnvPool makes its spaces with float64 bounds, also when it resets."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*precision lowered by casting")
-        yield
-
-
 class EnvPoolVector:
     """EnvPool as a Gymnasium ``VectorEnv``. EnvPool is seeded when it is made, so each reset makes new environments."""
 
@@ -33,7 +23,7 @@ class EnvPoolVector:
     def __init__(self, task: str, **arguments: Any):
         self._task, self._arguments, self._library = task, arguments, load(f"envpool:{task}")
         self._envs: Any = None
-        with _float64_bounds():
+        with warnings.catch_warnings(action="ignore"):  # Gymnasium warns about bounds of float64, which it rounds
             spec = self._library.make_spec(task, **{key: value for key, value in arguments.items() if key != "num_envs"})
             self.single_observation_space, self.single_action_space = (
                 spec.gymnasium_observation_space,
@@ -43,7 +33,7 @@ class EnvPoolVector:
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """Make environments with this seed and reset them."""
         self.close()
-        with _float64_bounds():
+        with warnings.catch_warnings(action="ignore"):
             self._envs = self._library.make(self._task, env_type="gymnasium", seed=seed, **self._arguments)
             return self._envs.reset()
 
@@ -67,7 +57,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     """Make a task; ``settings`` are fields of its configuration."""
     env_id = f"envpool:{name}"
     check_known(env_id, names())
-    with _float64_bounds():
+    with warnings.catch_warnings(action="ignore"):
         known = [key for key in load(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)
 

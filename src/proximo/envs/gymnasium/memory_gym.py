@@ -81,7 +81,7 @@ class MemoryGym(gym.Wrapper):
         return observation, reward, terminated, truncated, info
 
     def _is_at_target(self) -> bool:
-        """Whether the agent obeyed the last command of Mortar Mayhem, which reports a success even if it did not. True for other tasks."""
+        """Whether the agent obeyed the last command of Mortar Mayhem, which reports a success anyway. True for other tasks."""
         task: Any = self.env.unwrapped
         return not hasattr(task, "_target_pos") or task.normalized_agent_position == task._target_pos
 

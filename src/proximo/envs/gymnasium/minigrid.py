@@ -34,28 +34,20 @@ MAX_VIEWS, MAX_PICTURES = 50_000, 1_000
 
 @dataclass(frozen=True)
 class MiniGridSettings:
-    """``env_settings`` of these environments."""
+    """``env_settings`` of these environments, which docs/environments.md explains."""
 
     view: int = 3
-    """Cells that the agent sees, along each side; odd."""
     image: bool = False
-    """Observe a picture of ``28 * view`` pixels along each side instead of the contents of the cells (one-hot)."""
     actions: int = 0
-    """Number of MiniGrid's seven actions, from the first on. Default: left, right and forward in the memory tasks, else all."""
     levels: str = "all"
-    """Levels to play: "all", or the disjoint parts "train" and "held_out"."""
     limit_ends: bool = False
-    """Treat the time limit as a termination instead of a truncation. MiniGrid's reward for a success decreases with time, to a tenth
-    at the limit, so the limit is part of the task. The observation does not show the time: the value of a truncated state would
-    reward an agent that wanders until the limit."""
+    """MiniGrid's reward for a success decreases with time, to a tenth at the limit, so the limit is part of the task. The observation
+    does not show the time: the value of a truncated state would reward an agent that wanders until the limit."""
     new_cell_bonus: float = 0.0
-    """Reward for each cell that the agent enters for the first time in an episode. It helps where rewards are rare, and is a part of the
-    return: evaluate with 0."""
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` if the name has a version; ``settings`` are fields of ``MiniGridSettings``. Names of
-    BabyAI's levels begin with ``BabyAI-``."""
+    """Make ``MiniGrid-NAME-v0``, ``MiniGrid-NAME`` if the name has a version, or a level of BabyAI, whose name begins with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
     check_known(env_id, names())
     env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
@@ -94,13 +86,10 @@ def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = No
     # The user has chosen the version.
     warnings.filterwarnings("ignore", f".*{env_id} is out of date", DeprecationWarning)
     env = gym.make(env_id, agent_view_size=settings.view, render_mode=render_mode, disable_env_checker=True)
-    if settings.levels != "all":
-        env = Levels(env, held_out=settings.levels == "held_out")
     if name.startswith("Memory") and settings.actions <= 3:
         cache_views(env.unwrapped)
     env = RGBImgPartialObsWrapper(env, tile_size=TILE) if settings.image else env
-    env = PolicyView(env, settings)
-    return NewCellBonus(env, settings.new_cell_bonus) if settings.new_cell_bonus else env
+    return MiniGridTask(env, settings)
 
 
 _cells: dict[Any, np.ndarray] = {}
@@ -150,25 +139,6 @@ def _cached(store: dict[Any, np.ndarray], most: int, key: Any, compute: Callable
     return view
 
 
-class Levels(gym.Wrapper):
-    """Plays only the training or only the held-out levels; other levels are drawn again."""
-
-    def __init__(self, env: gym.Env, held_out: bool):
-        super().__init__(env)
-        self.held_out = held_out
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(seed=seed, options=options)
-        for _ in range(MAX_DRAWS):
-            if is_held_out(self.env.unwrapped) == self.held_out:
-                return result
-            result = self.env.reset()
-        part = "held_out" if self.held_out else "train"
-        raise EnvError(
-            f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
-        )
-
-
 def is_held_out(env: Any) -> bool:
     """Whether the current level, just after a reset, is held out.
 
@@ -182,14 +152,14 @@ def is_held_out(env: Any) -> bool:
     return number % HELD_OUT_OF == 0
 
 
-class PolicyView(gym.Wrapper):
-    """Observes only the picture or the cells, and offers only the first ``actions`` actions."""
+class MiniGridTask(gym.Wrapper):
+    """A task as ``settings`` describe it: its levels, its observation (the picture or the cells), its actions and its bonus."""
 
     def __init__(self, env: gym.Env, settings: MiniGridSettings):
         super().__init__(env)
-        self.image, self.limit_ends = settings.image, settings.limit_ends
+        self.settings = settings
         self.action_space = gym.spaces.Discrete(settings.actions)
-        if self.image:
+        if settings.image:
             self.observation_space = env.observation_space["image"]  # pyright: ignore[reportIndexIssue]
         else:
             from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
@@ -199,7 +169,16 @@ class PolicyView(gym.Wrapper):
             self.observation_space = gym.spaces.MultiDiscrete(np.tile(counts, (settings.view, settings.view, 1)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a level of the chosen part; other levels are drawn again."""
         observation, info = self.env.reset(seed=seed, options=options)
+        part, draws = self.settings.levels, 0
+        while part != "all" and is_held_out(self.env.unwrapped) != (part == "held_out"):
+            if (draws := draws + 1) == MAX_DRAWS:
+                raise EnvError(
+                    f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
+                )
+            observation, info = self.env.reset()
+        self._entered = {self._cell()}
         return observation["image"], info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -207,31 +186,12 @@ class PolicyView(gym.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             info = {**info, "success": float(reward) > 0}
-        if truncated and self.limit_ends:
+        if truncated and self.settings.limit_ends:
             terminated, truncated = True, False
+        if self.settings.new_cell_bonus and self._cell() not in self._entered:
+            self._entered.add(self._cell())
+            reward = float(reward) + self.settings.new_cell_bonus
         return observation["image"], reward, terminated, truncated, info
-
-
-class NewCellBonus(gym.Wrapper):
-    """Rewards each cell that the agent enters for the first time in an episode, in addition to the task's reward."""
-
-    def __init__(self, env: gym.Env, bonus: float):
-        super().__init__(env)
-        self.bonus = bonus
-        self._entered: set[tuple[Any, ...]] = set()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        result = self.env.reset(seed=seed, options=options)
-        self._entered = {self._cell()}
-        return result
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        cell = self._cell()
-        if cell not in self._entered:
-            self._entered.add(cell)
-            reward = float(reward) + self.bonus
-        return observation, reward, terminated, truncated, info
 
     def _cell(self) -> tuple[Any, ...]:
         return tuple(self.unwrapped.agent_pos)  # pyright: ignore[reportAttributeAccessIssue]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from proximo.spaces import Dict, Space, Tuple, zeros
+from proximo.spaces import Dict, LeafSpace, Space, Tuple, tree, zeros
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Leaf:
     """One array of an observation: its path of keys, its space, and the shape and type in which it is stored."""
 
     path: tuple[str | int, ...]
-    space: Space
+    space: LeafSpace
     shape: tuple[int, ...]
     dtype: np.dtype
 
@@ -34,12 +34,17 @@ class Leaf:
 
 def leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[Leaf]:
     """Return the leaves of ``space`` in the order of JAX: dictionaries by key, tuples by index."""
-    if isinstance(space, Dict):
-        return [leaf for key, inner in space.spaces for leaf in leaves(inner, (*path, key))]
-    if isinstance(space, Tuple):
-        return [leaf for i, inner in enumerate(space.spaces) for leaf in leaves(inner, (*path, i))]
+    if isinstance(space, Dict | Tuple):
+        parts = space.spaces if isinstance(space, Dict) else enumerate(space.spaces)
+        return [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
     stored = zeros(space, ())
     return [Leaf(path, space, stored.shape, stored.dtype)]
+
+
+def unflatten(space: Space, arrays: Iterable[Any]) -> Any:
+    """Return the observation whose leaves are ``arrays``, in the order of ``leaves(space)``."""
+    left = iter(arrays)
+    return tree(lambda _: next(left), space)
 
 
 def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
@@ -54,18 +59,4 @@ def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
             return {key: one(part) for key, part in batch.items()}
         return tuple(map(one, batch)) if isinstance(batch, tuple) else batch[number]
 
-    finals = info.get("final_obs")
-    return None if finals is None else one(finals)
-
-
-def unflatten(space: Space, arrays: tuple[Any, ...] | list[Any]) -> Any:
-    """Return the observation whose leaves are ``arrays``, in the order of ``leaves(space)``."""
-    return _build(space, iter(arrays))
-
-
-def _build(space: Space, left: Iterator[Any]) -> Any:
-    if isinstance(space, Dict):
-        return {key: _build(inner, left) for key, inner in space.spaces}
-    if isinstance(space, Tuple):
-        return tuple(_build(inner, left) for inner in space.spaces)
-    return next(left)
+    return one(info["final_obs"]) if info.get("final_obs") is not None else None

@@ -10,24 +10,17 @@ from proximo.envs.level_seeds import LevelRange
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Preprocessing of an environment. The fields are settings of ``env``."""
+    """Preprocessing of an environment. The fields are settings of ``env``, which ``config/schema.py`` explains."""
 
     preprocessing: Literal["none", "atari"] = "none"
-    """``atari``: the standard preprocessing of Atari games."""
     frame_stack: int = 1
-    """Number of consecutive observations that the policy reads."""
     action_repeat: int = 1
-    """Number of times that each action is taken."""
     max_episode_steps: int = 0
-    """Steps after which an episode is truncated; 0: only the environment's own limit."""
     levels: str = ""
-    """Range of level seeds, such as ``"0:100"``; empty: any level."""
     wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
     """Names and arguments of custom wrappers; the first is the innermost."""
     drop_observations: tuple[str, ...] = ()
-    """Entries that observations lose after these wrappers."""
     life_loss: bool = False
-    """Treat a lost life as a termination during training."""
 
     @property
     def wraps(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -18,10 +19,8 @@ from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.wrappers import hide_velocities
-from proximo.envs.hidden_velocities import VelocityMask
+from proximo.envs.hidden_velocities import DROPPED, hide
 from proximo.errors import ConfigError, EnvError, lacking
-from proximo.spaces import from_any
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
 """Libraries that register the ids of a namespace when they are imported."""
@@ -66,10 +65,10 @@ def names() -> list[str]:
 
 
 def from_id(
-    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, mask: VelocityMask | None = None
+    env_id: str, settings: dict[str, Any], preprocessing: Preprocessing, without_velocities: bool = False
 ) -> GymnasiumEnvironment:
-    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it. ``mask`` hides its
-    velocities.
+    """Make an environment of Gymnasium's registry, after ``is_registered`` has imported what registers it, with or without
+    its velocities.
 
     Raises ``EnvError`` if it cannot be made, and ``ConfigError`` if its constructor does not have one of the settings, or it cannot be
     preprocessed this way.
@@ -87,40 +86,39 @@ def from_id(
         make = partial(_without_banner, make)
     elif code.startswith("gymnasium.envs.mujoco"):
         make = partial(_without_deprecation, make)
-    if mask is not None:
-        make, env_id = partial(_make_masked, make, mask), env_id.replace("-v", "NoVel-v")
-        make_vector = partial(_make_masked_vector, make_vector, mask)
-    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
-    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
+    if without_velocities:
+        make, make_vector = partial(_without_velocities, make, env_id), partial(_vector_without_velocities, make_vector, env_id)
+        env_id = env_id.replace("-v", "NoVel-v")
     with construction_errors(env_id):
         if registered.entry_point is None:
             return from_vector(make_vector, env_id, preprocessing)
-        env = from_factory(make, env_id, preprocessing, make_vector if vectorizes else None)
-    vector = env.make_vector if env.make_vector is not None and _has_same_spaces(env.make_vector, env) else None
-    return dataclasses.replace(env, make_vector=vector, is_quick=code.startswith(QUICK))
+        env = dataclasses.replace(from_factory(make, env_id, preprocessing), is_quick=code.startswith(QUICK))
+    # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
+    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
+    return _with_vector(env, make_vector, preprocessing) if vectorizes else env
 
 
-def _has_same_spaces(make_vector: Callable[[int], Any], env: GymnasiumEnvironment) -> bool:
-    """Whether the vector environment has the spaces of ``env``; otherwise it is another environment, or cannot be made."""
-    try:
-        vector = make_vector(1)
-    except Exception:  # for example an argument, or a wrapper of the registration, that only single environments have
-        return False
-    try:
-        spaces = (from_any(vector.single_observation_space, "observation"), from_any(vector.single_action_space, "action"))
-    finally:
-        vector.close()
-    return spaces == (env.observation_space, env.action_space)
+def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """``env`` with the vector environment of its registration, if this can be made and has the same spaces."""
+    # It may fail, for example for an argument, or a wrapper of the registration, that only single environments have.
+    with contextlib.suppress(Exception):
+        vector = from_vector(make, env.id, preprocessing)
+        if (vector.observation_space, vector.action_space) == (env.observation_space, env.action_space):
+            return dataclasses.replace(env, make_vector=vector.make_vector)
+    return env
 
 
-def _make_masked(make: Callable[..., Any], mask: VelocityMask, **rendering: Any) -> Any:
-    return hide_velocities(make(**rendering), mask)
+def _without_velocities(make: Callable[..., Any], base: str, **rendering: Any) -> Any:
+    env = make(**rendering)
+    space = env.observation_space
+    if base in DROPPED:
+        space = gym.spaces.Box(hide(base, space.low), hide(base, space.high), dtype=space.dtype)
+    return gym.wrappers.TransformObservation(env, partial(hide, base), space)
 
 
-def _make_masked_vector(make_vector: Callable[[int], Any], mask: VelocityMask, num_envs: int) -> Any:
-    """Make a vector environment with hidden velocities. The observation space is not adapted: CartPole, the only such vector environment,
-    keeps its space."""
-    return gym.wrappers.vector.TransformObservation(make_vector(num_envs), mask.hide)
+def _vector_without_velocities(make: Callable[[int], Any], base: str, num_envs: int) -> Any:
+    """The observation space is not adapted: CartPole, the only such vector environment, keeps its space."""
+    return gym.wrappers.vector.TransformObservation(make(num_envs), partial(hide, base))
 
 
 def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
@@ -132,8 +130,7 @@ def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
 
 
 def _without_deprecation(make: Callable[..., Any], **rendering: Any) -> Any:
-    """Make a robot of Gymnasium without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Other warnings become Python
-    warnings; after this call, MuJoCo handles warnings as before."""
+    """Make a robot without MuJoCo's warning that HalfCheetah's model uses ``settotalmass``. Others become Python warnings."""
     import mujoco  # pyright: ignore[reportMissingImports]
 
     handler = mujoco.get_mju_user_warning()

@@ -22,7 +22,7 @@ from proximo.envs.gymnasium.transition_checks import (
     make_quick_check,
 )
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Space
+from proximo.spaces import ACTION_MASK, ActionSpace, Space, mask_sizes
 
 STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
@@ -37,28 +37,29 @@ class EnvironmentSpec:
 
     env_id: str
     observation_space: Space
+    action_space: ActionSpace
     max_episode_steps: int = 0
     """Steps after which an episode is truncated; 0: only the environment's own limit."""
     checks_actions: bool = False
     """Check each action against its space. Native code may not do this."""
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
-    mask_sizes: tuple[int, ...] = ()
-    """Entries of an action mask for each component of an action (``spaces.mask_sizes``)."""
     first_env: int = 0
     """Number of the first environment among all environments of a training, which may be divided among processes."""
+
+    @property
+    def limit(self) -> int:
+        """``max_episode_steps``, or a number that no episode reaches."""
+        return self.max_episode_steps or NO_LIMIT
 
 
 def reported_success(info: dict[str, Any]) -> int:
     """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
-    for key in SUCCESS_KEYS:
-        if key in info and (success := success_of(info[key])) != UNREPORTED:
-            return success
-    return UNREPORTED
+    return next((found for key in SUCCESS_KEYS if (found := success_of(info.get(key))) != UNREPORTED), UNREPORTED)
 
 
 def success_of(value: Any) -> int:
-    """SUCCESS if all flags of ``value`` are nonzero, FAILURE if one is zero, UNREPORTED for None, NaN and values that are not numbers."""
+    """SUCCESS if all flags of ``value`` are nonzero, FAILURE if one is zero, UNREPORTED for None, NaN and other objects."""
     flags = np.asarray(value)
     if flags.dtype.kind not in "biuf" or not flags.size or np.isnan(flags).any():
         return UNREPORTED
@@ -78,7 +79,7 @@ def checked_reset(env: Any, where: str, seed: int | None = None) -> tuple[Any, d
 def mask_check(expected: list[Leaf], spec: EnvironmentSpec) -> MaskCheck | None:
     """The check of action masks; None if the observation has none."""
     size = next((math.prod(leaf.shape) for leaf in expected if leaf.path == (ACTION_MASK,)), None)
-    return None if size is None else MaskCheck(size, spec.mask_sizes)
+    return None if size is None else MaskCheck(size, mask_sizes(spec.action_space))
 
 
 class Stepper:
@@ -90,8 +91,14 @@ class Stepper:
     def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
         self.spec, self.columns = spec, columns
         self.leaves = leaves(spec.observation_space)
-        self.fits = make_quick_check(self.leaves)
+        self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
+        # A complete check takes longer than a step of a small environment.
+        self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
+        self.limits, self.lengths, self.lives, self.seeds = ([0] * len(columns) for _ in range(4))
+        self.steps = 0
+        self.call = "step"
+        """The method of the environment that is running, for messages."""
         self.envs: list[Any] = []
         try:
             for _ in columns:
@@ -99,53 +106,42 @@ class Stepper:
         except BaseException:
             self.close()
             raise
-        self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
-        """Number of first steps that are checked completely. It is lower for many environments, because a check takes longer than a step of
-        a small one."""
-        self.lengths = [0] * len(columns)
-        self.limits = [NO_LIMIT] * len(columns)
-        self.lives = [0] * len(columns)
-        self.seeds = [0] * len(columns)
-        self.steps = 0
-        self.mask_check = mask_check(self.leaves, spec)
-        self.call = "step"
-        """The method of the environment that is running, for messages."""
 
     def reset(self, buffer: RolloutBuffer, row: int, seeds: Sequence[int], first_limits: Sequence[int] | None = None) -> None:
         """Reset all environments, each with its seed, and write their first observations into a row of ``buffer``.
 
         ``first_limits`` are the steps after which the first episode of each environment is truncated.
         """
-        limit = self.spec.max_episode_steps or NO_LIMIT
         self.seeds, self.steps = list(seeds), 0
+        self.limits = [min(self.spec.limit, first) for first in first_limits or [NO_LIMIT] * len(self.columns)]
         buffer.valid[row, self.columns.start : self.columns.stop] = True
-        for k, env in enumerate(self.envs):
-            self.limits[k] = min(limit, first_limits[k]) if first_limits else limit
+        for k in range(len(self.columns)):
             try:
-                self._begin(buffer, row, k, env, self.seeds[k])
+                self._begin(buffer, row, k, self.seeds[k])
             except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
                 raise self._fault(k, error) from error
 
-    def _begin(self, buffer: RolloutBuffer, row: int, k: int, env: Any, seed: int | None) -> None:
+    def _begin(self, buffer: RolloutBuffer, row: int, k: int, seed: int | None = None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
         self.call = "reset"
         where = self._where(k, "reset")
-        observation, info = checked_reset(env, where, seed)
+        observation, info = checked_reset(self.envs[k], where, seed)
         if self.steps < self.strict_steps or not self.fits(observation):
             check_observation(observation, self.leaves, where)
         if self.mask_check:
             self.mask_check.check(observation[ACTION_MASK], where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         buffer.episode_start[row, self.columns[k]] = True
-        self._write(buffer.observation, row, k, observation)
+        self._write(buffer, row, k, observation)
         self.call = "step"
+
+    def send(self, buffer: RolloutBuffer, t: int) -> None:
+        """Do nothing: ``step`` takes the whole step."""
 
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
-        start, stop = self.columns.start, self.columns.stop
-        actions = buffer.action[t, start:stop].copy()  # an environment may keep its action
-        k = 0
-        any_truncated = False
+        actions = buffer.action[t, self.columns.start : self.columns.stop].copy()  # an environment may keep its action
+        k, any_truncated = 0, False
         try:
             for k, env in enumerate(self.envs):
                 any_truncated |= self._step(buffer, t, k, env, actions[k])
@@ -177,31 +173,24 @@ class Stepper:
             if self.mask_check and not self.mask_check.allows(np.asarray(observation[ACTION_MASK]).reshape(-1)):
                 self.mask_check.check(observation[ACTION_MASK], self._where(k, "step"))
             if self.spec.life_loss:
-                self._count_lives(buffer, t, k, info)
-            if self.single:  # inlined, because a call of _write is slow compared to small environments
-                buffer.observation[0][t + 1, column] = observation
-            else:
-                self._write(buffer.observation, t + 1, k, observation)
+                lives = info.get("lives", self.lives[k])
+                buffer.life_lost[t, column], self.lives[k] = lives < self.lives[k], lives
+            self._write(buffer, t + 1, k, observation)
             return False
         buffer.terminated[t, column], buffer.truncated[t, column] = terminated, truncated
         buffer.success[t, column] = reported_success(info)
         if truncated:
             for array, leaf in zip(buffer.final_observation, self.leaves, strict=True):
                 array[column] = leaf.of(observation)
-        self.limits[k] = self.spec.max_episode_steps or NO_LIMIT
-        self._begin(buffer, t + 1, k, env, None)
+        self.limits[k] = self.spec.limit
+        self._begin(buffer, t + 1, k)
         return truncated
 
-    def _count_lives(self, buffer: RolloutBuffer, t: int, k: int, info: dict[str, Any]) -> None:
-        lives = info.get("lives", self.lives[k])
-        buffer.life_lost[t, self.columns[k]] = lives < self.lives[k]
-        self.lives[k] = lives
-
-    def _write(self, arrays: tuple[np.ndarray, ...], row: int, k: int, observation: Any) -> None:
+    def _write(self, buffer: RolloutBuffer, row: int, k: int, observation: Any) -> None:
         if self.single:
-            arrays[0][row, self.columns[k]] = observation
+            buffer.observation[0][row, self.columns[k]] = observation
             return
-        for array, leaf in zip(arrays, self.leaves, strict=True):
+        for array, leaf in zip(buffer.observation, self.leaves, strict=True):
             array[row, self.columns[k]] = leaf.of(observation)
 
     def _where(self, k: int, call: str) -> str:

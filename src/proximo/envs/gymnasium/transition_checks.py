@@ -12,19 +12,17 @@ from proximo.custom_code import exception_text, is_of_library
 from proximo.envs.gymnasium.actions import choices
 from proximo.envs.gymnasium.observations import Leaf
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
-from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.spaces import ACTION_MASK, Discrete, MultiDiscrete
 
-NUMBERS = frozenset({int, float, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"] + "efdg")})
+_INTEGERS = frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
+NUMBERS = _INTEGERS | {float, np.float16, np.float32, np.float64, np.longdouble}
 FLAGS = frozenset({bool, np.bool_})
-_INTEGERS = NUMBERS - {float, np.float16, np.float32, np.float64, np.longdouble}
-_BINARY = ("bool", "int8", "uint8")
-"""Types in which a ``MultiBinary`` action mask may be stored; values other than 0 count as 1."""
-_MAX_PYTHON_SIZE = 64
-"""Integers up to which a range check in Python is faster than in NumPy."""
+_MASK_TYPES = ("bool", "int8", "uint8")
+"""Types in which an action mask may be stored; values other than 0 count as 1."""
 
 
 def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
-    """Return a function that checks in a fraction of a microsecond whether an observation may be stored as it is.
+    """Return a function that checks in about a microsecond whether an observation may be stored as it is.
 
     The function may return False for a valid observation: then call ``check_observation``, which raises if something is wrong.
     """
@@ -34,53 +32,44 @@ def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
 
     def fits(observation: Any) -> bool:
         try:
-            for leaf, check in checks:
-                if not check(leaf.of(observation)):
-                    return False
+            return all(check(leaf.of(observation)) for leaf, check in checks)
         except (KeyError, IndexError, TypeError):
             return False
-        return True
 
     return fits
 
 
 def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
-    space, shape = leaf.space, leaf.shape
-    if isinstance(space, Discrete) and not shape:
-        low, high = space.start, space.start + space.n
+    shape = leaf.shape
+    if isinstance(leaf.space, Discrete) and not shape:
+        low, high = leaf.space.start, leaf.space.start + leaf.space.n
         return lambda value: type(value) in _INTEGERS and low <= value < high
-    inside: Callable[[Any], bool] = lambda value: True  # noqa: E731
-    if isinstance(space, Discrete | MultiDiscrete):
-        start, n = choices(space)
-        safe_types, inside = frozenset[np.dtype](), _within(start, start + n - 1, shape)
-    elif np.issubdtype(leaf.dtype, np.floating):
-        safe_types = frozenset(np.dtype(kind) for kind in NUMBERS)
-    elif isinstance(space, MultiBinary):
-        safe_types = frozenset(map(np.dtype, _BINARY if leaf.path == (ACTION_MASK,) else ("bool",)))
-        inside = _within(0, 1, shape)
+    if leaf.dtype.kind == "f":
+        always = {np.dtype(kind) for kind in NUMBERS}
+    elif isinstance(leaf.space, Discrete | MultiDiscrete):
+        always = set[np.dtype]()
     else:
-        safe_types = frozenset(np.dtype(kind) for kind in _INTEGERS if np.can_cast(kind, leaf.dtype, "safe"))
-        inside = _within(*((0, 1) if leaf.dtype == bool else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)), shape)
-
-    usual = leaf.dtype if leaf.dtype in safe_types else None
+        always = set(map(np.dtype, _MASK_TYPES)) if _is_mask(leaf) else {leaf.dtype}
 
     def fits(value: Any) -> bool:
         try:
-            dtype = value.dtype
-            return value.shape == shape and (dtype is usual or dtype in safe_types or (dtype.kind in "iub" and inside(value)))
+            return value.shape == shape and (value.dtype in always or (value.dtype.kind in "iub" and _in_range(value, leaf)))
         except AttributeError:  # not an array
             return False
 
     return fits
 
 
-def _within(low: Any, high: Any, shape: tuple[int, ...]) -> Callable[[np.ndarray], bool]:
-    """Return a function that checks ``low <= value <= high``."""
-    low, high = (np.broadcast_to(np.asarray(bound), shape) for bound in (low, high))
-    if low.size > _MAX_PYTHON_SIZE:
-        return lambda value: bool(((value >= low) & (value <= high)).all())
-    ranges = [range(a, b + 1) for a, b in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)]
-    return lambda value: all(map(range.__contains__, ranges, value.ravel().tolist()))
+def _is_mask(leaf: Leaf) -> bool:
+    return leaf.path == (ACTION_MASK,) and leaf.dtype == bool
+
+
+def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
+    """Whether the integers ``value`` are in the space of ``leaf``, or fit into its type if this is a ``Box``."""
+    if isinstance(leaf.space, Discrete | MultiDiscrete):
+        start, n = choices(leaf.space)
+        return bool(((value >= start) & (value < start + n)).all())
+    return value.dtype == leaf.dtype or bool((value.astype(leaf.dtype) == value).all())
 
 
 class MaskCheck:
@@ -121,34 +110,24 @@ def check_observation(observation: Any, expected: list[Leaf], where: str) -> Non
 
 def _problem(value: np.ndarray, leaf: Leaf) -> str:
     """Why ``value`` does not fit ``leaf``; empty if it does."""
-    floating = isinstance(leaf.space, Box) and np.issubdtype(leaf.dtype, np.floating)
+    floating, words = leaf.dtype.kind == "f", np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
     if value.shape != leaf.shape:
         return f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}"
     if value.dtype.kind not in ("fiub" if floating else "iub"):
         return f"of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}"
     if floating:
-        return "" if _finite(value) else f"with NaN or infinity: {_shortened(value)}"
-    if isinstance(leaf.space, Discrete | MultiDiscrete):
-        start, n = choices(leaf.space)
-        return (
-            ""
-            if ((value >= start) & (value < start + n)).all()
-            else f"= {_shortened(value)}: it is not in its space {leaf.space}"
-        )
-    is_mask = leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _BINARY
-    if is_mask or np.can_cast(value.dtype, leaf.dtype) or (value.astype(leaf.dtype) == value).all():
+        return "" if _finite(value) else f"with NaN or infinity: {words}"
+    if (_is_mask(leaf) and value.dtype in _MASK_TYPES) or _in_range(value, leaf):
         return ""
-    return f"= {_shortened(value)}: it does not fit into {leaf.dtype}, the type in which proximo stores {leaf.space}"
+    if isinstance(leaf.space, Discrete | MultiDiscrete):
+        return f"= {words}: it is not in its space {leaf.space}"
+    return f"= {words}: it does not fit into {leaf.dtype}, the type in which proximo stores {leaf.space}"
 
 
-def _shortened(value: np.ndarray) -> str:
-    return np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
-
-
-def _finite(value: np.ndarray) -> bool:
+def _finite(value: Any) -> bool:
     """Whether ``value`` is finite as float32, where 1e300 is infinite."""
     with np.errstate(over="ignore"):
-        return bool(np.isfinite(value.astype(np.float32)).all())
+        return bool(np.isfinite(np.asarray(value).astype(np.float32)).all())
 
 
 def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
@@ -158,7 +137,7 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
             f"{where} returned the reward {shown(reward)}: expected a single number. Return float(reward); combine several parts, for "
             "example in a weighted sum."
         )
-    if not _finite(np.asarray(reward)):
+    if not _finite(reward):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
@@ -168,8 +147,8 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
 
 
 def located(error: BaseException, env_id: str, where: str) -> BaseException:
-    """Return the exception to raise for ``error`` of an environment: its message begins with ``where``, unless the message already contains
-    ``env_id``. An ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
+    """Return the exception to raise for ``error`` of an environment: its message has ``where``, or already ``env_id``. An
+    ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
     if isinstance(error, ProximoError):
         return error if env_id in str(error) else EnvError(f"{where} {error}")
     frames = error.__traceback__

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import mmap
+import functools
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from proximo.envs.gymnasium.actions import check_actions
-from proximo.envs.gymnasium.observations import Leaf, final_observation, leaves
+from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check, success_of
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import environment_seeds, split
+from proximo.envs.gymnasium.vector_environment import LocalVectorEnvironment, environment_seeds
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box, Space
+from proximo.spaces import ACTION_MASK, Box
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -33,58 +32,40 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
     return modes[name]
 
 
-class VectorEnvAdapter:
+class VectorEnvAdapter(LocalVectorEnvironment):
     """Adapts one Gymnasium ``VectorEnv`` per group to a single ``VectorEnvironment``.
 
     With several groups, each ``VectorEnv`` needs ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
     """
 
-    num_workers = 0
-    restarts = 0
-
     def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
-        self.description = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
-        self.spec, self.groups = spec, split(range(layout.num_envs), num_groups)
-        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
-        self._stepping: list[int] = []
-        """Groups with a step in progress, the oldest first."""
-        self._envs: list[_GroupEnv] = []
-        try:
-            for columns in self.groups:
-                numbered = dataclasses.replace(spec, first_env=spec.first_env + columns.start)
-                buffers = tuple(buffer.columns(columns) for buffer in self.buffers)
-                self._envs.append(_GroupEnv(partial(make, len(columns)), numbered, buffers, layout.action_space, num_groups > 1))
-        except BaseException:
-            self.close()
-            raise
+        where = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
+        super().__init__(lambda columns: VectorStepper(make, columns, spec, num_groups > 1), layout, num_groups, where)
 
     def reset(self, buffer: int, seed: int) -> None:
         for group in self._stepping:
-            self._envs[group].discard_step()
+            self.steppers[group].discard_step()
         self._stepping.clear()
-        first = environment_seeds(1, seed)[0]
-        for env in self._envs:
-            env.reset(buffer, (first + env.spec.first_env) % 2**31)
-
-    def send(self, buffer: int, t: int, group: int) -> None:
-        self._stepping.append(group)
-        self._envs[group].send(buffer, t)
-
-    def ready(self, groups: list[int]) -> int:
-        return self._stepping[0]
-
-    def receive(self, buffer: int, t: int, group: int) -> bool:
-        any_truncated = self._envs[group].receive(buffer, t)
-        self._stepping.remove(group)
-        return any_truncated
-
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        for stepper in self.steppers:
+            stepper.reset(self.buffers[buffer], (environment_seeds(1, seed)[0] + stepper.first_env) % 2**31)
 
 
-class _GroupEnv:
-    """The ``VectorEnv`` of one group, with views of its columns of the rollout buffers.
+def _located(method: Callable[..., Any]) -> Callable[..., Any]:
+    """``method`` of a ``VectorStepper``, whose exceptions name the environment, its seed and its step."""
+
+    @functools.wraps(method)
+    def run(self: VectorStepper, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except (Exception, SystemExit) as error:
+            where = f"{self.spec.env_id}.{method.__name__} (seed {self.seed}, step {self.steps})"
+            raise located(error, self.spec.env_id, where) from error
+
+    return run
+
+
+class VectorStepper:
+    """The ``VectorEnv`` of one group, which fills some columns of the rollout buffers.
 
     - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
       true final observation.
@@ -92,80 +73,62 @@ class _GroupEnv:
     - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        spec: EnvironmentSpec,
-        buffers: tuple[RolloutBuffer, ...],
-        action_space: Space,
-        is_asynchronous: bool,
-    ):
-        self.make, self.env = make, make()
-        self.spec, self.buffers, self.action_space = spec, buffers, action_space
+    def __init__(self, make: Callable[[int], Any], columns: range, spec: EnvironmentSpec, is_asynchronous: bool):
+        self.num_envs, self.first_env = len(columns), spec.first_env + columns.start
+        self.make, self.env, self.spec = make, make(self.num_envs), spec
         self.is_asynchronous = is_asynchronous
-        """True: ``send`` begins the step. False: ``receive`` takes the whole step."""
-        self.num_envs = buffers[0].reward.shape[1]
-        try:
-            self.mode = autoreset_of(self.env, spec.env_id)
-        except BaseException:
-            self.close()
-            raise
+        """Whether ``send`` begins the step; otherwise ``step`` takes the whole step."""
         self.leaves = leaves(spec.observation_space)
         self.mask_check = mask_check(self.leaves, spec)
-        self.batches = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
-        self.fits = make_quick_check(self.batches)
+        self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
+        self.columns_of = functools.cache(lambda buffer: buffer.columns(columns))
         self.all_valid = True
         """Whether all environments will act in the next step; False if the next step resets one of them."""
         self.lives = np.zeros(self.num_envs, np.int64)
         self.seed = self.steps = 0
+        self.mode = autoreset_of(self.env, spec.env_id)
 
-    def reset(self, buffer: int, seed: int) -> None:
-        self.seed, self.steps, rows = seed, 0, self.buffers[buffer]
-        try:
-            observation, info = self.env.reset(seed=self.seed)
-            self._check(observation, "reset", range(self.num_envs))
-            self._write(rows, 0, observation)
-            rows.episode_start[0] = rows.valid[0] = self.all_valid = True
-            self._check_masks(rows, 0, "reset")
-            if self.spec.life_loss:
-                self.lives[:] = 0
-                self.lives[:] = self._reported_lives(info)
-        except (Exception, SystemExit) as error:
-            raise self._fault("reset", error) from error
+    @_located
+    def reset(self, buffer: RolloutBuffer, seed: int) -> None:
+        """Reset all environments into row 0."""
+        self.seed, self.steps, rows = seed, 0, self.columns_of(buffer)
+        observation, info = self.env.reset(seed=self.seed)
+        self._check(observation, "reset", range(self.num_envs))
+        self._write(rows, 0, observation)
+        rows.episode_start[0] = rows.valid[0] = self.all_valid = True
+        self._check_masks(rows, 0, "reset")
+        self.lives[:] = 0
+        self.lives[:] = self._reported_lives(info)
 
-    def send(self, buffer: int, t: int) -> None:
-        self.actions = self.buffers[buffer].action[t].copy()
+    @_located
+    def send(self, buffer: RolloutBuffer, t: int) -> None:
+        """Begin a step, or remember its actions for ``step``."""
+        self.actions = self.columns_of(buffer).action[t].copy()
         if self.spec.checks_actions:
-            check_actions(self.actions, self.action_space, self.spec.env_id, self.spec.first_env)
+            check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first_env)
         if self.is_asynchronous:
-            try:
-                self.env.send(self.actions)
-            except (Exception, SystemExit) as error:
-                raise self._fault("send", error) from error
+            self.env.send(self.actions)
 
     def discard_step(self) -> None:
         """Discard an interrupted step: close and remake a vector environment that may still be stepping."""
         if self.is_asynchronous:
             self.close()
-            self.env = self.make()
+            self.env = self.make(self.num_envs)
 
-    def receive(self, buffer: int, t: int) -> bool:
-        rows = self.buffers[buffer]
-        try:
-            observation, reward, terminated, truncated, info = (
-                self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
-            )
-            if self.steps < STRICT_STEPS or not self.fits(observation):
-                self._check(observation, "step", range(self.num_envs))
-            if self.steps < STRICT_STEPS or not self._fit(reward, terminated, truncated) or not isinstance(info, dict):
-                self._check_rest(reward, terminated, truncated, info)
-                reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
-            self.steps += 1
-            any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
-            self._check_masks(rows, t + 1, "step")
-            return any_truncated
-        except (Exception, SystemExit) as error:
-            raise self._fault("step", error) from error
+    @_located
+    def step(self, buffer: RolloutBuffer, t: int) -> bool:
+        """Take step ``t``. Returns whether it truncated an episode."""
+        rows = self.columns_of(buffer)
+        result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
+        observation, reward, terminated, truncated, info = result
+        if self.steps < STRICT_STEPS or not (self.fits(observation) and self._fit(reward, terminated, truncated, info)):
+            self._check(observation, "step", range(self.num_envs))
+            self._check_rest(reward, terminated, truncated, info)
+            reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
+        self.steps += 1
+        any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
+        self._check_masks(rows, t + 1, "step")
+        return any_truncated
 
     def _store(
         self, rows: RolloutBuffer, t: int, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
@@ -193,15 +156,16 @@ class _GroupEnv:
     def _close_episodes(
         self, rows: RolloutBuffer, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]
     ) -> None:
-        """Store the true final observations of truncated episodes. With autoreset disabled, reset the environments whose episode ended."""
+        """Store the final observations of truncated episodes. With autoreset disabled, reset what ended."""
         for i in np.flatnonzero(truncated):
             final = final_observation(info, i) if self.mode == "same_step" else None
-            if self.mode == "same_step":
-                if final is None:
-                    raise EnvError(
-                        f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: expected its final observation.'
-                    )
+            if final is not None:
                 check_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
+            elif self.mode == "same_step":
+                raise EnvError(
+                    f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
+                    "expected its final observation."
+                )
             for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
                 array[i] = leaf.of(observation)[i] if final is None else leaf.of(final)
         if self.mode == "next_step":
@@ -215,30 +179,30 @@ class _GroupEnv:
             # Environments that were not reset keep the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
-        if self.spec.life_loss:
-            self.lives[done] = self._reported_lives(info)[done]
+        self.lives[done] = self._reported_lives(info)[done]
 
     def _reported_lives(self, info: dict[str, Any]) -> np.ndarray:
         """The lives of each environment; those that were last reported where ``info`` reports none."""
-        return np.where(info.get("_lives", True), info["lives"], self.lives) if "lives" in info else self.lives
+        return (
+            np.where(info.get("_lives", True), info["lives"], self.lives)
+            if self.spec.life_loss and "lives" in info
+            else self.lives
+        )
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
-        keys = [key for key in SUCCESS_KEYS if key in info] if isinstance(info, dict) else []
-        if keys:
-            rows.success[t] = UNREPORTED
-        for key in reversed(keys):  # the first key that reports something counts
-            value = info[key]
+        rows.success[t, done] = UNREPORTED
+        keys = [key for key in reversed(SUCCESS_KEYS) if isinstance(info, dict) and key in info]
+        for key in keys:  # the first of SUCCESS_KEYS that reports something counts
             for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
-                success = success_of(value if np.ndim(value) == 0 else value[i])
+                success = success_of(info[key] if np.ndim(info[key]) == 0 else info[key][i])
                 rows.success[t, i] = rows.success[t, i] if success == UNREPORTED else success
 
-    def _fit(self, *values: Any) -> bool:
-        """Whether reward, terminated and truncated can be stored without a further check."""
-        for value, kinds in zip(values, ("fiu", "b", "b"), strict=True):
-            if type(value) is not np.ndarray or value.dtype.kind not in kinds or value.shape != (self.num_envs,):
-                return False
-        return True
+    def _fit(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> bool:
+        """Whether these values can be stored without a further check."""
+        values = ((reward, "fiu"), (terminated, "b"), (truncated, "b"))
+        arrays = all(type(x) is np.ndarray and x.dtype.kind in kinds and x.shape == (self.num_envs,) for x, kinds in values)
+        return arrays and isinstance(info, dict)
 
     def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
@@ -246,29 +210,26 @@ class _GroupEnv:
 
     def _check(self, observation: Any, call: str, numbers: Iterable[int]) -> None:
         """Check the observations of the environments with these ``numbers`` completely."""
-        for leaf, batch in zip(self.leaves, self.batches, strict=True):
+        for leaf in self.leaves:
+            shape = (self.num_envs, *leaf.shape)
             try:
                 value = np.asarray(leaf.of(observation))
-                incomplete = value.shape != batch.shape
             except (KeyError, IndexError, TypeError):
-                value, incomplete = np.zeros(0), True
-            if incomplete:
-                check_observation(
-                    observation, [batch], f"{self.spec.env_id}.{call}"
-                )  # raises, with its shape or the missing entry
+                value = np.zeros(0)
+            if value.shape != shape:  # raises, with its shape or the missing entry
+                check_observation(observation, [dataclasses.replace(leaf, shape=shape)], f"{self.spec.env_id}.{call}")
             if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
                 continue  # valid, so the slow check of each environment is not needed
             for i in numbers:
-                check_observation(value[i], [Leaf((), leaf.space, leaf.shape, leaf.dtype)], self._where(call, i))
+                check_observation(value[i], [dataclasses.replace(leaf, path=())], self._where(call, i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
-        """Raise ``EnvError`` if a mask allows no action in some component. Masks of final observations are not checked, because no
-        action follows them."""
-        for array, leaf in zip(rows.observation, self.leaves, strict=True):
-            if self.mask_check and leaf.path == (ACTION_MASK,):
-                allows = self.mask_check.allows(array[row].reshape(self.num_envs, -1))
-                for i in np.flatnonzero(~allows & rows.valid[row]):
-                    self.mask_check.check(array[row, i], self._where(call, int(i)))
+        """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
+        if self.mask_check is None:
+            return
+        masks = next(array for array, leaf in zip(rows.observation, self.leaves, strict=True) if leaf.path == (ACTION_MASK,))[row]
+        for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & rows.valid[row]):
+            self.mask_check.check(masks[i], self._where(call, int(i)))
 
     def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
@@ -276,22 +237,17 @@ class _GroupEnv:
                 raise EnvError(
                     f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
-        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
-            raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
-        if not (
-            isinstance(info, dict)
-            and self._fit(reward, terminated, truncated)
-            and np.isfinite(np.asarray(reward, np.float32)).all()
-        ):
-            for i in range(self.num_envs):
-                check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
+        if self._fit(reward, terminated, truncated, info) and np.isfinite(np.asarray(reward, np.float32)).all():
+            if ACTION_MASK in info and self.mask_check is None:
+                raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
+            return
+        for i in range(self.num_envs):
+            check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
 
     def _where(self, call: str, number: int) -> str:
-        return f"{self.spec.env_id}.{call} of environment {self.spec.first_env + number} (seed {self.seed}, {self.steps} steps)"
-
-    def _fault(self, call: str, error: BaseException) -> BaseException:
-        return located(error, self.spec.env_id, f"{self.spec.env_id}.{call} (seed {self.seed}, step {self.steps})")
+        return f"{self.spec.env_id}.{call} of environment {self.first_env + number} (seed {self.seed}, {self.steps} steps)"
 
     def close(self) -> None:
+        """Close the environment, even if this raises."""
         with contextlib.suppress(Exception):
             self.env.close()

@@ -104,13 +104,15 @@ def environment_seeds(num_envs: int, *source: int) -> list[int]:
         drawn += num_envs - len(seeds)
 
 
-def staggered_limits(num_envs: int, stagger_steps: int, seed: int) -> list[int] | None:
-    """Return the steps after which the first episode of each environment is truncated, 1 … ``stagger_steps``; None if it is 0. A larger
-    ``num_envs`` keeps these limits and adds others."""
-    if not stagger_steps:
-        return None
-    rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
-    return [int(x) for x in rng.integers(1, stagger_steps + 1, num_envs)]
+def seeds_and_limits(num_envs: int, stagger_steps: int, seed: int) -> tuple[list[int], list[int] | None]:
+    """Return ``environment_seeds``, and the steps after which the first episode of each environment is truncated: 1 … ``stagger_steps``, or None
+    if it is 0. A larger ``num_envs`` keeps both and adds others."""
+    drawn = (
+        np.random.default_rng(np.random.SeedSequence([seed, 1])).integers(1, stagger_steps + 1, num_envs)
+        if stagger_steps
+        else None
+    )
+    return environment_seeds(num_envs, seed), None if drawn is None else drawn.tolist()
 
 
 def split(columns: range, parts: int) -> tuple[range, ...]:
@@ -119,35 +121,51 @@ def split(columns: range, parts: int) -> tuple[range, ...]:
     return tuple(range(a, b) for a, b in itertools.pairwise(boundaries))
 
 
-class SerialVectorEnvironment:
-    """Steps all environments in this process, one after the other. This is fastest if steps take less time than messages to workers."""
+class LocalVectorEnvironment:
+    """Environments that step in this process, with a stepper for each group."""
 
-    description = "in this process"
-    num_workers = 0
-    restarts = 0
+    num_workers = restarts = 0
 
-    def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.groups, self.first_env = split(range(layout.num_envs), options.num_groups), spec.first_env
+    def __init__(self, make_stepper: Callable[[range], Any], layout: BufferLayout, num_groups: int, description: str):
+        self.groups, self.description = split(range(layout.num_envs), num_groups), description
         self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
-        self.stagger_steps = options.stagger_steps
-        self.steppers = [Stepper(make, columns, spec) for columns in self.groups]
-
-    def reset(self, buffer: int, seed: int) -> None:
-        num_envs = self.first_env + self.groups[-1].stop
-        seeds, limits = environment_seeds(num_envs, seed), staggered_limits(num_envs, self.stagger_steps, seed)
-        for stepper in self.steppers:
-            part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
-            stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])
+        self._stepping: dict[int, None] = {}
+        """Groups with a step in progress, the oldest first."""
+        self.steppers: list[Any] = []
+        try:
+            for columns in self.groups:
+                self.steppers.append(make_stepper(columns))
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, buffer: int, t: int, group: int) -> None:
-        """Do nothing: ``receive`` takes the step."""
+        self._stepping[group] = self._stepping.pop(group, None)
+        self.steppers[group].send(self.buffers[buffer], t)
 
     def ready(self, groups: list[int]) -> int:
-        return groups[0]
+        return next(group for group in self._stepping if group in groups)
 
     def receive(self, buffer: int, t: int, group: int) -> bool:
-        return self.steppers[group].step(self.buffers[buffer], t)
+        any_truncated = self.steppers[group].step(self.buffers[buffer], t)
+        self._stepping.pop(group, None)
+        return any_truncated
 
     def close(self) -> None:
         for stepper in self.steppers:
             stepper.close()
+
+
+class SerialVectorEnvironment(LocalVectorEnvironment):
+    """Steps single environments one after the other. This is fastest if steps take less time than messages to workers."""
+
+    def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
+        self.first_env, self.stagger_steps = spec.first_env, options.stagger_steps
+        super().__init__(lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process")
+
+    def reset(self, buffer: int, seed: int) -> None:
+        self._stepping.clear()
+        seeds, limits = seeds_and_limits(self.first_env + self.groups[-1].stop, self.stagger_steps, seed)
+        for stepper in self.steppers:
+            part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
+            stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])

@@ -30,16 +30,21 @@ class WorkerProcess:
     file ``descriptor``, if any."""
 
     def __init__(self, setup: Any, descriptor: int = -1):
+        self.setup, self._descriptor = setup, descriptor
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; also again, after ``release``."""
         lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
         try:
             self.popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(setup.path, key=_is_working_folder)],
+                [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(self.setup.path, key=_is_working_folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
                 env={**dict.fromkeys(_ONE_THREAD, "1"), **os.environ},
                 # Its own process group: the terminal's Ctrl-C does not reach it, and its child processes can be killed with it.
-                **({"pass_fds": [d for d in (lifeline, descriptor) if d >= 0], "start_new_session": True} if POSIX else {}),
+                **({"pass_fds": [d for d in (lifeline, self._descriptor) if d >= 0], "start_new_session": True} if POSIX else {}),
             )
         except OSError:
             self._close_lifeline()
@@ -57,11 +62,11 @@ class WorkerProcess:
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
-    def begin(self, setup: Any) -> None:
+    def begin(self) -> None:
         """Send the setup. The worker replies when its environments are made."""
         self.waited_since = time.monotonic()
         with contextlib.suppress(OSError):
-            worker_messages.write_object(self.commands, setup)
+            worker_messages.write_object(self.commands, self.setup)
 
     def command(self, what: int, buffer: int, row: int, *payload: Any) -> None:
         """Send a command. If the worker has ended, the missing reply reveals it."""

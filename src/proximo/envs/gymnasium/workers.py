@@ -15,10 +15,10 @@ import cloudpickle
 import numpy as np
 
 from proximo.envs.gymnasium import worker_messages
-from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout
 from proximo.envs.gymnasium.shared_memory import Handle, allocate
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_environment import RESETS, VectorOptions, environment_seeds, split, staggered_limits
+from proximo.envs.gymnasium.vector_environment import RESETS, VectorOptions, environment_seeds, seeds_and_limits, split
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.worker import Setup
 from proximo.envs.gymnasium.worker_process import POSIX, WorkerProcess, search_path
@@ -32,7 +32,7 @@ MAX_ATTEMPTS = 3
 class WorkerVectorEnvironment:
     """``options.num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
 
-    A worker that ends or exceeds a time limit is replaced by a new one, whose environments get new seeds. The lost step is marked as invalid
+    A worker that ends or exceeds a time limit is restarted, and its environments get new seeds. The lost step is marked as invalid
     and ``lost``, and ``options.warn`` receives a message. ``EnvironmentFault`` is raised after ``max_restarts`` restarts, and if
     ``MAX_ATTEMPTS`` workers end in succession.
 
@@ -40,140 +40,130 @@ class WorkerVectorEnvironment:
     """
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.options, self.num_workers, self.restarts, self.env_id = options, options.num_workers, 0, spec.env_id
+        self.options, self.num_workers, self.restarts, self.spec = options, options.num_workers, 0, spec
         self.description = f"in {self.num_workers} worker processes" if self.num_workers > 1 else "in one worker process"
         self.groups = split(range(layout.num_envs), options.num_groups)
-        self._numbers = range(spec.first_env, spec.first_env + layout.num_envs)
-        """Numbers of the environments among all of the training."""
+        self.total = spec.first_env + layout.num_envs
+        """Environments of the training up to the last one here."""
         self._seed = 0
         factory, path, memory = pickled(make, spec.env_id), search_path(), allocate(layout.size)
         self.buffers = layout.buffers(memory.attach())
-        parts = [split(columns, self.num_workers // options.num_groups) for columns in self.groups]
-        self._setups = [[Setup(factory, part, spec, layout, memory, path) for part in group] for group in parts]
-        self._processes: list[list[WorkerProcess]] = []
+        self.workers: list[list[WorkerProcess]] = []
+        """The workers of each group."""
         self._lock = threading.Lock()
         """Held while a process is started or all are ended."""
-        self._end = weakref.finalize(self, _end_all, self._processes, memory, self._lock)
+        self._end = weakref.finalize(self, _end_all, self.workers, memory, self._lock)
         threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
         try:
-            for setups in self._setups:
-                self._processes.append([])
-                for setup in setups:  # one by one: those that have started are ended if the next cannot start
-                    self._processes[-1].append(WorkerProcess(setup, memory.descriptor))
-            for _, _, process, setup in self._workers():
-                process.begin(setup)
-            for _, _, process, setup in self._workers():
-                if process.reply() == worker_messages.LOST:
-                    raise EnvError(f"{self._name(setup)} {process.why_lost()}, before its environments were made.")
+            for columns in self.groups:
+                self.workers.append([])
+                for part in split(columns, self.num_workers // options.num_groups):
+                    # one by one: those that have started are ended if the next cannot start
+                    self.workers[-1].append(WorkerProcess(Setup(factory, part, spec, layout, memory, path), memory.descriptor))
+            for worker in self.all_workers():
+                worker.begin()
+            for worker in self.all_workers():
+                if worker.reply() == worker_messages.LOST:
+                    raise EnvError(f"{self._name(worker)} {worker.why_lost()}, before its environments were made.")
         except BaseException:
             self.close()
             raise
 
-    def _workers(self) -> list[tuple[int, int, WorkerProcess, Setup]]:
-        """For each worker: its group, its index in the group, its process and its setup."""
-        return [(g, w, self._processes[g][w], setup) for g, setups in enumerate(self._setups) for w, setup in enumerate(setups)]
+    def all_workers(self) -> list[WorkerProcess]:
+        """The workers of all groups."""
+        return [worker for group in self.workers for worker in group]
 
     def reset(self, buffer: int, seed: int) -> None:
         self._seed = seed
-        seeds = environment_seeds(self._numbers.stop, seed)
-        limits = staggered_limits(self._numbers.stop, self.options.stagger_steps, seed)
-        for _, _, process, setup in self._workers():
-            part = self._numbered(setup)
-            process.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
-        for g, w, process, _ in self._workers():
-            if process.reply() == worker_messages.LOST:
-                self._restart(g, w, buffer, 0)
+        seeds, limits = seeds_and_limits(self.total, self.options.stagger_steps, seed)
+        for worker in self.all_workers():
+            part = self._numbers(worker)
+            worker.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
+        for worker in self.all_workers():
+            if worker.reply() == worker_messages.LOST:
+                self._restart(worker, buffer, 0)
 
     def send(self, buffer: int, t: int, group: int) -> None:
-        for process in self._processes[group]:
-            process.command(worker_messages.STEP, buffer, t)
+        for worker in self.workers[group]:
+            worker.command(worker_messages.STEP, buffer, t)
 
     def ready(self, groups: list[int]) -> int:
         if len(groups) == 1 or not POSIX:
             return groups[0]
         poll = select.poll()
-        owners = {process.replies: group for group in groups for process in self._processes[group]}
+        owners = {worker.replies: group for group in groups for worker in self.workers[group]}
         for replies in owners:
             poll.register(replies, select.POLLIN)
         return owners[poll.poll()[0][0]]
 
     def receive(self, buffer: int, t: int, group: int) -> bool:
         any_truncated = False
-        for w, process in enumerate(self._processes[group]):
-            reply = process.reply()
+        for worker in self.workers[group]:
+            reply = worker.reply()
             if reply == worker_messages.LOST:
-                columns = self._setups[group][w].columns
-                self._discard(self.buffers[buffer], t, columns)
-                with reports_waiting(self.options.warn, len(columns), self.env_id, self.options.reset_timeout):
-                    self._restart(group, w, buffer, t + 1)
+                self._discard(worker, buffer, t)
+                with reports_waiting(self.options.warn, len(worker.setup.columns), self.spec.env_id, self.options.reset_timeout):
+                    self._restart(worker, buffer, t + 1)
             any_truncated |= reply == worker_messages.TRUNCATED
         return any_truncated
 
-    def _discard(self, buffer: RolloutBuffer, t: int, columns: range) -> None:
+    def _discard(self, worker: WorkerProcess, buffer: int, t: int) -> None:
         """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
-        here = (t, slice(columns.start, columns.stop))
-        for flags in (buffer.terminated, buffer.truncated, buffer.life_lost):
-            flags[here] = False
-        buffer.reward[here], buffer.success[here] = 0.0, UNREPORTED
-        buffer.valid[here], buffer.lost[here] = False, True
+        rows = self.buffers[buffer].columns(worker.setup.columns)
+        for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
+            flags[t] = False
+        rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
 
-    def _restart(self, group: int, w: int, buffer: int, row: int) -> None:
-        """Replace a lost worker, and write the first observations of its environments into ``row``."""
-        setup = self._setups[group][w]
+    def _restart(self, worker: WorkerProcess, buffer: int, row: int) -> None:
+        """Restart a lost worker, and write the first observations of its environments into ``row``."""
+        name, most = self._name(worker), self.options.max_restarts
         for _ in range(MAX_ATTEMPTS):
-            why = self._processes[group][w].why_lost()
-            process = self._replace(group, w, why)
-            seeds = environment_seeds(self._numbers.stop, self._seed, self.restarts)
+            why = worker.why_lost()
+            with self._lock:
+                if not self._end.alive:  # another thread has ended the workers
+                    raise EnvError("The environments were closed during a step.")
+                if self.restarts == most:
+                    raise EnvironmentFault(
+                        f"{name} {why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase "
+                        "max_restarts."
+                    )
+                self.restarts += 1
+                worker.release()
+                try:
+                    worker.start()
+                except OSError as error:  # no memory, or too many processes or files
+                    raise EnvironmentFault(f"{name} {why}, and no process could be started ({error}).") from error
+            self.options.warn(f"{name} {why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
+            worker.begin()
+            seeds = environment_seeds(self.total, self._seed, self.restarts)[self._numbers(worker)]
             try:
-                if process.reply() != worker_messages.LOST:
-                    process.command(worker_messages.RESET, buffer, row, seeds[self._numbered(setup)], None)
-                    if process.reply() != worker_messages.LOST:
+                if worker.reply() != worker_messages.LOST:
+                    worker.command(worker_messages.RESET, buffer, row, seeds, None)
+                    if worker.reply() != worker_messages.LOST:
                         return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
-                    f"{self._name(setup)} {why}, and its environments could not be made again ({type(error).__name__}: {error})."
+                    f"{name} {why}, and its environments could not be made again ({type(error).__name__}: {error})."
                 ) from error
-        why = self._processes[group][w].why_lost()
-        raise EnvironmentFault(f"{self._name(setup)} {why}, as {MAX_ATTEMPTS} workers in succession: training stops.")
+        raise EnvironmentFault(f"{name} {worker.why_lost()}, as {MAX_ATTEMPTS} workers in succession: training stops.")
 
-    def _replace(self, group: int, w: int, why: str) -> WorkerProcess:
-        """Replace a lost process by a new one, which begins to start. Raises ``EnvironmentFault`` after too many restarts, and ``EnvError`` if
-        another thread has closed the environments, which ended the workers."""
-        setup, most = self._setups[group][w], self.options.max_restarts
-        what = self._name(setup)
-        with self._lock:
-            if not self._end.alive:
-                raise EnvError("The environments were closed during a step.")
-            if self.restarts == most:
-                raise EnvironmentFault(
-                    f"{what} {why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase max_restarts."
-                )
-            self.restarts += 1
-            self._processes[group][w].release()
-            try:
-                process = self._processes[group][w] = WorkerProcess(setup, setup.memory.descriptor)
-            except OSError as error:  # no memory, or too many processes or files
-                raise EnvironmentFault(f"{what} {why}, and no process could be started ({error}).") from error
-        self.options.warn(f"{what} {why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
-        process.begin(setup)
-        return process
+    def _name(self, worker: WorkerProcess) -> str:
+        numbers = self._numbers(worker)
+        return f"The worker of environments {numbers.start} … {numbers.stop - 1} of {self.spec.env_id}"
 
-    def _name(self, setup: Setup) -> str:
-        numbered = self._numbered(setup)
-        return f"The worker of environments {numbered.start} … {numbered.stop - 1} of {self.env_id}"
+    def _numbers(self, worker: WorkerProcess) -> slice:
+        """The numbers of a worker's environments among all of the training."""
+        first, columns = self.spec.first_env, worker.setup.columns
+        return slice(first + columns.start, first + columns.stop)
 
-    def _numbered(self, setup: Setup) -> slice:
-        """The numbers of a worker's environments."""
-        return slice(self._numbers[setup.columns.start], self._numbers[setup.columns.stop - 1] + 1)
-
-    def overdue(self, process: WorkerProcess, setup: Setup) -> str:
-        """Return why ``process`` has exceeded its time limit; empty if it has not."""
-        since, (what, buffer, row), limit = process.waited_since, process.task, self.options.reset_timeout
+    def overdue(self, worker: WorkerProcess) -> str:
+        """Return why ``worker`` has exceeded its time limit; empty if it has not."""
+        since, (what, buffer, row), limit = worker.waited_since, worker.task, self.options.reset_timeout
         if since is None:
             return ""
         if what == worker_messages.STEP:  # a step also resets the environments whose episode ended
-            rows, part = self.buffers[buffer], slice(setup.columns.start, setup.columns.stop)
-            limit *= np.count_nonzero(rows.terminated[row, part] | rows.truncated[row, part])
+            rows = self.buffers[buffer].columns(worker.setup.columns)
+            limit *= np.count_nonzero(rows.terminated[row] | rows.truncated[row])
             limit += self.options.step_timeout
         if time.monotonic() - since <= limit:
             return ""
@@ -195,29 +185,27 @@ def pickled(make: Callable[[], Any], env_id: str) -> bytes:
         ) from error
 
 
-def _end_all(processes: list[list[WorkerProcess]], memory: Handle, lock: threading.Lock) -> None:
+def _end_all(workers: list[list[WorkerProcess]], memory: Handle, lock: threading.Lock) -> None:
     with lock:
-        everyone = [process for group in processes for process in group]
-        for process in everyone:
-            process.command(worker_messages.CLOSE, 0, 0)
+        everyone = [worker for group in workers for worker in group]
+        for worker in everyone:
+            worker.command(worker_messages.CLOSE, 0, 0)
         deadline = time.monotonic() + CLOSE_SECONDS
-        for process in everyone:
+        for worker in everyone:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.popen.wait(max(0.0, deadline - time.monotonic()))
-            process.release()
+                worker.popen.wait(max(0.0, deadline - time.monotonic()))
+            worker.release()
         memory.close()
 
 
 def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
     """Kill workers that exceed their time limit. This is a thread, so that reading a reply needs no timeout."""
     while (vector_env := reference()) is not None and vector_env._end.alive:
-        # _processes is shorter than _setups during the start.
-        for group, setups in zip(list(vector_env._processes), vector_env._setups, strict=False):
-            for process, setup in zip(list(group), setups, strict=False):
-                why = vector_env.overdue(process, setup)
-                if why and not process.has_replied():
-                    process.why_killed = why
-                    process.kill()
+        for worker in vector_env.all_workers():
+            why = vector_env.overdue(worker)
+            if why and not worker.has_replied():
+                worker.why_killed = why
+                worker.kill()
         pause = min(1.0, vector_env.options.step_timeout / 4)
         del vector_env
         time.sleep(pause)

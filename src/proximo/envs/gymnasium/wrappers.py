@@ -14,7 +14,6 @@ from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
-from proximo.envs.hidden_velocities import VelocityMask
 from proximo.envs.level_seeds import LevelDraws, LevelRange
 from proximo.errors import ConfigError, EnvError, nearest, shown
 from proximo.spaces import from_any
@@ -134,24 +133,14 @@ def _without(value: Any, names: tuple[str, ...], where: str = "") -> Any:
     return value
 
 
-def hide_velocities(env: Any, mask: VelocityMask) -> Any:
-    """Hide the velocities of observations."""
-    space = env.observation_space
-    if mask.drops:
-        space = gym.spaces.Box(mask.hide(space.low), mask.hide(space.high), dtype=space.dtype)
-    return gym.wrappers.TransformObservation(env, mask.hide, space)
-
-
 class WithBaseClass(gym.Env):
     """Gives an environment Gymnasium's base class, which Gymnasium's wrappers require."""
 
     def __init__(self, env: Any):
-        for name in ("observation_space", "action_space"):
-            if hasattr(env, name):  # a missing one is an error elsewhere
-                setattr(self, name, getattr(env, name))
-        self.metadata = dict(getattr(env, "metadata", None) or {})
-        self.render_mode = getattr(env, "render_mode", None)
         self.inner = env
+        for name in ("observation_space", "action_space", "metadata", "render_mode"):
+            if hasattr(env, name):  # a missing space is an error elsewhere
+                setattr(self, name, getattr(env, name))
 
     def has_wrapper_attr(self, name: str) -> bool:
         return super().has_wrapper_attr(name) or hasattr(self.inner, name)

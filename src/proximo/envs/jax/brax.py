@@ -11,17 +11,16 @@ from proximo.envs.jax.physics import Robot, without_warp_notice
 from proximo.envs.libraries import check_known, load
 from proximo.errors import EnvError
 
-NAMES = (
-    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",
-    "reacher", "walker2d",
-)  # fmt: skip
 LIMIT = 1000
 """Default steps of an episode, as in brax."""
 
 
 def names() -> list[str]:
     """Return the environments that can be trained."""
-    return list(NAMES)
+    return [
+        "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",
+        "reacher", "walker2d",
+    ]  # fmt: skip
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:

@@ -11,19 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.envs.described import Described
-from proximo.envs.env_settings import replace_params, take_flag
+from proximo.envs.base import Described
+from proximo.envs.env_settings import replace_params, take
 from proximo.envs.libraries import check_known, load
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Space, from_any
 
-NAMES = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
 NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
     """Return all environments."""
-    return list(NAMES)
+    return ["Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1"]
 
 
 class CraftaxEnvironment(Described):
@@ -35,9 +34,9 @@ class CraftaxEnvironment(Described):
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"craftax:{name}"
-        check_known(env_id, NAMES)
+        check_known(env_id, names())
         self.env = load(env_id, ".craftax_env").make_craftax_env_from_name(name, auto_reset=False)
-        self.separate_map, fields = take_flag(settings, "separate_map")
+        self.separate_map, fields = take(settings, "separate_map", False)
         self.default_params = replace_params(self.env.default_params, fields, env_id)
         space = from_any(self.env.observation_space(self.default_params), "observation")
         assert isinstance(space, Box)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
-from proximo.envs.described import Described
+from proximo.envs.base import Described
 from proximo.envs.env_settings import replace_params
 from proximo.envs.jax.gymnax_drawing import drawing_of
 from proximo.envs.libraries import check_known, load
@@ -52,17 +52,15 @@ def _gymnax() -> ModuleType:
 def names() -> list[str]:
     """Return all environments, those with hidden velocities included."""
     registered = list(_gymnax().registered_envs)
-    masks = {name: hidden_velocities.mask_of(name) for name in hidden_velocities.names()}
-    return [*registered, *(name for name, mask in masks.items() if mask and mask.base in registered)]
+    return [*registered, *(name for name in hidden_velocities.names() if hidden_velocities.base_of(name) in registered)]
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     """Make an environment of gymnax; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
     check_known(f"gymnax:{name}", names())
-    mask = hidden_velocities.mask_of(name)
-    if mask is None:
-        return GymnaxEnvironment(name, settings)
-    return hidden_velocities.JaxHiddenVelocities(GymnaxEnvironment(mask.base, settings), mask)
+    base = hidden_velocities.base_of(name)
+    env = GymnaxEnvironment(base or name, settings)
+    return hidden_velocities.JaxHiddenVelocities(env, base) if base else env
 
 
 class GymnaxEnvironment(Described):

@@ -1,4 +1,4 @@
-"""Draws states of gymnax's environments: classic control by Gymnasium, as gymnax does; boards, mazes and robots in a plane by ``canvas``.
+"""Draws states of gymnax's environments: classic control by Gymnasium, as gymnax does; others as boards and planes.
 
 gymnax draws boards with matplotlib, which takes tens of milliseconds for a picture, and has no renderer for some of them.
 """
@@ -12,7 +12,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 
-from proximo.envs.canvas import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, SIZE, TINTS, Canvas, board
+from proximo.envs.boards import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, SIZE, TINTS, board
 
 Draw = Callable[[Any, Any], np.ndarray]
 """``(state, params) -> uint8 [height, width, 3]``"""
@@ -98,15 +98,17 @@ _BOARDS: dict[str, Callable[[Any], Draw]] = {
 
 def _plane(discs: list[tuple[Any, float, Any]], reach: float, joints: Any = ()) -> np.ndarray:
     """Draw discs (place, pixels, color), over an arm through ``joints``. The middle of the picture is (0, 0), and its edge ``reach`` away."""
+    from PIL import Image, ImageDraw  # imported only to draw
 
     def at(place: Any) -> tuple[float, float]:
         return SIZE / 2 * (1 + float(place[0]) / reach), SIZE / 2 * (1 - float(place[1]) / reach)
 
-    canvas = Canvas()
-    canvas.draw.line([at(joint) for joint in joints], BLUE, 12)
-    for place, radius, color in discs:
-        canvas.disc(*at(place), radius, color)
-    return canvas.array()
+    picture = Image.new("RGB", (SIZE, SIZE), PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.line([at(joint) for joint in joints], BLUE, 12)
+    for (x, y), radius, color in ((at(place), radius, color) for place, radius, color in discs):
+        draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)
+    return np.array(picture)
 
 
 def _reacher(state: Any, params: Any) -> np.ndarray:

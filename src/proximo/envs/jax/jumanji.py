@@ -11,17 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.envs.described import Described
+from proximo.envs.base import Described
 from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.libraries import check_known, load
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
 
-NAMES = (
-    "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",
-    "Sudoku-very-easy-v0", "BinPack-v2", "FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "MMST-v0", "CVRP-v1",
-    "Maze-v0", "RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1", "SlidingTilePuzzle-v0",
-)  # fmt: skip
 UNSUPPORTED = {
     "MultiCVRP-v0": "its actions are integers of a range that its mask does not cover",
     "Sokoban-v0": "it downloads its levels",
@@ -31,7 +26,11 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 def names() -> list[str]:
     """Return the environments that can be trained."""
-    return list(NAMES)
+    return [
+        "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",
+        "Sudoku-very-easy-v0", "BinPack-v2", "FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "MMST-v0", "CVRP-v1",
+        "Maze-v0", "RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1", "SlidingTilePuzzle-v0",
+    ]  # fmt: skip
 
 
 class JumanjiEnvironment(Described):
@@ -68,15 +67,10 @@ class JumanjiEnvironment(Described):
         self.nvec: tuple[int, ...] = ()
         mask = self.parts.pop(ACTION_MASK, None)
         if isinstance(mask, Box | MultiBinary):
-            self._join_components(mask.shape)
+            if isinstance(self.action_space, MultiDiscrete) and mask.shape == self.action_space.nvec:
+                self.nvec, self.action_space = mask.shape, Discrete(math.prod(mask.shape))
             self.parts[ACTION_MASK] = MultiBinary((math.prod(mask.shape),))
         self.observation_space = Dict(tuple(self.parts.items()))
-
-    def _join_components(self, mask: tuple[int, ...]) -> None:
-        """Make the action Discrete if its mask has an entry for every combination of its components."""
-        if isinstance(self.action_space, MultiDiscrete) and mask == self.action_space.nvec:
-            self.nvec = mask
-            self.action_space = Discrete(math.prod(mask))
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode. The state is that of jumanji and the number of steps."""

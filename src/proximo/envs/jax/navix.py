@@ -9,22 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from proximo.envs.described import Described
+from proximo.envs.base import Described
 from proximo.envs.env_settings import check_names, take_limit
 from proximo.envs.libraries import check_known, load
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
 
 SIZES = ("5x5", "6x6", "8x8", "16x16")
-NAMES = (
-    *(f"Navix-{task}-{size}-v0" for task in ("Empty", "Empty-Random", "DoorKey", "DoorKey-Random") for size in SIZES),
-    "Navix-FourRooms-v0",
-    *(f"Navix-LavaGapS{size}-v0" for size in (5, 6, 7)),
-    *(f"Navix-SimpleCrossing{size}-v0" for size in ("S9N1", "S9N2", "S9N3", "S11N5")),
-    *(f"Navix-Dynamic-Obstacles-{size}-v0" for size in ("5x5", "5x5-Random", "6x6", "6x6-Random", "8x8", "16x16")),
-    "Navix-DistShift1-v0", "Navix-DistShift2-v0",
-    *(f"Navix-GoToDoor-{size}-v0" for size in SIZES[:3]),
-)  # fmt: skip
 UNSOLVABLE = "Navix-KeyCorridor"
 """In MiniGrid, picking up the ball ends the episode. In navix the ball gives no reward, and the locked door is open."""
 LIMIT = 100
@@ -36,7 +27,15 @@ COUNTS = (11, 6, 4)
 
 def names() -> list[str]:
     """Return all environments."""
-    return list(NAMES)
+    return [
+        *(f"Navix-{task}-{size}-v0" for task in ("Empty", "Empty-Random", "DoorKey", "DoorKey-Random") for size in SIZES),
+        "Navix-FourRooms-v0",
+        *(f"Navix-LavaGapS{size}-v0" for size in (5, 6, 7)),
+        *(f"Navix-SimpleCrossing{size}-v0" for size in ("S9N1", "S9N2", "S9N3", "S11N5")),
+        *(f"Navix-Dynamic-Obstacles-{size}-v0" for size in ("5x5", "5x5-Random", "6x6", "6x6-Random", "8x8", "16x16")),
+        "Navix-DistShift1-v0", "Navix-DistShift2-v0",
+        *(f"Navix-GoToDoor-{size}-v0" for size in SIZES[:3]),
+    ]  # fmt: skip
 
 
 class NavixEnvironment(Described):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key, PyTree
 
-from proximo.envs.described import Described
+from proximo.envs.base import Described
 from proximo.spaces import Box, Dict
 
 

@@ -9,19 +9,18 @@ from proximo.envs.jax.physics import Robot, without_warp_notice
 from proximo.envs.libraries import check_known, load
 from proximo.errors import EnvError
 
-NAMES = (
-    "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup",
-    "CartpoleSwingupSparse", "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand",
-    "HumanoidStand", "HumanoidWalk", "HumanoidRun", "PendulumSwingup", "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6",
-    "WalkerRun", "WalkerStand", "WalkerWalk",
-)  # fmt: skip
 VISION = ("vision", "vision_config")
 """Settings that are not supported: they draw pictures with Warp on a GPU."""
 
 
 def names() -> list[str]:
     """Return the tasks of the control suite."""
-    return list(NAMES)
+    return [
+        "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup",
+        "CartpoleSwingupSparse", "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand",
+        "HumanoidStand", "HumanoidWalk", "HumanoidRun", "PendulumSwingup", "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6",
+        "WalkerRun", "WalkerStand", "WalkerWalk",
+    ]  # fmt: skip
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:

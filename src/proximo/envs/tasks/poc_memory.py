@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from proximo.envs.described import Described
+from proximo.envs.base import Described
+from proximo.envs.boards import BLUE, GRAY, GREEN, PALE, PAPER, RED, board
 from proximo.envs.env_settings import replace_params
-from proximo.envs.tasks import drawing
 from proximo.spaces import Box, Discrete
 
 CELLS_TO_END = 5
@@ -80,8 +80,13 @@ class PocMemory(Described):
         return state, self._observe(state, params), reward, terminated, truncated, {"success": success}
 
     def render(self, state: PocMemoryState, params: PocMemoryParams) -> np.ndarray:
-        """Draw the line, the goals, the good side and the return so far."""
-        return drawing.poc_memory(state, params, CELLS_TO_END)
+        """Draw, from top to bottom: the goals as the agent sees them (gray: hidden), its place on the line, and the goals."""
+        goals = [GREEN, RED] if state.left_goal > 0 else [RED, GREEN]
+        over = abs(int(state.cell)) >= CELLS_TO_END
+        cells = np.full((7, 2 * CELLS_TO_END + 1, 3), PAPER)
+        cells[3], cells[5, [0, -1]] = PALE, goals
+        cells[1, [0, -1]] = goals if over or state.time <= params.show_steps else GRAY
+        return board(cells, [(3, CELLS_TO_END + min(max(int(state.cell), -CELLS_TO_END), CELLS_TO_END), BLUE)])
 
     def _observe(self, state: PocMemoryState, params: PocMemoryParams) -> Float[Array, "3"]:
         goal = jnp.where(state.time <= params.show_steps, state.left_goal, 0.0)

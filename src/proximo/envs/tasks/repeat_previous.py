@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from proximo.envs.described import Described
+from proximo.envs.base import Described
+from proximo.envs.boards import AMBER, GREEN, PALE, PAPER, RED, TINTS, board
 from proximo.envs.env_settings import replace_params
-from proximo.envs.tasks import drawing
 from proximo.errors import ConfigError
 from proximo.spaces import Discrete
 
@@ -79,5 +79,13 @@ class RepeatPrevious(Described):
         return state, symbol, jnp.where(right, 1.0 / questions, 0.0), jnp.array(False), truncated, {"success": success}
 
     def render(self, state: RepeatPreviousState, params: RepeatPreviousParams) -> np.ndarray:
-        """Draw the last symbols, the next target and the last answer."""
-        return drawing.repeat_previous(state, params)
+        """Draw the last symbols as colors, oldest first, and a mark below the next target. Below them is the last answer, and right of it the
+        result: green if it was right, red if it was wrong."""
+        lag, time = int(params.lag), int(state.time)
+        cells = np.full((7, lag + 2, 3), PAPER)
+        for i in range(max(0, lag + 1 - time), lag + 2):  # there is no symbol before the first
+            cells[1, i] = TINTS[int(state.shown[i]) % len(TINTS)]
+        cells[2, 1] = AMBER if time >= lag else PAPER
+        cells[4, 0] = TINTS[int(state.answer) % len(TINTS)] if time else PALE
+        cells[4, 1:] = PALE if time <= lag else GREEN if state.answer == state.shown[0] else RED
+        return board(cells.repeat(max(1, (lag + 2) // 7), axis=0))

@@ -1,8 +1,8 @@
-"""Draws shapes and text with Pillow, and boards. Positions are pixels; y grows downwards."""
+"""Draws boards of colored cells: the pictures of proximo's tasks, and of most tasks of gymnax."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,32 +22,10 @@ TINTS: tuple[Color, ...] = (
 )  # fmt: skip
 """Distinct colors for several kinds of objects."""
 SIZE = 400
-"""Pixels of a picture, along each side."""
+"""Pixels of a picture, along its longer side."""
 
 
-class Canvas:
-    """A picture of ``SIZE`` pixels along each side; ``draw`` is Pillow's ``ImageDraw``."""
-
-    def __init__(self):
-        from PIL import Image, ImageDraw  # imported only to draw
-
-        self._image = Image.new("RGB", (SIZE, SIZE), PAPER)
-        self.draw = ImageDraw.Draw(self._image)
-
-    def disc(self, x: float, y: float, radius: float, color: Color) -> None:
-        """Draw a disc around a point."""
-        self.draw.ellipse((x - radius, y - radius, x + radius, y + radius), color)
-
-    def text(self, x: float, y: float, words: str, size: int = 20, color: Color = INK) -> None:
-        """Draw text whose middle is at a point, ``size`` pixels high."""
-        self.draw.text((x, y), words, color, anchor="mm", font_size=size)
-
-    def array(self) -> np.ndarray:
-        """Return the picture, uint8 [height, width, 3]."""
-        return np.array(self._image)
-
-
-def board(cells: np.ndarray, marks: Sequence[tuple[Any, Any, Color]] = ()) -> np.ndarray:
+def board(cells: Any, marks: Iterable[tuple[Any, Any, Color]] = ()) -> np.ndarray:
     """Draw a board of about ``SIZE`` pixels, with thin lines between the cells.
 
     Args:
