@@ -77,7 +77,7 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
 
 
 def finish_replacements(folder: Path) -> None:
-    """Remove each checkpoint that was replaced, and rename its replacement. The caller must hold the run's lock."""
+    """Remove each checkpoint that was replaced, and rename its replacement. The caller holds the run's lock."""
     for new in folder.glob(f"*{REPLACEMENT}"):
         old = new.with_suffix("")
         if old.exists():
@@ -94,7 +94,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def current_step(folder: Path) -> int | None:
-    """The step in ``folder/current``: an agent is saved, or its save was interrupted. None without the file."""
+    """The step in ``folder/current``: an agent is saved, or a save was interrupted. None without it."""
     try:
         return int((folder / CURRENT).read_text())
     except (OSError, ValueError):
@@ -184,7 +184,7 @@ class Checkpoint:
         return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
 
     def _decoded(self, name: str, array: np.ndarray, template: Any) -> Any:
-        """One array, of NumPy or JAX like ``template``. Raises ``CheckpointError`` if shape or type differ."""
+        """One array, of NumPy or JAX like ``template``. Raises ``CheckpointError`` if it does not fit."""
         implementation = self.meta["keys"].get(name)
         if implementation is None:
             value: Any = array.view(jnp.dtype(self.meta["leaves"][name]["dtype"]))

@@ -88,7 +88,7 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 
 
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means. Returns it with a warning for each damaged one that was skipped.
+    """Load the checkpoint that ``which`` means. Returns it with a warning for each skipped, damaged one.
 
     Raises:
         CheckpointError: the checkpoint does not exist, or it is damaged.
