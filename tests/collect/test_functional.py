@@ -120,16 +120,8 @@ def test_initial_policy_equals_that_of_the_trainer():
     )
 
 
-def test_swapped_arguments_and_missing_seeds_axis_raise():
-    init, collect, update = make_functions(small_config(), toys.RandomEnds())
-    state = jax.eval_shape(init, jax.random.key(0))
-    _, rollout, _ = jax.eval_shape(collect, state)
-    # Without the annotations, which tests are held to.
-    collect, update = map(inspect.unwrap, (collect, update))
-    with pytest.raises(ConfigError, match=r"^collect\(state\): state is LearnerState, expected TrainState"):
-        collect(state.learner)
-    with pytest.raises(ConfigError, match=r"^update\(state, rollout\): state is Rollout, expected TrainState"):
-        update(rollout, state)
+def test_missing_seeds_axis_and_what_is_no_environment_raise():
+    state = jax.eval_shape(make_functions(small_config(), toys.RandomEnds()).init, jax.random.key(0))
     alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
     with pytest.raises(
         ConfigError,

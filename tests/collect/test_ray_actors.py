@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from proximo.backends import make_backend
-from proximo.collect.ray_actors import RolloutActor, connect
+from proximo.collect.ray_actors import RolloutActor
+from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -126,14 +127,14 @@ def test_fault_of_an_environment_names_its_number_among_all():
         update()
 
 
-def test_a_hang_in_an_actor_without_workers_is_found():
+def test_a_hang_in_an_actor_is_found_by_the_time_limit_of_its_worker():
     hangs = {"what": "hang", "at": 3}
     with (
         training(gym_toys.Misbehaving, hangs, **ACTORS, num_envs=2, num_workers=0, step_timeout=1.0, max_restarts=0) as (
             update,
             *_,
         ),
-        pytest.raises(EnvironmentFault, match=r"environments 0 … 0 took no step for more than 1 s \(step_timeout\)"),
+        pytest.raises(EnvironmentFault, match=r"step_timeout"),
     ):
         update()
     assert_all_end()

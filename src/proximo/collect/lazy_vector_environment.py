@@ -18,11 +18,9 @@ class LazyVectorEnvironment:
     Its warnings go to ``warn``, which may be set at any time. ``purpose`` names its use in error messages.
     """
 
-    def __init__(
-        self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, num_buffers: int, purpose: str
-    ):
+    def __init__(self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, purpose: str):
         self.env, self.options, self.purpose = env, options, purpose
-        self.num_envs, self.num_steps, self.num_buffers = num_envs, num_steps, num_buffers
+        self.num_envs, self.num_steps = num_envs, num_steps
         self.vector_env: VectorEnvironment | None = None
         self._closed = 0
         """How often it was closed."""
@@ -34,7 +32,7 @@ class LazyVectorEnvironment:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
             closed = self._closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
-                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
+                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options, 1)
             if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
                 self.close()
                 raise EnvError(f"{self.env.id} was closed while its environments were made.")

@@ -13,30 +13,26 @@ from proximo.types import Memory, Observation, Previous
 
 
 class StepState(NamedTuple):
-    """What the environments and the policy pass on from step to step."""
+    """What the environments and the policy pass on from step to step, N ...: the observation as the environments returned it, and the
+    previous action and reward, if the policy observes them."""
 
     env_state: PyTree
-    """N ...."""
     observation: Observation
-    """N ...: as the environments returned it."""
     memory: Memory
-    """N ...."""
     previous: Previous | None
-    """N: the previous action and reward, if the policy observes them."""
 
 
 class Transition(NamedTuple):
-    """One step of ``N`` environments, with fields of ``Rollout``."""
+    """One step of ``N`` environments, with fields of ``Rollout``: the observation as the policy has read it, truncation by the environment
+    itself."""
 
     observation: Observation
-    """N ...: as the policy has read it."""
     action: Shaped[Array, "N ..."]
     log_prob: Float[Array, " N"]
     value: Float[Array, " N"]
     reward: Float[Array, " N"]
     terminated: Bool[Array, " N"]
     truncated: Bool[Array, " N"]
-    """By the environment itself."""
 
 
 def policy_step(

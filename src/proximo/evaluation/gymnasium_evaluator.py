@@ -48,7 +48,7 @@ class GymnasiumEvaluator:
             options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
         )
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
-        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
+        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, "for an evaluation")
         self._predict = getattr(Forward.of(config.network), "predict", None)
 
         def act_at(policy: ActorCritic, carried: Carried, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
