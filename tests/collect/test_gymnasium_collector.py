@@ -144,14 +144,12 @@ def test_the_next_rollout_changes_no_earlier_one():
 
 
 def nan_at(x, *place):
-    x = np.array(x)
-    x[place] = np.nan
-    return x
+    return x.at[place].set(jnp.nan)
 
 
 def test_an_environment_with_nan_is_named_by_its_number_in_all_processes():
     made, _ = rollouts(EVERYTHING)
-    rollout = next(rollout for rollout in made if rollout.truncated.any())
+    rollout = jax.tree.map(jnp.asarray, next(rollout for rollout in made if rollout.truncated.any()))
     seen = {**rollout.observation, "previous_reward": nan_at(rollout.observation["previous_reward"], 4, 1)}
     last = {name: nan_at(x, 2) for name, x in rollout.last_observation.items()}
     t, i = np.argwhere(rollout.truncated)[0]
@@ -266,7 +264,7 @@ def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
 def test_shifted_episode_starts_change_the_log_probabilities(memory):
     made, policy = rollouts(memory)
     rollout = made[0]
-    before = jax.tree.map(lambda m: m[0], rollout.memory)
+    before = jax.tree.map(lambda m: jnp.asarray(m[0]), rollout.memory)
 
     @jax.jit
     def log_prob(episode_start):
@@ -428,7 +426,7 @@ def trained(updates=4, **settings):
     for _ in range(updates):
         state, row = trainer.update(state)
         metrics.append(row)
-        keys.append(bits(state.collector.key))
+        keys.append(str(bits(state.collector.key)))
         total = sum(row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest"))
         assert total == pytest.approx(1.0, abs=1e-6)
     trainer.close()
@@ -475,10 +473,8 @@ def one_environment(lost, episode_start, invalid=(), terminated=()):
     ],
 )
 def test_lost_environment_is_truncated_before_the_invalid_step(buffer, truncated):
-    programs = SimpleNamespace(burn_in=0, columns=2, dtype=np.float32, observes_previous=False)
-    steps = _Steps(SimpleNamespace(buffers=[buffer]), programs)
-    steps.packed[:, 0, -1] = 10 + np.arange(4)  # the value of row t is 10 + t
-    results = steps.results()
+    value = 10 + np.arange(4.0)[:, None, None]  # the value of row t is 10 + t
+    results = _Steps.results(SimpleNamespace(buffer=buffer, packed=value, bootstrap_value=np.zeros((4, 1))))
     found = {int(t): float(results["bootstrap_value"][t, 0]) for t in np.flatnonzero(results["truncated"][:, 0])}
     assert found == truncated
     np.testing.assert_array_equal(buffer.truncated, np.zeros((4, 1), bool), "what the environment said stays")

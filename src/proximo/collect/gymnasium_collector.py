@@ -228,7 +228,7 @@ class GymnasiumCollector:
         def compile_all() -> None:
             for group in groups:
                 group.compile()
-            self.programs.rollout.program(0, *arguments)
+            self.programs.rollout.program(len(groups), *arguments)
 
         shapes = self.programs.rollout.shapes(*arguments)
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes), compile_all
@@ -266,7 +266,7 @@ class GymnasiumCollector:
             else:
                 running.remove(group.index)
         # Ready before the buffer is filled again: an accelerator may still read it.
-        rollout = jax.block_until_ready(self.programs.rollout(0, *self._rollout_arguments(packed, steps, groups)))
+        rollout = jax.block_until_ready(self.programs.rollout(len(groups), *self._rollout_arguments(packed, steps, groups)))
         self.episodes.finished = self._of_all_processes(self.episodes.add(steps.buffer))
         steps.go_on()
         self._running = steps, groups

@@ -1,4 +1,4 @@
-"""Checks, before a training, that a policy can be made for an environment, and that custom networks, losses and optimizers work."""
+"""Checks, before a training, that a policy can be made for an environment, and that custom code works."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from proximo.types import Metrics
 
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
-    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the conformance checks. Only these
-    are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
+    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the conformance checks.
+    Only these are computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
 
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
     """
     custom = custom_settings(config).keys()
     networks = {name for name in custom if LEAVES[name].group == "network"}
-
     spaces = from_any(env.observation_space, "observation"), from_any(env.action_space, "action")
     if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
         raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")
@@ -43,9 +42,8 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         policy = policy_shapes(env, config)
         check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
     if config.network.action_mapping == "tanh" and isinstance(spaces[1], Box) and not spaces[1].is_bounded().any():
-        raise EnvError(
-            f"action_mapping = tanh needs a component with bounds on both sides, and {spaces[1]} has none: set it to clip."
-        )
+        needs = "action_mapping = tanh needs a component with bounds on both sides"
+        raise EnvError(f"{needs}, and {spaces[1]} has none: set it to clip.")
     if custom - networks:
         jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
     return policy

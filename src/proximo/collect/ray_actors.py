@@ -25,7 +25,7 @@ from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.worker_process import search_path
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.jax_setup import prepare_jax
-from proximo.types import BurnIn, GymnasiumCollectorState, Rollout
+from proximo.types import GymnasiumCollectorState
 
 CLOSE_SECONDS = 1.0
 
@@ -34,19 +34,12 @@ class RolloutPart(NamedTuple):
     """What an actor returns."""
 
     fields: dict[str, Any]
-    """The fields of its ``Rollout``: Equinox never frees a module that was unpickled."""
+    """Its ``Rollout`` as dictionaries: Equinox never frees a module that was unpickled."""
     finished: list[Episode]
     timing: Timing
     restarts: int
     """Workers of the actor that were lost and restarted so far."""
     warnings: list[str]
-
-    @property
-    def rollout(self) -> Rollout:
-        """The rollout of its environments, with NumPy arrays."""
-        fields = dict(self.fields)
-        burn_in = fields.pop("burn_in_steps")
-        return Rollout(**fields, burn_in_steps=burn_in and BurnIn(**burn_in))
 
 
 class RolloutActor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -17,7 +17,7 @@ from proximo.collect.ray_actors import RolloutActors, RolloutPart
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
-from proximo.types import GymnasiumCollectorState, Rollout
+from proximo.types import BurnIn, GymnasiumCollectorState, Rollout
 
 
 class RayCollector(GymnasiumCollector):
@@ -59,22 +59,24 @@ class RayCollector(GymnasiumCollector):
         while not any(parts := self.environments.call(arrays, np.asarray(jax.random.key_data(key)), begins)):
             key = jax.random.fold_in(key, 0)  # all actors were lost: the new ones have other seeds
         found = [part for part in parts if part]
-        replacement = _invalid(found[0].rollout)
-        rollouts = [part.rollout if part else replacement for part in parts]
-        joint = jax.tree.map_with_path(
-            lambda path, *x: np.concatenate(x, 0 if path[0].name.startswith("last_") else 1), *rollouts
-        )
-        return joint, self.programs.begin(0, policy, key)[2], found
+        lost = _invalid(found[0].fields)
+
+        def joined(path: tuple[Any, ...], *arrays: np.ndarray) -> Array:
+            return jnp.asarray(np.concatenate(arrays, 0 if path[0].key.startswith("last_") else 1))
+
+        fields = jax.tree.map_with_path(joined, *(part.fields if part else lost for part in parts))
+        burn_in = fields.pop("burn_in_steps")
+        rollout = Rollout(**fields, burn_in_steps=burn_in and BurnIn(**burn_in))
+        return rollout, self.programs.begin(0, policy, key)[2], found
 
 
-def _invalid(rollout: Rollout) -> Rollout:
+def _invalid(fields: dict[str, Any]) -> dict[str, Any]:
     """A rollout of the same shapes without a valid step. Its arrays have numbers that the policy accepts, which nothing learns from."""
-    never, burn_in = np.zeros_like(rollout.valid), rollout.burn_in_steps
-    return dataclasses.replace(
-        rollout,
-        valid=never,
-        terminated=never,
-        truncated=~never,  # restarts the running return that scales rewards
-        bootstrap_value=np.zeros_like(rollout.bootstrap_value),
-        burn_in_steps=burn_in and dataclasses.replace(burn_in, valid=np.zeros_like(burn_in.valid)),
-    )
+    never, burn_in = np.zeros_like(fields["valid"]), fields["burn_in_steps"]
+    return fields | {
+        "valid": never,
+        "terminated": never,
+        "truncated": ~never,  # restarts the running return that scales rewards
+        "bootstrap_value": np.zeros_like(fields["bootstrap_value"]),
+        "burn_in_steps": burn_in and burn_in | {"valid": np.zeros_like(burn_in["valid"])},
+    }

@@ -24,13 +24,9 @@ def check_installed() -> None:
 
 
 def connect() -> Any:
-    """Connect this process to Ray, unless it is connected already: to the cluster at ``RAY_ADDRESS`` or, without this variable, to the one
-    that runs on this machine. If it is ``local``, start Ray on this machine. Returns the module ``ray``.
-
-    Raises:
-        EnvError: Ray is not installed.
-        ConfigError: no cluster answers at the address, or Ray cannot start.
-    """
+    """Connect this process to Ray, unless it is connected: to the cluster at ``RAY_ADDRESS`` or, without this variable, to the
+    one that runs on this machine. ``local`` starts Ray on this machine. Returns the module ``ray``. Raises ``EnvError`` if it is
+    not installed, and ``ConfigError`` if no cluster answers or Ray cannot start."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
     check_installed()
     address = os.environ.get("RAY_ADDRESS") or "auto"
@@ -49,7 +45,7 @@ def connect() -> Any:
         try:
             _check_reachable(address)
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", r"os\.fork\(\) was called")  # Ray's child executes another program at once
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called")  # Ray executes another program at once
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
             connecting.set_result(None)
         except BaseException as error:
@@ -57,7 +53,7 @@ def connect() -> Any:
         else:
             threading.Event().wait()
 
-    # On Linux, a Ray that is started here ends with the thread that started it. In the main thread, Ray would replace signal handlers.
+    # On Linux, Ray ends with the thread that started it. In the main thread, it would replace signal handlers.
     threading.Thread(target=work, daemon=True).start()
     try:
         connecting.result()
@@ -67,8 +63,8 @@ def connect() -> Any:
             raise ConfigError(f"RAY_ADDRESS = local: Ray cannot start on this machine ({reason}).") from error
         where = "on this machine" if address == "auto" else f"at RAY_ADDRESS = {address}"
         raise ConfigError(
-            f"no Ray cluster answers {where} ({reason}): start its head with `ray start --head`, which shows its address HOST:PORT, or set "
-            "RAY_ADDRESS=local to start Ray on this machine for this training."
+            f"no Ray cluster answers {where} ({reason}): start its head with `ray start --head`, which shows its address "
+            "HOST:PORT, or set RAY_ADDRESS=local to start Ray on this machine for this training."
         ) from error
     return ray
 
