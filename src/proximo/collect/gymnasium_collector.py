@@ -290,9 +290,7 @@ class GymnasiumCollector:
 
     def _rollout_arguments(self, policy: PackedPolicy, steps: _Steps, groups: list[_Group]) -> tuple[Any, ...]:
         """The arguments of ``programs.rollout``."""
-        count = (
-            self.config.ppo.num_steps // self.programs.sequence_length
-        )  # with burn-in, one more is stored for the next rollout
+        count = self.config.ppo.num_steps // self.programs.sequence_length
         memories = tuple(zip(*(group.stored[:count] for group in groups), strict=True))
         return policy, steps.rows, steps.packed, steps.results(), memories, tuple(group.memory for group in groups)
 

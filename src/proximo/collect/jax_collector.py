@@ -176,20 +176,20 @@ class JaxCollector:
         after, step, success = policy_step(
             self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
         )
-        length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step.reward)
-        over_time = (length >= state.step_limit) & ~step.terminated
-        truncated = step.truncated | over_time
-        done = step.terminated | truncated
+        length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step["reward"])
+        over_time = (length >= state.step_limit) & ~step["terminated"]
+        truncated = step["truncated"] | over_time
+        done = step["terminated"] | truncated
         within = jnp.zeros_like(done)
         bootstrap_value = jax_vector.where_any(
             truncated,
             lambda: policy.value(after.memory, policy.with_previous_step(after.observation, within, after.previous), within),
-            jnp.zeros_like(step.value),
+            jnp.zeros_like(step["value"]),
             self.seeds_axis,
             cheap=all(x.ndim <= 2 for x in jax.tree.leaves(state.observation)),  # the value of an image needs a CNN
         )
         flags = {"episode_start": state.episode_start, "truncated": truncated, "bootstrap_value": bootstrap_value}
-        fields = step._asdict() | flags
+        fields = step | flags
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
         finished = StepEpisodes(episode_return.value, length, success, done & ~state.episode.partial)
         env_state, observation = jax_vector.where_any(

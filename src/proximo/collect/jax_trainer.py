@@ -70,9 +70,12 @@ class JaxTrainer:
         with self._precision():
             _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
             learned = inspection.learned_from(state.learner, rollout)
-        names = "episode_returns", "episode_lengths", "episode_ends"
-        ended = zip(names, (episodes.episode_return, episodes.length, episodes.finished), strict=True)
-        return rollout, {**learned, **dict(ended)}
+        return rollout, {
+            **learned,
+            "episode_returns": episodes.episode_return,
+            "episode_lengths": episodes.length,
+            "episode_ends": episodes.finished,
+        }
 
     def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
         """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""

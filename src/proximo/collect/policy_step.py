@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.collect import jax_vector
 from proximo.envs.protocol import JaxEnvironment
@@ -22,19 +22,6 @@ class StepState(NamedTuple):
     previous: Previous | None
 
 
-class Transition(NamedTuple):
-    """One step of ``N`` environments, with fields of ``Rollout``: the observation as the policy has read it, truncation by the environment
-    itself."""
-
-    observation: Observation
-    action: Shaped[Array, "N ..."]
-    log_prob: Float[Array, " N"]
-    value: Float[Array, " N"]
-    reward: Float[Array, " N"]
-    terminated: Bool[Array, " N"]
-    truncated: Bool[Array, " N"]
-
-
 def policy_step(
     env: JaxEnvironment,
     policy: ActorCritic,
@@ -44,7 +31,7 @@ def policy_step(
     noise: PyTree | None,
     keys: Key[Array, " N"],
     params: PyTree,
-) -> tuple[StepState, Transition, Bool[Array, " N"] | None]:
+) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
     """Act and step.
 
     Args:
@@ -58,8 +45,8 @@ def policy_step(
         params: parameters of the environment.
 
     Returns:
-        What is passed on, the step, and which environments report a success (None if they never do). Environments whose episode
-        ended are not reset.
+        What is passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never do).
+        Environments whose episode ended are not reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
@@ -67,4 +54,5 @@ def policy_step(
         env, keys, before.env_state, policy.to_space(action), before.observation, params
     )
     after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
-    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated), success
+    acted = {"observation": observed, "action": action, "log_prob": log_prob, "value": value}
+    return after, {**acted, "reward": reward, "terminated": terminated, "truncated": truncated}, success

@@ -38,7 +38,7 @@ class RolloutPart(NamedTuple):
     finished: list[Episode]
     timing: Timing
     restarts: int
-    """Workers of the actor that were lost and restarted so far."""
+    """Workers of the actor that were lost and restarted since it was called before."""
     warnings: list[str]
 
 
@@ -52,6 +52,7 @@ class RolloutActor:
         self._made_with = pickled, path, part
         self._collector: GymnasiumCollector | None = None
         self._warnings: list[str] = []
+        self._restarts = 0
 
     def _open(self) -> GymnasiumCollector:
         """The collector, made by the first call: Ray reports exceptions of constructors without their cause."""
@@ -81,7 +82,8 @@ class RolloutActor:
             _, rollout, _ = collector.collect(actor_critic, state, timing)
         fields = {**vars(rollout), "burn_in_steps": rollout.burn_in_steps and vars(rollout.burn_in_steps)}
         messages, self._warnings[:] = list(self._warnings), []
-        restarts = collector.environments.restarts
+        before, self._restarts = self._restarts, collector.environments.restarts
+        restarts = self._restarts - before
         return RolloutPart(jax.device_get(fields), collector.episodes.finished, timing, restarts, messages)
 
     def close(self) -> None:
@@ -101,8 +103,6 @@ class _Actor:
     started: float = dataclasses.field(default_factory=time.monotonic)
     has_answered: bool = False
     """Whether it has returned anything so far."""
-    restarts: int = 0
-    """Its workers that were restarted so far."""
     why_killed: str = ""
 
 
@@ -173,8 +173,8 @@ class RolloutActors:
             self.warn(f"{name} {why}: it is restarted with new episodes (restart {self.restarts} of at most {limit}).")
             self._actors[i] = self._start(self.parts[i])
             return None
-        self.restarts += part.restarts - actor.restarts
-        actor.has_answered, actor.restarts = True, part.restarts
+        actor.has_answered = True
+        self.restarts += part.restarts
         return part
 
     def _check_restarts(self, what: str) -> None:
