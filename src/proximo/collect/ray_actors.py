@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 import sys
-import time
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -20,7 +18,7 @@ from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, split
+from proximo.envs.gymnasium.vector_environment import AUTO, split
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.worker_process import search_path
 from proximo.errors import EnvError, EnvironmentFault
@@ -91,20 +89,6 @@ class RolloutActor:
         if self._collector is not None:
             self._collector.environments.close()
 
-    def ping(self) -> None:
-        """Answer."""
-
-
-@dataclasses.dataclass
-class _Actor:
-    """An actor as the learner sees it."""
-
-    handle: Any
-    started: float = dataclasses.field(default_factory=time.monotonic)
-    has_answered: bool = False
-    """Whether it has returned anything so far."""
-    why_killed: str = ""
-
 
 class RolloutActors:
     """Starts Ray actors when they are first needed, calls all of them at once, and replaces those that die. Warnings go to
@@ -116,64 +100,43 @@ class RolloutActors:
         self.restarts = 0
         """Actors and their workers that were lost and started again so far."""
         self.warn: Any = lambda message: None
-        self._actors: list[_Actor] = []
+        self._actors: list[Any] = []
         self._ray: Any = None
 
     def call(self, policy: list[np.ndarray], *arguments: Any) -> list[RolloutPart | None]:
         """Call ``run`` of all actors. Returns their parts in order; None for an actor that was lost and is replaced. Raises
         ``EnvError`` or ``EnvironmentFault`` if an environment failed, or actors were lost too often."""
+        waiting = contextlib.nullcontext()
         if not self._actors:
             self._ray, self._pickled = connect(), pickled(self.config, self.env)
             self._actors = [self._start(part) for part in self.parts]
+            waiting = reports_waiting(self.warn, self.config.env.num_envs, self.env.id)
         stored = self._ray.put(policy)
-        calls = [actor.handle.run.remote(stored, *arguments) for actor in self._actors]
-        starting = sum(len(part) for part, actor in zip(self.parts, self._actors, strict=True) if not actor.has_answered)
-        limit = RESETS * self.config.env.step_timeout
-        with reports_waiting(self.warn, starting, self.env.id, limit) if starting else contextlib.nullcontext():
-            self._wait(calls)
+        calls = [actor.run.remote(stored, *arguments) for actor in self._actors]
+        with waiting:
+            self._ray.wait(calls, num_returns=len(calls))
         parts = [self._result(i, call) for i, call in enumerate(calls)]
         for message in (message for part in parts if part for message in part.warnings):
             self.warn(message)
         self._check_restarts("Workers of the Ray actors ended")
         return parts
 
-    def _wait(self, calls: list[Any]) -> None:
-        """Wait until all calls have ended. Kills actors that do not start in time or do not answer."""
-        ray, step_timeout = self._ray, self.config.env.step_timeout
-        reset_timeout = RESETS * step_timeout
-        while pending := ray.wait(calls, num_returns=len(calls), timeout=step_timeout)[1]:
-            late = [self._actors[calls.index(call)] for call in pending]
-            pings = [actor.handle.ping.options(concurrency_group="health").remote() for actor in late]
-            answered = ray.wait(pings, num_returns=len(pings), timeout=step_timeout)[0]
-            for actor, ping in zip(late, pings, strict=True):
-                if actor.has_answered and ping not in answered:
-                    actor.why_killed = f"did not answer for more than {step_timeout:g} s (step_timeout)"
-                elif not actor.has_answered and time.monotonic() - actor.started > reset_timeout:
-                    actor.why_killed = f"did not start within {reset_timeout:g} s (ten times step_timeout)"
-                if actor.why_killed:
-                    ray.kill(actor.handle)
-
     def _result(self, i: int, call: Any) -> RolloutPart | None:
         """The result of a call. If its actor was lost, start a new one and return None."""
-        actor, name = self._actors[i], f"The Ray actor of environments {self.parts[i].start} … {self.parts[i].stop - 1}"
         try:
             part: RolloutPart = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except self._ray.exceptions.RayError as error:
-            lines = str(error).strip().splitlines()
+            lines, name = str(error).strip().splitlines(), f"{self.parts[i].start} … {self.parts[i].stop - 1}"
             if getattr(error, "actor_init_failed", False):
-                raise EnvError(f"{name} cannot start: {lines[-1]}.") from None
-            if actor.why_killed and not actor.has_answered and not self.restarts:
-                raise EnvError(f"{name} {actor.why_killed}: increase step_timeout, or find out why in Ray's logs.") from None
-            why = actor.why_killed or f"was lost ({lines[0].rstrip('.')})"
+                raise EnvError(f"The Ray actor of environments {name} cannot start: {lines[-1]}.") from None
+            what, limit = f"The Ray actor of environments {name} was lost ({lines[0].rstrip('.')})", self.config.env.max_restarts
             self.restarts += 1
-            self._check_restarts(f"{name} {why}")
-            limit = self.config.env.max_restarts
-            self.warn(f"{name} {why}: it is restarted with new episodes (restart {self.restarts} of at most {limit}).")
+            self._check_restarts(what)
+            self.warn(f"{what}: it is restarted with new episodes (restart {self.restarts} of at most {limit}).")
             self._actors[i] = self._start(self.parts[i])
             return None
-        actor.has_answered = True
         self.restarts += part.restarts
         return part
 
@@ -184,16 +147,16 @@ class RolloutActors:
                 "Find out why they end, for example in Ray's logs, or increase max_restarts."
             )
 
-    def _start(self, part: range) -> _Actor:
+    def _start(self, part: range) -> Any:
         """Start an actor. Returns without waiting."""
+        variables = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": str(int(jax.config.values["jax_enable_x64"]))}
         remote = self._ray.remote(
             num_cpus=0,  # so that there may be more actors than CPUs
             max_restarts=0,
             scheduling_strategy="SPREAD",
-            concurrency_groups={"health": 1},
-            runtime_env={"env_vars": {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": str(int(jax.config.values["jax_enable_x64"]))}},
+            runtime_env={"env_vars": variables},
         )(RolloutActor)
-        return _Actor(remote.remote(self._pickled, search_path(), part))
+        return remote.remote(self._pickled, search_path(), part)
 
     def describe(self) -> str:
         """How the environments are stepped, in words."""
@@ -203,11 +166,11 @@ class RolloutActors:
         """End the actors, their environments and their processes. The connection to Ray stays."""
         actors, self._actors = self._actors, []
         with contextlib.suppress(Exception):  # Ray may have ended
-            closing = [actor.handle.close.remote() for actor in actors]
+            closing = [actor.close.remote() for actor in actors]
             if closing:
                 self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
             for actor in actors:
-                self._ray.kill(actor.handle)
+                self._ray.kill(actor)
 
 
 def pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
