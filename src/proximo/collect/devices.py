@@ -163,7 +163,7 @@ def joined(rollout: Rollout, mesh: Mesh | None) -> Rollout:
 
 def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
     """``x``, which this process has whole, on the devices of all. ``jax.device_put`` would compare the values of all."""
-    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+    if _is_spread(x):
         return x
     numbers = _numbers(x)
     return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
@@ -185,14 +185,17 @@ def _is_key(x: Any) -> bool:
 
 def whole(tree: T) -> T:
     """``tree`` with whole arrays on one device of this process. Several processes call this together."""
-    leaves, structure = jax.tree.flatten(tree)
-    is_spread = [isinstance(x, jax.Array) and not x.is_fully_addressable for x in leaves]
-    spread = [x for x, spreads in zip(leaves, is_spread, strict=True) if spreads]
+    spread = list(filter(_is_spread, jax.tree.leaves(tree)))
     if spread:
         everywhere = NamedSharding(spread[0].sharding.mesh, PartitionSpec())
         gathered = iter(jax.jit(lambda arrays: arrays, out_shardings=everywhere)(spread))
-        leaves = [next(gathered) if spreads else x for x, spreads in zip(leaves, is_spread, strict=True)]
-    return on_one_device(jax.tree.unflatten(structure, leaves))
+        tree = jax.tree.map(lambda x: next(gathered) if _is_spread(x) else x, tree)
+    return on_one_device(tree)
+
+
+def _is_spread(x: Any) -> bool:
+    """Whether other processes have parts of ``x``."""
+    return isinstance(x, jax.Array) and not x.is_fully_addressable
 
 
 def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:

@@ -98,12 +98,12 @@ class JaxCollector:
         )
 
     def _empty_burn_in(self, policy: ActorCritic, observation: Observation) -> BurnIn | None:
-        burn_in, num_envs = self.config.ppo.burn_in, self.config.env.num_envs
-        if not burn_in:
+        shape = (self.config.ppo.burn_in, self.config.env.num_envs)
+        if not shape[0]:
             return None
-        never = jnp.zeros((burn_in, num_envs), bool)
-        observation = policy.with_previous_step(observation, never[0], policy.no_previous_step(num_envs))
-        return BurnIn(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), never, never)
+        never = jnp.zeros(shape, bool)
+        observed = policy.with_previous_step(observation, never[0], policy.no_previous_step(shape[1]))
+        return BurnIn(jax.tree.map(lambda x: jnp.zeros((shape[0], *x.shape), x.dtype), observed), never, never)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
         """Take ``num_steps`` steps of all environments.
@@ -143,8 +143,7 @@ class JaxCollector:
                 out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
             return state, (memory, out)
 
-        before = state.burn_in_memory if burn_in else state.memory
-        burn_in_steps = state.burn_in_steps
+        before, burn_in_steps = state.burn_in_memory if burn_in else state.memory, state.burn_in_steps
         # With the parameters that act in this rollout, as the learner does it.
         state = dataclasses.replace(state, memory=run_burn_in(policy, before, burn_in_steps))
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
@@ -152,7 +151,6 @@ class JaxCollector:
         memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
         fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
-        last_value = policy.value(state.memory, last_observation, state.episode_start)
         rollout = Rollout(
             **fields,
             valid=jnp.ones(shape, bool),
@@ -160,7 +158,7 @@ class JaxCollector:
             last_observation=last_observation,
             last_episode_start=state.episode_start,
             last_memory=state.memory,
-            last_value=last_value,
+            last_value=policy.value(state.memory, last_observation, state.episode_start),
             burn_in_steps=burn_in_steps,
         )
         if burn_in:
@@ -188,8 +186,7 @@ class JaxCollector:
             self.seeds_axis,
             cheap=all(x.ndim <= 2 for x in jax.tree.leaves(state.observation)),  # the value of an image needs a CNN
         )
-        flags = {"episode_start": state.episode_start, "truncated": truncated, "bootstrap_value": bootstrap_value}
-        fields = step | flags
+        step |= {"episode_start": state.episode_start, "truncated": truncated, "bootstrap_value": bootstrap_value}
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
         finished = StepEpisodes(episode_return.value, length, success, done & ~state.episode.partial)
         env_state, observation = jax_vector.where_any(
@@ -208,7 +205,7 @@ class JaxCollector:
             step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
             previous=after.previous,
         )
-        return state, (fields, finished)
+        return state, (step, finished)
 
 
 def _episode_metrics(episodes: StepEpisodes) -> Metrics:
