@@ -84,14 +84,8 @@ def evaluation_environment(
 def evaluation_during_training(
     config: Config, env: Environment, other: Any = None, env_settings: dict[str, Any] | None = None
 ) -> tuple[Environment, Config]:
-    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``.
-
-    Args:
-        config: settings of the training.
-        env: the environment of the training.
-        other: an object for the evaluations; None: ``eval_env``.
-        env_settings: parameters of the environment of the evaluations; None: ``eval_env_settings``.
-    """
+    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``. ``other`` and
+    ``env_settings`` are by default those of ``config``."""
     from_file = other is None and config.given.get("eval_env") != config.run.eval_env
     other = config.run.eval_env if other is None else other
     env_settings = config.run.eval_env_settings if env_settings is None else env_settings

@@ -303,7 +303,7 @@ class GymnasiumCollector:
     def _reset(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[_Steps, list[_Group]]:
         """Reset all environments, the memories and the episode statistics."""
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.key)).tolist()).generate_state(1)
-        self.environments.reset(0, int(seed[0]))
+        self.environments.reset(int(seed[0]))
         self.episodes.begin(bool(self.config.env.stagger_steps))
         steps, groups = self._empty(policy)
         steps.begin()

@@ -39,12 +39,12 @@ class LazyVectorEnvironment:
             return vector_env
         return self.vector_env
 
-    def reset(self, buffer: int, seed: int) -> VectorEnvironment:
-        """Begin new episodes in the first step of a rollout buffer; the seeds of all environments follow from ``seed``."""
+    def reset(self, seed: int) -> VectorEnvironment:
+        """Begin new episodes in the first row of the buffer; the seeds of all environments follow from ``seed``."""
         vector_env = self.open()
         limit = self.options.reset_timeout if vector_env.num_workers else 0.0
         with reports_waiting(self.warn, self.num_envs, self.env.id, limit):
-            vector_env.reset(buffer, seed)
+            vector_env.reset(0, seed)
         return vector_env
 
     @property
@@ -54,9 +54,8 @@ class LazyVectorEnvironment:
 
     def describe(self) -> str:
         """How the environments are stepped, in words."""
-        vector_env = self.open()
-        overlap = ", the policy acting for one half while the other steps" if len(vector_env.groups) > 1 else ""
-        return f"{vector_env.description}{overlap}"
+        overlap = ", the policy acting for one half while the other steps" if len(self.open().groups) > 1 else ""
+        return f"{self.open().description}{overlap}"
 
     def close(self) -> None:
         """End the environments and their processes."""

@@ -32,21 +32,11 @@ def policy_step(
     keys: Key[Array, " N"],
     params: PyTree,
 ) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
-    """Act and step.
+    """Act and step. Without ``noise``, from ``policy.actor.noise``, the actions are the most probable ones. Where ``valid`` is
+    false, the memory stays as it was.
 
-    Args:
-        env: the environment.
-        policy: the policy.
-        before: what the last step has passed on.
-        episode_start: whether an episode begins with this observation; the memory is reset there.
-        valid: where it is false, the memory stays as it was.
-        noise: random numbers of the actions (``policy.actor.noise``); None: the most probable actions.
-        keys: keys of the environments.
-        params: parameters of the environment.
-
-    Returns:
-        What is passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never do).
-        Environments whose episode ended are not reset.
+    Returns what is passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
+    do). Environments whose episode ended are not reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)

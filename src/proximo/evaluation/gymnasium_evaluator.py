@@ -78,7 +78,7 @@ class GymnasiumEvaluator:
         if not self.own:
             return Episodes.from_rows([], 0)
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
-        vector_env = self.environments.reset(0, source)
+        vector_env = self.environments.reset(source)
         count = min(self.episodes, episodes or self.episodes)
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
         max_steps = self.config.run.eval_max_steps or MAX_STEPS
