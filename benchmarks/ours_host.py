@@ -77,7 +77,7 @@ def trained(options: argparse.Namespace, config) -> dict[str, Any]:
         state, metrics = program.advance(state, 1)
         return (
             state,
-            int(program.trainer.last_rollout.valid[:-1].sum()),
+            int(program.trainer.last_rollout.valid.sum()),
             {name: float(row[0, -1]) for name, row in metrics.items()},
         )
 

@@ -5,7 +5,6 @@ import inspect
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import proximo
@@ -73,27 +72,6 @@ def test_nan_stops_the_learner_and_is_reported(functions):
     assert bits(after.learner.policy) == bits(state.learner.policy)
 
 
-def test_training_can_be_vmapped_over_seeds_and_hyperparameters():
-    config = small_config()
-    functions = make_functions(config, toys.RandomEnds(), seeds_axis=True)
-    rates = [make_hyperparameters(small_config(learning_rate=r).ppo) for r in ("0", "1e-2")]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rates)
-
-    def train(key, hyperparameters):
-        def step(state, _):
-            state, rollout, _ = functions.collect(state)
-            return functions.update(state, rollout)
-
-        return jax.lax.scan(step, functions.init(key, hyperparameters), length=2)[0]
-
-    key = jax.random.key(0)
-    together = jax.jit(jax.vmap(train, in_axes=(None, 0), axis_name="seeds"))
-    still, moved = together(key, stacked).learner.policy.actor.readout.output.weight
-    first = functions.init(key).learner.policy.actor.readout.output.weight
-    np.testing.assert_allclose(still, first, atol=1e-6)
-    assert float(jnp.abs(moved - first).max()) > 1e-3
-
-
 def test_a_value_for_a_hyperparameter_that_is_off_raises():
     init, hyperparameters = make_functions(small_config(), toys.RandomEnds()).init, make_hyperparameters(small_config().ppo)
     key = jax.random.key(0)
@@ -113,23 +91,8 @@ def test_a_value_for_a_hyperparameter_that_is_off_raises():
     jax.eval_shape(init, key, hyperparameters)
 
 
-def test_initial_policy_equals_that_of_the_trainer():
-    functions = make_functions(small_config(), toys.RandomEnds())
-    assert bits(functions.init(jax.random.key(4)).learner.policy) == bits(
-        trainer("none").collector.init(jax.random.key(4)).learner.policy
-    )
-
-
-def test_swapped_arguments_and_missing_seeds_axis_raise():
-    init, collect, update = make_functions(small_config(), toys.RandomEnds())
-    state = jax.eval_shape(init, jax.random.key(0))
-    _, rollout, _ = jax.eval_shape(collect, state)
-    # Without the annotations, which tests are held to.
-    collect, update = map(inspect.unwrap, (collect, update))
-    with pytest.raises(ConfigError, match=r"^collect\(state\): state is LearnerState, expected TrainState"):
-        collect(state.learner)
-    with pytest.raises(ConfigError, match=r"^update\(state, rollout\): state is Rollout, expected TrainState"):
-        update(rollout, state)
+def test_missing_seeds_axis_and_what_is_no_environment_raise():
+    state = jax.eval_shape(make_functions(small_config(), toys.RandomEnds()).init, jax.random.key(0))
     alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
     with pytest.raises(
         ConfigError,

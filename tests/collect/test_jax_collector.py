@@ -11,28 +11,19 @@ KINDS = ["none", "gru"]
 
 
 @pytest.mark.parametrize("memory", KINDS)
-def test_three_updates_in_one_call_equal_three_calls(memory):
+def test_updates_in_one_call_equal_as_many_calls(memory):
     t = trainer(memory)
     together, metrics = t.advance(t.init(0), 3)
     state, rows = t.init(0), []
     for _ in range(3):
+        # Through the host and back, as a checkpoint goes.
+        state = jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)), state)
+        assert bits(together) != bits(state)
         state, row = t.advance(state, 1)
         rows.append(row)
     assert bits(together) == bits(state)
     for name, column in metrics.items():
         assert column[:3].tobytes() == np.stack([row[name][0] for row in rows]).tobytes()
-
-
-@pytest.mark.parametrize("memory", KINDS)
-def test_n_plus_m_updates_equal_n_then_m(memory):
-    t = trainer(memory)
-    whole, _ = t.advance(t.init(1), 4)
-    half, _ = t.advance(t.init(1), 2)
-    # Through the host and back, as a checkpoint goes.
-    saved = jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)), half)
-    resumed, _ = t.advance(saved, 2)
-    assert bits(whole) == bits(resumed)
-    assert bits(whole) != bits(half)
 
 
 def test_dropping_the_memory_changes_the_continued_training():

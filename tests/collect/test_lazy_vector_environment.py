@@ -24,7 +24,7 @@ def test_environments_that_are_being_made_when_they_are_closed_end():
 
     slow = mock.create_autospec(GymnasiumEnvironment, instance=True, id="slow")
     slow.open.side_effect = make
-    lazy = LazyVectorEnvironment(slow, VectorOptions(), 2, 1, 1, "for a test")
+    lazy = LazyVectorEnvironment(slow, VectorOptions(), 2, 1, "for a test")
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         opening = thread.submit(lazy.open)
         assert making.wait(10)

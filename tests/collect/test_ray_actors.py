@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.collect.ray_actors import RolloutActor, connect
+from proximo.collect.ray_actors import RolloutActor
+from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -96,24 +97,20 @@ def test_actors_train_as_local_groups_do(learner_lag):
     assert_all_end()
 
 
-def test_a_killed_and_a_stopped_actor_are_replaced_until_the_limit():
-    with training(**ACTORS, max_restarts=2, step_timeout=1.0) as (update, backend, warnings, _):
+def test_a_killed_actor_is_replaced_until_the_limit():
+    with training(**ACTORS, max_restarts=1) as (update, backend, warnings, _):
         assert update()["rollout/restarts"] == 0
         os.kill(processes()[0], signal.SIGKILL)
         assert update()["rollout/restarts"] == 1
-        assert not np.all(rollout := backend.trainer.last_rollout.valid)
-        assert np.all(rollout[:, :2]) != np.all(rollout[:, 2:]), "one part is invalid"
+        assert not np.all(valid := backend.trainer.last_rollout.valid)
+        assert np.all(valid[:, :2]) != np.all(valid[:, 2:]), "one part is invalid"
         assert update()["rollout/restarts"] == 0
         assert backend.trainer.last_rollout.valid.all()
-        os.kill(processes()[0], signal.SIGSTOP)
-        assert update()["rollout/restarts"] == 1
         # A busy machine starts actors slowly.
-        restarts = [warning for warning in warnings if "Still waiting for" not in warning]
-        assert "restarted with new episodes (restart 1 of at most 2)" in restarts[0]
-        assert "did not answer for more than 1 s (step_timeout)" in restarts[-1]
-        update()
+        [restart] = [warning for warning in warnings if "Still waiting for" not in warning]
+        assert "restarted with new episodes (restart 1 of at most 1)" in restart
         os.kill(processes()[-1], signal.SIGKILL)
-        with pytest.raises(EnvironmentFault, match=r"restarted 2 times already: training stops.* or increase max_restarts"):
+        with pytest.raises(EnvironmentFault, match=r"restarted 1 times already: training stops.* or increase max_restarts"):
             update()
     assert_all_end()
 
@@ -126,14 +123,14 @@ def test_fault_of_an_environment_names_its_number_among_all():
         update()
 
 
-def test_a_hang_in_an_actor_without_workers_is_found():
+def test_a_hang_in_an_actor_is_found_by_the_time_limit_of_its_worker():
     hangs = {"what": "hang", "at": 3}
     with (
         training(gym_toys.Misbehaving, hangs, **ACTORS, num_envs=2, num_workers=0, step_timeout=1.0, max_restarts=0) as (
             update,
             *_,
         ),
-        pytest.raises(EnvironmentFault, match=r"environments 0 … 0 took no step for more than 1 s \(step_timeout\)"),
+        pytest.raises(EnvironmentFault, match=r"step_timeout"),
     ):
         update()
     assert_all_end()

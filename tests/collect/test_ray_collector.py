@@ -1,19 +1,17 @@
 """Rollouts of parts of the environments, joined. The actors are objects of this process; test_ray_actors.py has those of Ray."""
 
-import pickle
 import sys
-import weakref
 
+import cloudpickle
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
-from proximo import __version__
 from proximo.cli import main
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
-from proximo.collect.gymnasium_rollout import GymnasiumRollout
-from proximo.collect.ray_actors import RolloutActor, RolloutActors, pickled
+from proximo.collect.ray_actors import RolloutActor, RolloutActors
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
@@ -44,7 +42,7 @@ class LocalActors(RolloutActors):
         self.actors = [self.make(part) for part in self.parts]
 
     def make(self, part):
-        return RolloutActor(pickled(CONFIG, ENV), (), part, __version__)
+        return RolloutActor(cloudpickle.dumps((CONFIG, ENV)), (), part)
 
     def call(self, policy, *arguments):
         parts = [actor.run(policy, *arguments) for actor in self.actors]
@@ -100,7 +98,7 @@ def test_lost_actor_leaves_invalid_steps_and_begins_new_episodes():
     assert not lost.valid[:, 2:].any()
     assert not lost.burn_in_steps.valid[:, 2:].any()
     assert (after.episode_start[0, 2:] & after.valid[0, 2:]).all(), "new episodes"
-    assert not (after.observation[0][0, 2:] == before.observation[0][0, 2:]).all(), "with new seeds"
+    assert not (after.observation[OBSERVATION][0, 2:] == before.observation[OBSERVATION][0, 2:]).all(), "with new seeds"
     assert not np.array_equal(np.asarray(jax.tree.leaves(after.last_memory)[0][:2]), 0)
     assert not np.any(after.burn_in_steps.valid[:, 2:]), "an empty memory"
     assert {episode.env for episode in made[1][2]} <= {0, 1}
@@ -109,13 +107,13 @@ def test_lost_actor_leaves_invalid_steps_and_begins_new_episodes():
     assert float(statistics.count[0]) == 16 * 4 * 3 - 16 * 2, "only valid steps are counted"
 
 
-def test_a_rollout_from_an_actor_is_freed():
-    rollout = GymnasiumRollout((), (1,), *range(2, 11))
-    copy = pickle.loads(pickle.dumps(rollout))
-    assert copy.last_memory == rollout.last_memory == 10
-    freed = weakref.ref(copy)
-    del copy
-    assert freed() is None
+def test_an_actor_sends_no_module():
+    """Equinox never frees a module that was unpickled."""
+    actor = LocalActors().actors[0]
+    policy, key = jax.tree.leaves(PROGRAMS.init(jax.random.key(0)).learner.policy), jax.random.key_data(jax.random.key(0))
+    part = actor.run([np.asarray(x) for x in policy], np.asarray(key), None)
+    actor.close()
+    assert not any(isinstance(x, eqx.Module) for x in jax.tree.leaves(part, is_leaf=lambda x: isinstance(x, eqx.Module)))
 
 
 def test_an_update_is_collected_again_if_all_actors_are_lost():

@@ -38,6 +38,7 @@ def test_max_episode_steps_truncates_and_does_not_terminate():
     assert np.array_equal(rollout.truncated, expected)
     assert not np.any(rollout.terminated)
     assert np.array_equal(rollout.episode_start[1:], expected[:-1])
+    assert np.array_equal(rollout.bootstrap_value != 0.0, rollout.truncated)
     assert float(metrics["rollout/length_mean"]) == 5.0
     assert float(metrics["rollout/episodes"]) == 12.0
 
@@ -75,37 +76,18 @@ def test_bootstrap_value_depends_on_the_right_memory_and_observation(mutation):
     assert np.abs(np.asarray(got - wrong)).min() > 1e-5
 
 
-def test_only_truncated_episodes_have_a_bootstrap_value():
-    _, rollout, _ = collected(max_episode_steps=5, memory="gru", sequence_length=4)
-    assert np.array_equal(rollout.bootstrap_value != 0.0, rollout.truncated)
-
-
-def test_a_staggered_start_puts_the_ends_out_of_phase():
-    _, rollout, _ = collected(max_episode_steps=5, stagger_steps=5, num_envs=16)
-    first_ends = np.asarray(rollout.truncated).argmax(0)
-    assert set(first_ends.tolist()) == {0, 1, 2, 3, 4}
-    _, in_phase, _ = collected(max_episode_steps=5)
-    assert set(np.asarray(in_phase.truncated).argmax(0).tolist()) == {4}
-
-
-def test_after_the_staggered_start_every_episode_has_its_full_length():
-    _, rollout, _ = collected(max_episode_steps=5, stagger_steps=5, num_envs=16)
-    for column in np.asarray(rollout.truncated).T:
-        assert set(np.diff(np.flatnonzero(column)).tolist()) == {5}
-
-
-def test_episodes_cut_by_the_staggered_start_are_not_recorded():
+def test_staggered_start_puts_the_ends_out_of_phase():
+    """Episodes that it cuts short are bootstrapped and not recorded; later ones have their full length."""
     _, rollout, metrics = collected(max_episode_steps=5, stagger_steps=5, num_envs=16)
+    truncated = np.asarray(rollout.truncated)
+    assert set(truncated.argmax(0).tolist()) == {0, 1, 2, 3, 4}
+    for column in truncated.T:
+        assert set(np.diff(np.flatnonzero(column)).tolist()) == {5}
+    assert np.array_equal(rollout.bootstrap_value != 0.0, truncated)
     assert float(metrics["rollout/length_mean"]) == 5.0
     assert float(metrics["rollout/return_mean"]) == 15.0
-    cut_short = (np.asarray(rollout.truncated).argmax(0) < 4).sum()
-    recorded, ended = float(metrics["rollout/episodes"]), np.asarray(rollout.truncated).sum()
-    assert ended - 16 <= recorded <= ended - cut_short
-
-
-def test_staggered_start_bootstraps_cut_episodes():
-    _, rollout, _ = collected(max_episode_steps=5, stagger_steps=5, num_envs=16)
-    assert np.array_equal(rollout.bootstrap_value != 0.0, rollout.truncated)
+    cut_short = (truncated.argmax(0) < 4).sum()
+    assert truncated.sum() - 16 <= float(metrics["rollout/episodes"]) <= truncated.sum() - cut_short
 
 
 def test_a_time_limit_of_gymnax_is_a_truncation():

@@ -11,14 +11,14 @@ import jax
 from proximo.jax_setup import compile_lowered
 
 TRACING = threading.Lock()
-"""Functions that compile at the same time are traced one after the other: the code of users may have caches and counters."""
+"""Functions are traced one after the other: the code of users may have caches and counters."""
 
 
 class CompiledFunction:
     """A function that is compiled at its first call with each size of its arguments.
 
-    A call finds its program by a number that the caller gives, because comparing the shapes of all arguments takes longer than running a
-    small network. It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and runs slowly.
+    A call finds its program by a number, because comparing the shapes of all arguments takes longer than running a small network.
+    It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and runs slowly.
     """
 
     def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = (), brief: bool = False):
@@ -26,8 +26,7 @@ class CompiledFunction:
         self._programs: dict[int, Any] = {}
 
     def program(self, size: int, *arguments: Any) -> Any:
-        """The program for ``arguments``, or for ``jax.ShapeDtypeStruct`` in their places, compiled once for each ``size``. Arguments of one
-        size have equal shapes."""
+        """The program for ``arguments``, or for ``jax.ShapeDtypeStruct`` in their places, compiled once for each ``size``."""
         if size not in self._programs:
             with TRACING:
                 lowered = jax.jit(self._function, donate_argnums=self._donate).lower(*arguments)
@@ -35,7 +34,7 @@ class CompiledFunction:
         return self._programs[size]
 
     def shapes(self, *arguments: Any) -> Any:
-        """The result for ``arguments``, with ``jax.ShapeDtypeStruct`` in the places of its arrays. Nothing is compiled."""
+        """The result with ``jax.ShapeDtypeStruct`` in the places of its arrays. Nothing is compiled."""
         return jax.eval_shape(self._function, *arguments)
 
     def __call__(self, size: int, *arguments: Any) -> Any:

@@ -1,8 +1,8 @@
 """Several devices: how a training is divided over a mesh.
 
-Each device has an equal part of the environments, and a copy of everything else (``proximo.math.across_devices``). Several seeds that train
-in one program are divided themselves, if their number is a multiple of the number of devices: seeds need no communication. Cores share any
-number of seeds (``filled``).
+Each device has an equal part of the environments, and a copy of everything else (``proximo.math.across_devices``). Several
+seeds in one program are divided themselves, if their number is a multiple of the number of devices: they need no communication.
+Cores share any number of seeds (``filled``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.config import Config, override
 from proximo.config.validation import largest_divisor
 from proximo.errors import ConfigError
@@ -31,13 +30,12 @@ from proximo.types import JaxCollectorState, Rollout
 T = TypeVar("T")
 SEED_GROUPS_AXIS = "seed_groups"
 """The axis of a mesh over which seeds are divided."""
-DIVIDED = (RewardNormalizer, JaxCollectorState, Rollout, GymnasiumRollout)
+DIVIDED = (RewardNormalizer, JaxCollectorState, Rollout)
 """The types with fields that have an axis of environments."""
 
 
 def with_device_number(config: Config) -> Config:
-    """``config`` with the number of devices in the place of ``all``. Raises ``ConfigError`` if JAX has fewer than it asks for, or if several
-    processes cannot do what it asks for."""
+    """``config`` with a number of devices in the place of ``all``. Raises ``ConfigError`` if there are fewer."""
     asked, processes = config.run.devices, current().count
     if asked == processes == 1:
         return config
@@ -52,9 +50,9 @@ def with_device_number(config: Config) -> Config:
         return override(config, {"devices": available})
     if asked > available:
         virtual = f", or JAX_NUM_CPU_DEVICES={asked} for virtual devices" if platform == "cpu" else ""
+        fewer = " or fewer" if available > 1 else ""
         raise ConfigError(
-            f"devices = {asked}, but JAX has {available} here ({platform}): set devices to {available}{' or fewer' if available > 1 else ''}, or to "
-            f"all{virtual}."
+            f"devices = {asked}, but JAX has {available} here ({platform}): set devices to {available}{fewer}, or to all{virtual}."
         )
     return config
 
@@ -72,7 +70,7 @@ def make_mesh(config: Config) -> Mesh | None:
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
-    """``mesh`` for ``num_seeds`` seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, cores share
+    """``mesh`` for seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, cores share
     the seeds, which are ``filled``."""
     if mesh is None:
         cores = _sharing_cores(num_seeds)
@@ -81,14 +79,14 @@ def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
 
 
 def filled(seeds: list[T], mesh: Mesh | None) -> list[T]:
-    """``seeds``, with the first one repeated until cores share them equally. This costs no time: a core would otherwise be idle while the
-    others train their last seed. With a ``mesh``, cores share none."""
+    """``seeds``, with the first one repeated until cores share them equally: a core would be idle otherwise. With a ``mesh``,
+    cores share none."""
     cores = [] if mesh else _sharing_cores(len(seeds))
     return seeds + seeds[:1] * (-len(seeds) % len(cores)) if cores else seeds
 
 
 def _sharing_cores(num_seeds: int) -> list[Any]:
-    """The cores that share so many seeds: as few as are needed so that none trains more of them than it would if all cores did."""
+    """The cores that share so many seeds: as few as are needed to take as long as all cores would."""
     cores = core_devices()
     each = math.ceil(num_seeds / len(cores)) if cores else num_seeds
     return cores[: math.ceil(num_seeds / each)]
@@ -99,7 +97,7 @@ def _mesh(devices: list[Any], axis: str) -> Mesh:
 
 
 def check_divisible(config: Config, count: int) -> None:
-    """Raise ``ConfigError`` unless ``count`` devices can have equal parts of the environments and of each minibatch."""
+    """Raise ``ConfigError`` unless ``count`` devices can have equal parts of environments and minibatches."""
     num_envs, num_minibatches = config.env.num_envs, config.ppo.num_minibatches
     if num_envs % count:
         below = num_envs // count * count
@@ -108,32 +106,20 @@ def check_divisible(config: Config, count: int) -> None:
             f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
             f"{f'{below} or ' if below else ''}{below + count}, or use {fewer} devices."
         )
-    each, what = config.batch_size // config.sequence_length // count, "sequences" if config.network.remembers else "steps"
+    each = config.batch_size // config.sequence_length // count
     if each % num_minibatches:
-        above = next((divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0), 0)
+        fitting = [largest_divisor(each, num_minibatches)]
+        fitting += [divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0][:1]
         raise ConfigError(
-            f"num_minibatches = {num_minibatches}: each of {count} devices has {each} {what} of a rollout, which cannot be divided into so many "
-            f"equal parts: choose num_minibatches = {largest_divisor(each, num_minibatches)}{f' or {above}' if above else ''}."
-        )
-
-
-def check_mesh(mesh: Mesh) -> None:
-    """Raise ``ConfigError`` unless environments can be divided over ``mesh``."""
-    if ENVS_AXIS not in mesh.axis_names or set(mesh.axis_types) != {AxisType.Auto}:
-        raise ConfigError(
-            f"mesh = {mesh}: expected an axis {ENVS_AXIS!r} and automatic axes, as jax.make_mesh((4,), ({ENVS_AXIS!r},), "
-            "axis_types=(jax.sharding.AxisType.Auto,)) makes them."
+            f"num_minibatches = {num_minibatches}: each of {count} devices has {each} "
+            f"{'sequences' if config.network.remembers else 'steps'} of a rollout, which cannot be divided into so many equal parts: "
+            f"choose num_minibatches = {' or '.join(map(str, fitting))}."
         )
 
 
 def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stacked: bool = False) -> Callable[..., Any]:
-    """``function`` on the devices of ``mesh``: each call computes the part of one device. Without a mesh, ``function`` itself.
-
-    Args:
-        function: a function of trees of arrays, such as a training state.
-        mesh: the devices, with one axis: that of environments or that of seeds.
-        stacked: whether all arrays of more than zero axes have a leading axis of seeds.
-    """
+    """``function`` of trees of arrays on the devices of ``mesh``: each call computes the part of one. Without a mesh, ``function``
+    itself. If it is ``stacked``, all arrays of more than zero axes have a leading axis of seeds."""
     if mesh is None:
         return function
 
@@ -147,8 +133,8 @@ def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stac
 
 
 def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
-    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several processes call this together, each
-    with the whole ``tree``. Of ``jax.ShapeDtypeStruct``, the result has the places of the arrays."""
+    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several processes call this
+    together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the place of its array."""
     if mesh is None:
         return tree
     shardings = _shardings(tree, mesh, stacked)
@@ -157,14 +143,12 @@ def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
     return jax.tree.map(_own_shards, tree, shardings) if mesh.is_multi_process else jax.device_put(tree, shardings)
 
 
-def joined(rollout: GymnasiumRollout, mesh: Mesh | None) -> GymnasiumRollout:
+def joined(rollout: Rollout, mesh: Mesh | None) -> Rollout:
     """A rollout on the devices of ``mesh``. Of several processes, each gives the part of its environments."""
     if mesh is None or not mesh.is_multi_process:
         return placed(rollout, mesh)
 
     def of_all(x: Any, sharding: NamedSharding) -> jax.Array:
-        if ENVS_AXIS not in sharding.spec:
-            return _own_shards(x, sharding)
         axis, shape = sharding.spec.index(ENVS_AXIS), list(x.shape)
         shape[axis] *= jax.process_count()
         return jax.make_array_from_process_local_data(sharding, np.asarray(x), tuple(shape))
@@ -173,27 +157,40 @@ def joined(rollout: GymnasiumRollout, mesh: Mesh | None) -> GymnasiumRollout:
 
 
 def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
-    """``x``, which this process has whole, on the devices of all processes: each stores its own parts. ``jax.device_put`` would compare
-    the values of all processes."""
-    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+    """``x``, which this process has whole, on the devices of all. ``jax.device_put`` would compare the values of all."""
+    if _is_spread(x):
         return x
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        data = _own_shards(jax.random.key_data(x), sharding)
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-    values = np.asarray(x)
-    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+    numbers = _numbers(x)
+    return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
+
+
+def _numbers(x: Any) -> np.ndarray:
+    """An array as NumPy has it: of random keys, their data."""
+    return np.asarray(jax.random.key_data(x) if _is_key(x) else x)
+
+
+def _like(numbers: Any, x: Any) -> Any:
+    """``numbers`` as random keys if ``x`` has keys."""
+    return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x)) if _is_key(x) else numbers
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def whole(tree: T) -> T:
-    """``tree`` with all parts of its arrays on one device of this process. Several processes call this together."""
-    leaves, structure = jax.tree.flatten(tree)
-    is_spread = [isinstance(x, jax.Array) and not x.is_fully_addressable for x in leaves]
-    spread = [x for x, spreads in zip(leaves, is_spread, strict=True) if spreads]
+    """``tree`` with whole arrays on one device of this process. Several processes call this together."""
+    spread = list(filter(_is_spread, jax.tree.leaves(tree)))
     if spread:
         everywhere = NamedSharding(spread[0].sharding.mesh, PartitionSpec())
         gathered = iter(jax.jit(lambda arrays: arrays, out_shardings=everywhere)(spread))
-        leaves = [next(gathered) if spreads else x for x, spreads in zip(leaves, is_spread, strict=True)]
-    return on_one_device(jax.tree.unflatten(structure, leaves))
+        tree = jax.tree.map(lambda x: next(gathered) if _is_spread(x) else x, tree)
+    return on_one_device(tree)
+
+
+def _is_spread(x: Any) -> bool:
+    """Whether other processes have parts of ``x``."""
+    return isinstance(x, jax.Array) and not x.is_fully_addressable
 
 
 def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
@@ -202,33 +199,25 @@ def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
 
 
 def from_first(tree: T | None, template: T) -> T:
-    """The ``tree`` of process 0, in all processes; the others give None. ``template`` has its shapes and types."""
+    """The ``tree`` of process 0, in all processes; others give None. ``template`` has its shapes and types."""
     if tree is not None and jax.process_count() == 1:
         return tree
 
-    def is_key(x: Any) -> bool:
-        return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-    def numbers(x: Any) -> Any:
-        return np.asarray(jax.random.key_data(x)) if is_key(x) else np.asarray(x)
-
     def zeros(x: Any) -> Any:
-        shape = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
+        shape = jax.eval_shape(jax.random.key_data, x) if _is_key(x) else x
         return np.zeros(shape.shape, shape.dtype)
 
-    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(numbers, tree)
+    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(_numbers, tree)
     sent = multihost_utils.broadcast_one_to_all(given)
-    return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if is_key(of) else jnp.asarray(x), sent, template)
+    return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if _is_key(of) else jnp.asarray(x), sent, template)
 
 
 def row_of(tree: T, index: int) -> T:
     """Row ``index`` of the first axis of all arrays in ``tree``."""
 
     def row(x: jax.Array) -> jax.Array:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(row(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        # x[index] would compile two programs for each shape, and jnp.asarray one. The copy of a CPU's array is no transfer.
-        return jax.device_put(np.array(np.asarray(x)[index])) if jax.default_backend() == "cpu" else x[index]
+        # x[index] would compile two programs for each shape, and jnp.asarray one.
+        return _like(jax.device_put(np.array(_numbers(x)[index])), x) if jax.default_backend() == "cpu" else x[index]
 
     return jax.tree.map(row, tree)
 
@@ -272,6 +261,4 @@ def _env_axis(node: PyTree, path: tuple[Any, ...]) -> int | None:
         return None if field in ("env_params", "key") else int(field == "burn_in_steps")
     if isinstance(node, Rollout):
         return 0 if field.startswith("last_") else 1
-    if isinstance(node, GymnasiumRollout):
-        return None if field == "policy" else int(field != "last_memory")
     return None

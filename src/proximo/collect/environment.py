@@ -63,16 +63,17 @@ def evaluation_environment(
         ConfigError: the policy of the training does not fit the environment, or it does not have one of the parameters.
         EnvError: ``other`` is unknown, or is no environment.
     """
-    is_id, env_settings = other is None or isinstance(other, str), env_settings or {}
-    if is_id and not other and not env_settings and levels is None:
+    is_same, env_settings = other is None or (isinstance(other, str) and not other), env_settings or {}
+    if is_same and not env_settings and levels is None:
         return env, config
-    if is_id and not other and is_lost(config.env.id):
+    if is_same and is_lost(config.env.id):
         given = f"env_settings = {env_settings}" if env_settings else f"levels = {levels!r}"
         raise ConfigError(
-            f"{given} requires a new environment, but {config.env.id} was given as an object: use agent.evaluate, or pass the object as env=…."
+            f"{given} requires a new environment, but {config.env.id} was given as an object: use agent.evaluate, or pass the object "
+            "as env=…."
         )
     config = config if levels is None else override(config, {"levels": levels})
-    if is_id and not other:
+    if is_same:
         config = override(config, {"env_settings": env_settings} if env_settings else {})
         made = environment(config)
     else:
@@ -84,14 +85,8 @@ def evaluation_environment(
 def evaluation_during_training(
     config: Config, env: Environment, other: Any = None, env_settings: dict[str, Any] | None = None
 ) -> tuple[Environment, Config]:
-    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``.
-
-    Args:
-        config: settings of the training.
-        env: the environment of the training.
-        other: an object for the evaluations; None: ``eval_env``.
-        env_settings: parameters of the environment of the evaluations; None: ``eval_env_settings``.
-    """
+    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``. ``other`` and
+    ``env_settings`` are by default those of ``config``."""
     from_file = other is None and config.given.get("eval_env") != config.run.eval_env
     other = config.run.eval_env if other is None else other
     env_settings = config.run.eval_env_settings if env_settings is None else env_settings
@@ -132,8 +127,8 @@ def check_same_spaces(env: Environment, other: Environment, other_id: str) -> No
         is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
         if not is_same:
             raise ConfigError(
-                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings of it "
-                "that have this space."
+                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings "
+                "of it that have this space."
             )
 
 
@@ -170,12 +165,11 @@ def vector_options(config: Config, warn: Callable[[str], None] = lambda message:
 
 def check_settings(config: Config, env: Environment) -> None:
     """Raise ``ConfigError`` for a setting that has no effect on ``env``."""
-    is_gymnasium = isinstance(env, GymnasiumEnvironment)
-    if is_gymnasium and config.run.seeds > 1 and config.run.seeds_mode == "vmap":
-        raise ConfigError(
-            f"seeds_mode = vmap: {config.env.id} is a Gymnasium environment, where seeds train one after the other: use serial or auto."
-        )
-    if is_gymnasium:
+    if isinstance(env, GymnasiumEnvironment):
+        if config.run.seeds > 1 and config.run.seeds_mode == "vmap":
+            raise ConfigError(
+                f"seeds_mode = vmap: {config.env.id} is a Gymnasium environment, where seeds train one after the other: use serial or auto."
+            )
         env.check(config.env.num_envs, vector_options(config))
         return
     for name in GYMNASIUM_ONLY:

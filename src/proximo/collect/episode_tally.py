@@ -22,8 +22,8 @@ class Episode(NamedTuple):
 
 
 class EpisodeTally:
-    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was cut short by a
-    lost worker is not counted."""
+    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was cut short
+    by a lost worker is not counted."""
 
     def __init__(self, num_envs: int):
         self.episode_return = np.zeros(num_envs)
@@ -36,7 +36,7 @@ class EpisodeTally:
         """The episodes that finished in the last rollout."""
 
     def begin(self, staggered: bool = False) -> None:
-        """Count new episodes in all environments. With a ``staggered`` start the first episodes are cut short and not counted."""
+        """Count new episodes. With a ``staggered`` start the first ones are cut short and not counted."""
         self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
 
     def add(self, buffer: RolloutBuffer) -> list[Episode]:
@@ -61,8 +61,8 @@ class EpisodeTally:
         return finished
 
     def metrics(self, finished: list[Episode]) -> dict[str, float]:
-        """The metrics of a rollout: statistics of the episodes that ``finished`` in it, 0 if none did. The rate of successes is
-        given as soon as an environment has reported one."""
+        """Statistics of the episodes that ``finished`` in a rollout, 0 if none did. The rate of successes is given as soon as an
+        environment has reported one."""
         self._reports_success |= any(episode.success != UNREPORTED for episode in finished)
         metrics = {
             "rollout/episodes": float(len(finished)),

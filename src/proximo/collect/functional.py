@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from proximo.collect import jax_vector
-from proximo.collect.devices import check_divisible, check_mesh, constrained, divided
+from proximo.collect.devices import check_divisible, constrained, divided
 from proximo.collect.jax_collector import JaxCollector
 from proximo.collect.jax_trainer import JaxTrainer
 from proximo.collect.learning import learn
@@ -20,7 +20,6 @@ from proximo.collect.policy_check import check_policy
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.protocol import Environment
-from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.types import Metrics, Rollout, TrainState
@@ -76,26 +75,15 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
     def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
         return constrained(collector.init(key, hyperparameters), mesh)
 
-    def collect_part(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
+    def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
         collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
         return dataclasses.replace(state, collector=collected), rollout, metrics
 
-    def update_part(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+    def update(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
         learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
         return TrainState(learner, state.collector, healthy), metrics
 
-    @with_precision
-    def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
-        _check_type("collect(state): state", state, TrainState)
-        return divided(collect_part, mesh)(state)
-
-    @with_precision
-    def update(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-        _check_type("update(state, rollout): state", state, TrainState)
-        _check_type("update(state, rollout): rollout", rollout, Rollout)
-        return divided(update_part, mesh)(state, rollout)
-
-    return Functions(init, collect, update)
+    return Functions(init, with_precision(divided(collect, mesh)), with_precision(divided(update, mesh)))
 
 
 def make_train(
@@ -134,16 +122,9 @@ def make_train(
 
 def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh: Mesh | None) -> JaxCollector:
     if mesh is not None:
-        check_mesh(mesh)
         check_divisible(config, mesh.shape[ENVS_AXIS])
     if config.env.levels:
         env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)
     collector = JaxCollector(config, env, seeds_axis)
     check_policy(collector.env, config)
     return collector
-
-
-def _check_type(what: str, given: Any, expected: type) -> None:
-    """Raise ``ConfigError`` unless ``given`` is an ``expected``."""
-    if not isinstance(given, expected):
-        raise ConfigError(f"{what} is {type(given).__name__}, expected {expected.__name__}.")

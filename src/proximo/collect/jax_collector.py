@@ -26,16 +26,13 @@ NO_LIMIT = 2**32 - 1
 
 
 class StepEpisodes(NamedTuple):
-    """The running episodes after each step of a rollout, and where they end."""
+    """The running episodes after each step of a rollout: return and length so far, whether a success is reported (None if it
+    never is), and whether the episode ends with the step and is counted."""
 
     episode_return: Float[Array, "T N"]
-    """Return so far."""
     length: UInt32[Array, "T N"]
-    """Steps so far."""
     success: Bool[Array, "T N"] | None
-    """Whether the environment reports a success; None if it never reports any."""
     finished: Bool[Array, "T N"]
-    """Whether the episode ends with the step and is counted."""
 
 
 class JaxCollector:
@@ -72,8 +69,8 @@ class JaxCollector:
         return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can deadlock
-        XLA's CPU runtime on few cores."""
+        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can
+        deadlock XLA's CPU runtime on few cores."""
         return jax.lax.map(lambda key: self.init(key, hyperparameters), keys)
 
     def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
@@ -101,12 +98,12 @@ class JaxCollector:
         )
 
     def _empty_burn_in(self, policy: ActorCritic, observation: Observation) -> BurnIn | None:
-        burn_in, num_envs = self.config.ppo.burn_in, self.config.env.num_envs
-        if not burn_in:
+        shape = (self.config.ppo.burn_in, self.config.env.num_envs)
+        if not shape[0]:
             return None
-        nothing = jnp.zeros((burn_in, num_envs), bool)
-        observation = policy.with_previous_step(observation, nothing[0], policy.no_previous_step(num_envs))
-        return BurnIn(jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), observation), nothing, nothing)
+        never = jnp.zeros(shape, bool)
+        observed = policy.with_previous_step(observation, never[0], policy.no_previous_step(shape[1]))
+        return BurnIn(jax.tree.map(lambda x: jnp.zeros((shape[0], *x.shape), x.dtype), observed), never, never)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
         """Take ``num_steps`` steps of all environments.
@@ -128,8 +125,8 @@ class JaxCollector:
         pieces = shape[0] // self.config.sequence_length if policy.is_recurrent else 1
         burn_in = self.config.ppo.burn_in
         key, key_noise, key_step, key_reset = jax.random.split(state.key, 4)
-        # All random numbers of the rollout at once: a draw in every step costs more than twice as much. Each device draws those of all
-        # environments, so that they do not depend on the number of devices.
+        # All random numbers of the rollout at once: a draw in every step costs more than twice as much. Each device draws
+        # those of all environments, so that they do not depend on the number of devices.
         drawn = (policy.actor.noise(key_noise, whole), jax.random.split(key_step, whole), jax.random.split(key_reset, whole))
         drawn = jax.tree.map(lambda x: x.reshape((pieces, shape[0] // pieces, *x.shape[1:])), own_part(drawn))
 
@@ -146,17 +143,14 @@ class JaxCollector:
                 out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
             return state, (memory, out)
 
-        before = state.burn_in_memory if burn_in else state.memory
-        burn_in_steps = state.burn_in_steps
-        # With the parameters that act in this rollout: the learner recomputes the memory of the first sequence from its burn-in in the same
-        # way.
+        before, burn_in_steps = state.burn_in_memory if burn_in else state.memory, state.burn_in_steps
+        # With the parameters that act in this rollout, as the learner does it.
         state = dataclasses.replace(state, memory=run_burn_in(policy, before, burn_in_steps))
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
         last = jax.tree.map(lambda m: m[-1], memory)
         memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
         fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
-        last_value = policy.value(state.memory, last_observation, state.episode_start)
         rollout = Rollout(
             **fields,
             valid=jnp.ones(shape, bool),
@@ -164,7 +158,7 @@ class JaxCollector:
             last_observation=last_observation,
             last_episode_start=state.episode_start,
             last_memory=state.memory,
-            last_value=last_value,
+            last_value=policy.value(state.memory, last_observation, state.episode_start),
             burn_in_steps=burn_in_steps,
         )
         if burn_in:
@@ -173,27 +167,26 @@ class JaxCollector:
         return dataclasses.replace(state, key=key), rollout, finished
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
-        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns the fields of
+        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns fields of
         ``Rollout`` and the episodes."""
         always = jnp.ones_like(state.episode_start)
         before = StepState(state.env_state, state.observation, state.memory, state.previous)
         after, step, success = policy_step(
             self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
         )
-        length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step.reward)
-        over_time = (length >= state.step_limit) & ~step.terminated
-        truncated = step.truncated | over_time
-        done = step.terminated | truncated
+        length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step["reward"])
+        over_time = (length >= state.step_limit) & ~step["terminated"]
+        truncated = step["truncated"] | over_time
+        done = step["terminated"] | truncated
         within = jnp.zeros_like(done)
         bootstrap_value = jax_vector.where_any(
             truncated,
             lambda: policy.value(after.memory, policy.with_previous_step(after.observation, within, after.previous), within),
-            jnp.zeros_like(step.value),
+            jnp.zeros_like(step["value"]),
             self.seeds_axis,
             cheap=all(x.ndim <= 2 for x in jax.tree.leaves(state.observation)),  # the value of an image needs a CNN
         )
-        flags = {"episode_start": state.episode_start, "truncated": truncated}
-        fields = {**step._asdict(), **flags, "bootstrap_value": bootstrap_value}
+        step |= {"episode_start": state.episode_start, "truncated": truncated, "bootstrap_value": bootstrap_value}
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
         finished = StepEpisodes(episode_return.value, length, success, done & ~state.episode.partial)
         env_state, observation = jax_vector.where_any(
@@ -212,7 +205,7 @@ class JaxCollector:
             step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
             previous=after.previous,
         )
-        return state, (fields, finished)
+        return state, (step, finished)
 
 
 def _episode_metrics(episodes: StepEpisodes) -> Metrics:

@@ -43,8 +43,8 @@ class JaxTrainer:
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         """Run several updates in one call.
 
-        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does not change its bits
-        (docs/decisions/0004-traced-trip-count.md).
+        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does not change its
+        bits (docs/decisions/0004-traced-trip-count.md).
 
         Args:
             state: the training state.
@@ -66,15 +66,16 @@ class JaxTrainer:
         return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
 
     def inspect_before(self, state: TrainState) -> tuple[Rollout, dict[str, Any]]:
-        """The rollout that ``update`` will collect from ``state``, which is not changed, and its quantities for histograms."""
+        """The rollout that ``update`` will collect from ``state``, and its quantities for histograms."""
         with self._precision():
             _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
-            ended = {
-                "episode_returns": episodes.episode_return,
-                "episode_lengths": episodes.length,
-                "episode_ends": episodes.finished,
-            }
-            return rollout, {**inspection.learned_from(state.learner, rollout), **ended}
+            learned = inspection.learned_from(state.learner, rollout)
+        return rollout, {
+            **learned,
+            "episode_returns": episodes.episode_return,
+            "episode_lengths": episodes.length,
+            "episode_ends": episodes.finished,
+        }
 
     def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
         """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""

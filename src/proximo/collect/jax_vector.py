@@ -25,13 +25,13 @@ MANY_ENVS = 1024
 
 
 def vmaps_seeds() -> bool:
-    """Whether several seeds of one program train side by side. On a CPU, each core trains its seeds one after the other: a single seed
-    keeps it busy, and fits into its caches (docs/decisions/0019-start-and-cores.md)."""
+    """Whether the seeds of one program train side by side. On a CPU, a core trains one after the other
+    (docs/decisions/0019-start-and-cores.md)."""
     return jax.default_backend() != "cpu"
 
 
 def over_seeds(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """``function``, which computes with trees of one seed, for trees whose arrays have a leading axis of seeds."""
+    """``function`` of trees of one seed, for trees whose arrays have a leading axis of seeds."""
     if vmaps_seeds():
         return jax.vmap(function, axis_name=SEEDS_AXIS)
     return lambda *trees: jax.lax.map(lambda seed: function(*seed), trees)
@@ -40,7 +40,7 @@ def over_seeds(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
 def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
     """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
 
-    With one answer for all seeds ``lax.cond`` stays a branch under vmap. Raises ``ConfigError`` outside of that vmap.
+    With one answer for all seeds ``lax.cond`` stays a branch under vmap.
     """
     answer = jnp.any(condition)
     if not seeds_axis:
@@ -56,11 +56,10 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
 def where_any(
     condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool, cheap: bool = True
 ) -> PyTree:
-    """``compute()`` for environments where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs
-    it.
+    """``compute()`` where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs it.
 
-    Resets and values of final observations are rare, and computing them in every step is slow. With ``MANY_ENVS`` environments they are not
-    rare, and on an accelerator the branch itself takes time (benchmarks/RESULTS.md): there, all that is ``cheap`` is computed in every step.
+    Resets and values of final observations are rare. With ``MANY_ENVS`` environments they are not, and the branch itself takes
+    time on an accelerator (benchmarks/RESULTS.md): there, all that is ``cheap`` is computed in every step.
     """
     if cheap and jax.default_backend() != "cpu" and condition.shape[0] >= MANY_ENVS:
         return select(condition, compute(), otherwise)
@@ -68,11 +67,12 @@ def where_any(
 
 
 def as_template(tree: PyTree, template: PyTree) -> PyTree:
-    """``tree`` with the types of ``template``: environments may mix Python numbers and arrays, but the carry of a scan may
-    not. Random keys are returned unchanged."""
-    return jax.tree.map(
-        lambda x, like: x if _is_key(like.dtype) else jnp.asarray(x).astype(like.dtype).reshape(like.shape), tree, template
-    )
+    """``tree`` with the types of ``template``: environments may mix Python numbers and arrays, a scan may not."""
+
+    def cast(x: Any, like: Any) -> Any:
+        return x if _is_key(like.dtype) else jnp.asarray(x).astype(like.dtype).reshape(like.shape)
+
+    return jax.tree.map(cast, tree, template)
 
 
 def _is_key(dtype: Any) -> bool:
@@ -81,7 +81,7 @@ def _is_key(dtype: Any) -> bool:
 
 
 def _fits_type(dtype: Any, other: Any) -> bool:
-    """Whether a leaf of type ``dtype`` may be stored as ``other``: numbers of the same kind, or keys of the same implementation."""
+    """Whether a leaf may be stored as ``other``: numbers of the same kind, or keys of the same implementation."""
     return dtype == other if _is_key(dtype) or _is_key(other) else np.can_cast(dtype, other, "same_kind")
 
 
@@ -94,21 +94,15 @@ def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[
 def step(
     env: JaxEnvironment, keys: Key[Array, " N"], states: PyTree, actions: Array, observations: PyTree, params: PyTree
 ) -> tuple:
-    """Step ``N`` environments. Returns states, observations, rewards (float32), terminated, truncated and success (bool; None if
-    the environment does not report it)."""
-    new, seen, reward, terminated, truncated, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
+    """Step ``N`` environments. Returns states, observations, rewards, terminated, truncated and success (None: unreported)."""
+    stepped = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, states, actions, params)
+    new, seen, reward, terminated, truncated, info = stepped
     success = info.get("success")
     if success is not None:
         success = success.astype(bool) & ~jnp.isnan(success)
-    truncated = truncated.astype(bool) & ~terminated.astype(bool)
-    return (
-        as_template(new, states),
-        as_template(seen, observations),
-        reward.astype(jnp.float32),
-        terminated.astype(bool),
-        truncated,
-        success,
-    )
+    terminated = terminated.astype(bool)
+    truncated, reward = truncated.astype(bool) & ~terminated, reward.astype(jnp.float32)
+    return as_template(new, states), as_template(seen, observations), reward, terminated, truncated, success
 
 
 def reports_success(env: JaxEnvironment) -> bool:
@@ -138,8 +132,8 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
         raise EnvError(f"env = {given!r} is a name: expected the environment itself, as proximo.make_env({given!r}).")
     if isinstance(given, GymnasiumEnvironment):
         raise EnvError(
-            f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). proximo.PPO and proximo.train take "
-            "either kind."
+            f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). "
+            "proximo.PPO and proximo.train take either kind."
         )
     if inspect.isclass(given):
         raise EnvError(f"env = {given!r} is a class: expected an environment: call it, with its arguments.")
@@ -149,35 +143,34 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     key = jax.eval_shape(jax.random.key, 0)
     state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)
     _check_observation(observation, space, env_id, "reset", None)
-    names = ("state", "observation", "reward", "terminated", "truncated", "info")
+    names, step = ("state", "observation", "reward", "terminated", "truncated", "info"), f"{env_id}.step returns"
     result = _traced(f"{env_id}.step", env.step, names, key, state, _example_action(env), params)
     new, seen, reward, terminated, truncated, info = result
     _check_observation(seen, space, env_id, "step", observation)
     if not isinstance(info, Mapping) or np.shape(info.get("success", False)) != ():
-        raise EnvError(
-            f"{env_id}.step returns {info!r} as info: expected a dict, whose entry success, if any, is a single number."
-        )
+        raise EnvError(f"{step} {info!r} as info: expected a dict, whose entry success, if any, is a single number.")
     for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
         if not hasattr(value, "dtype") or np.shape(value) != ():
             got = f"shape {np.shape(value)}" if hasattr(value, "dtype") else f"type {type(value).__name__}"
-            raise EnvError(f"{env_id}.step returns {name} of {got}: expected a single number.")
-        if not (np.can_cast(value.dtype, np.float64) if name == "reward" else np.issubdtype(value.dtype, np.bool_)):
-            raise EnvError(
-                f"{env_id}.step returns {name} of {value.dtype}: expected {'float32' if name == 'reward' else 'bool'}."
-            )
+            raise EnvError(f"{step} {name} of {got}: expected a single number.")
+        is_right, type_ = np.issubdtype(value.dtype, np.bool_), "bool"
+        if name == "reward":
+            is_right, type_ = np.can_cast(value.dtype, np.float64), "float32"
+        if not is_right:
+            raise EnvError(f"{step} {name} of {value.dtype}: expected {type_}.")
     if jax.tree.structure(new) != jax.tree.structure(state):
-        raise EnvError(f"{env_id}.step returns a state of another structure than reset: expected {jax.tree.structure(state)}.")
+        raise EnvError(f"{step} a state of another structure than reset: expected {jax.tree.structure(state)}.")
     for (where, before), after in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(new), strict=True):
         if np.shape(after) != np.shape(before) or not _fits_type(after.dtype, before.dtype):
             raise EnvError(
-                f"{env_id}.step returns a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
+                f"{step} a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
                 f"where reset returns {before.dtype}{list(before.shape)}: use one type and shape."
             )
     return env
 
 
 def _traced(what: str, function: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> tuple[Any, ...]:
-    """Shapes and types of what ``function`` returns. Raises ``EnvError`` unless it is a tuple of ``names``."""
+    """Shapes and types of what ``function`` returns, which has to be a tuple of ``names``."""
     with custom_code_errors(what):
         result = jax.eval_shape(function, *arguments)
     if not isinstance(result, tuple) or len(result) != len(names):
@@ -187,8 +180,7 @@ def _traced(what: str, function: Callable[..., Any], names: tuple[str, ...], *ar
 
 
 def _check_observation(observation: PyTree, space: Space, env_id: str, where: str, of_reset: PyTree) -> None:
-    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of its space, and the types that reset
-    returns."""
+    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of its space, and those of reset."""
     returns = f"{env_id}.{where} returns an observation"
     # The descriptions of the parts are leaves of a pytree themselves.
     parts, structure = jax.tree.flatten(tree(lambda part: part, space))
@@ -204,7 +196,7 @@ def _check_observation(observation: PyTree, space: Space, env_id: str, where: st
         place = f" whose {jax.tree_util.keystr(path)} is" if path else ""
         if not any(np.issubdtype(leaf.dtype, kind) for kind in _kinds(part)):
             raise EnvError(f"{returns}{place} of {leaf.dtype}: its observation space is {space}.")
-        # The observation of a step is cast to the type that reset returns: floats as integers would lose their fractions.
+        # Observations of steps are cast to the type of reset: floats as integers would lose their fractions.
         if not np.can_cast(leaf.dtype, earlier.dtype, "same_kind"):
             raise EnvError(f"{returns}{place} of {leaf.dtype}, where reset returns {earlier.dtype}: use one type.")
 

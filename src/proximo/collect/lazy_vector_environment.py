@@ -18,11 +18,9 @@ class LazyVectorEnvironment:
     Its warnings go to ``warn``, which may be set at any time. ``purpose`` names its use in error messages.
     """
 
-    def __init__(
-        self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, num_buffers: int, purpose: str
-    ):
+    def __init__(self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, purpose: str):
         self.env, self.options, self.purpose = env, options, purpose
-        self.num_envs, self.num_steps, self.num_buffers = num_envs, num_steps, num_buffers
+        self.num_envs, self.num_steps = num_envs, num_steps
         self.vector_env: VectorEnvironment | None = None
         self._closed = 0
         """How often it was closed."""
@@ -34,19 +32,19 @@ class LazyVectorEnvironment:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
             closed = self._closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
-                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options, self.num_buffers)
+                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options, 1)
             if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
                 self.close()
                 raise EnvError(f"{self.env.id} was closed while its environments were made.")
             return vector_env
         return self.vector_env
 
-    def reset(self, buffer: int, seed: int) -> VectorEnvironment:
-        """Begin new episodes in the first step of a rollout buffer; the seeds of all environments follow from ``seed``."""
+    def reset(self, seed: int) -> VectorEnvironment:
+        """Begin new episodes in the first row of the buffer; the seeds of all environments follow from ``seed``."""
         vector_env = self.open()
         limit = self.options.reset_timeout if vector_env.num_workers else 0.0
         with reports_waiting(self.warn, self.num_envs, self.env.id, limit):
-            vector_env.reset(buffer, seed)
+            vector_env.reset(0, seed)
         return vector_env
 
     @property
@@ -56,9 +54,8 @@ class LazyVectorEnvironment:
 
     def describe(self) -> str:
         """How the environments are stepped, in words."""
-        vector_env = self.open()
-        overlap = ", the policy acting for one half while the other steps" if len(vector_env.groups) > 1 else ""
-        return f"{vector_env.description}{overlap}"
+        overlap = ", the policy acting for one half while the other steps" if len(self.open().groups) > 1 else ""
+        return f"{self.open().description}{overlap}"
 
     def close(self) -> None:
         """End the environments and their processes."""

@@ -1,4 +1,4 @@
-"""The learner, for JAX and Gymnasium environments alike: its first state, and an update that is dropped if it has NaN or infinity."""
+"""The learner's first state, and an update that is dropped if it has NaN or infinity."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def fresh_policy(key: Key[Array, ""], env: Any, config: Config) -> ActorCritic:
 
 
 def policy_shapes(env: Any, config: Config) -> ActorCritic:
-    """``fresh_policy`` with ``jax.ShapeDtypeStruct`` instead of arrays. Nothing is compiled. Raises as ``fresh_policy`` does."""
+    """``fresh_policy`` with ``jax.ShapeDtypeStruct`` instead of arrays. Nothing is compiled."""
     return jax.eval_shape(lambda: fresh_policy(jax.random.key(0), env, config))
 
 
 def fresh_learner(
     key: Key[Array, ""], env: Any, config: Config, hyperparameters: Hyperparameters | None = None
 ) -> tuple[ppo.LearnerState, Key[Array, ""]]:
-    """The learner before the first step, and a key for the collector. Hyperparameters are by default those of ``config``."""
+    """The learner before the first step, and a key for the collector."""
     key_policy, key_learner, key_collector = jax.random.split(key, 3)
     policy = fresh_policy(key_policy, env, config)
     hyperparameters = hyperparameters or ppo.make_hyperparameters(config.ppo)
@@ -43,8 +43,7 @@ def fresh_learner(
 
 
 def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
-    """``learner`` for new episodes in all environments: the running returns that scale rewards are reset to 0, and their
-    statistics stay."""
+    """``learner`` for new episodes in all environments: the running returns that scale rewards are 0."""
     if learner.reward_normalizer is None:
         return learner
     return eqx.tree_at(lambda state: state.reward_normalizer.running_return, learner, replace_fn=jnp.zeros_like)
@@ -53,24 +52,19 @@ def without_running_return(learner: ppo.LearnerState) -> ppo.LearnerState:
 def learn(
     state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: Rollout, seeds_axis: bool = False
 ) -> tuple[ppo.LearnerState, Bool[Array, ""], Metrics]:
-    """``ppo.update``. An update with NaN or infinity, and all later ones, leave the learner unchanged.
-
-    Returns:
-        The learner after the update, whether every number was finite so far, and the metrics with a flag ``bad/…`` for each
-        source of NaN or infinity.
-    """
+    """``ppo.update``. An update with NaN or infinity, and all later ones, leave the learner unchanged. Returns the learner,
+    whether every number was finite so far, and the metrics with a flag ``bad/…`` for each source of NaN or infinity."""
     learned, metrics = ppo.update(state, rollout)
     bad = find_non_finite(rollout, metrics, state, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
-    diagnosed = {}
+    named = {f"train/{name}": x for name, x in metrics.items()}
     if state.static.diagnose_every:
         due, length = anywhere(memory_diagnostics.is_due(state, rollout), seeds_axis), state.static.sequence_length
         diagnosed = jax.lax.cond(
             due, lambda: memory_diagnostics.diagnose(learned.policy, rollout, length), memory_diagnostics.not_measured
         )
-    groups = {"train": metrics, "memory": diagnosed}
-    named = {f"{group}/{name}": x for group, metrics in groups.items() for name, x in metrics.items()}
+        named |= {f"memory/{name}": x for name, x in diagnosed.items()}
     return kept(healthy, learned, state), healthy, {**named, **flags}
 
 

@@ -1,4 +1,4 @@
-"""Checks, before a training, that a policy can be made for an environment, and that custom networks, losses and optimizers work."""
+"""Checks, before a training, that a policy can be made for an environment, and that custom code works."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from proximo.types import Metrics
 
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
-    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the conformance checks. Only these
-    are compiled and computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
+    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the conformance checks.
+    Only these are computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
 
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
@@ -43,9 +43,8 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         policy = policy_shapes(env, config)
         check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
     if config.network.action_mapping == "tanh" and isinstance(spaces[1], Box) and not spaces[1].is_bounded().any():
-        raise EnvError(
-            f"action_mapping = tanh needs a component with bounds on both sides, and {spaces[1]} has none: set it to clip."
-        )
+        needs = "action_mapping = tanh needs a component with bounds on both sides"
+        raise EnvError(f"{needs}, and {spaces[1]} has none: set it to clip.")
     if custom - networks:
         jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
     return policy

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.collect import jax_vector
 from proximo.envs.protocol import JaxEnvironment
@@ -13,30 +13,13 @@ from proximo.types import Memory, Observation, Previous
 
 
 class StepState(NamedTuple):
-    """What the environments and the policy pass on from step to step."""
+    """What the environments and the policy pass on from step to step, N ...: the observation as the environments returned it, and the
+    previous action and reward, if the policy observes them."""
 
     env_state: PyTree
-    """N ...."""
     observation: Observation
-    """N ...: as the environments returned it."""
     memory: Memory
-    """N ...."""
     previous: Previous | None
-    """N: the previous action and reward, if the policy observes them."""
-
-
-class Transition(NamedTuple):
-    """One step of ``N`` environments, with fields of ``Rollout``."""
-
-    observation: Observation
-    """N ...: as the policy has read it."""
-    action: Shaped[Array, "N ..."]
-    log_prob: Float[Array, " N"]
-    value: Float[Array, " N"]
-    reward: Float[Array, " N"]
-    terminated: Bool[Array, " N"]
-    truncated: Bool[Array, " N"]
-    """By the environment itself."""
 
 
 def policy_step(
@@ -48,22 +31,12 @@ def policy_step(
     noise: PyTree | None,
     keys: Key[Array, " N"],
     params: PyTree,
-) -> tuple[StepState, Transition, Bool[Array, " N"] | None]:
-    """Act and step.
+) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
+    """Act and step. Without ``noise``, from ``policy.actor.noise``, the actions are the most probable ones. Where ``valid`` is
+    false, the memory stays as it was.
 
-    Args:
-        env: the environment.
-        policy: the policy.
-        before: what the last step has passed on.
-        episode_start: whether an episode begins with this observation; the memory is reset there.
-        valid: where it is false, the memory stays as it was.
-        noise: random numbers of the actions (``policy.actor.noise``); None: the most probable actions.
-        keys: keys of the environments.
-        params: parameters of the environment.
-
-    Returns:
-        What is passed on, the step, and which environments report a success (None if they never do). Environments whose episode
-        ended are not reset.
+    Returns what is passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
+    do). Environments whose episode ended are not reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
@@ -71,4 +44,5 @@ def policy_step(
         env, keys, before.env_state, policy.to_space(action), before.observation, params
     )
     after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
-    return after, Transition(observed, action, log_prob, value, reward, terminated, truncated), success
+    acted = {"observation": observed, "action": action, "log_prob": log_prob, "value": value}
+    return after, {**acted, "reward": reward, "terminated": terminated, "truncated": truncated}, success

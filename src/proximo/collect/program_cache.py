@@ -1,4 +1,4 @@
-"""The program cache: compiled functions and environments that later trainings and evaluations in this process use again."""
+"""The program cache: compiled functions and environments that are used again in this process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _lock = threading.Lock()
 
 
 def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
-    """The object that ``make()`` has returned for ``key`` in JAX's current precision. ``make`` is called only if the object is not among
-    the ``MAX_KEPT`` that were used last."""
+    """What ``make()`` has returned for ``key`` in JAX's current precision, if it is among the ``MAX_KEPT`` that were used last."""
     key = key, jax.dtypes.canonicalize_dtype("float64").name  # float32, or float64 in JAX's 64-bit mode
     with _lock:  # agents may train in several threads
         if key in _kept:
@@ -41,7 +40,7 @@ def reuse(key: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def environment_key(env: Environment) -> Hashable:
-    """The environment, and the values of its parameters, which are constants of compiled programs and may be changed between trainings."""
+    """The environment, and the values of its parameters, which are constants of compiled programs and may change."""
     leaves, structure = jax.tree.flatten(getattr(env, "default_params", None))
     given = env.env if isinstance(env, CustomJaxEnvironment) else env  # this adapter is made anew for each agent
     return id(given), structure, tuple(map(_number_key, leaves))
@@ -54,24 +53,20 @@ def _number_key(number: Any) -> Hashable:
 
 
 def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | None) -> Hashable:
-    """A key that is equal for trainings with the same compiled functions on the same devices. Such trainings differ only in traced numbers
-    and in settings of ``run`` other than ``updates_per_call``, ``matmul_precision`` and the memory diagnosis."""
+    """A key that is equal for trainings with the same compiled functions on the same devices. Such trainings differ only in
+    traced numbers, and in settings of ``run`` that no program depends on."""
     return "jax program", environment_key(env), stacked, mesh, config.updates_per_call, _static(config)
 
 
 def gymnasium_key(config: Config, env: GymnasiumEnvironment, mesh: Mesh | None) -> Hashable:
-    """``program_key`` for Gymnasium environments, whose compiled functions depend only on the spaces, the settings and the devices."""
+    """``program_key`` for Gymnasium environments, whose programs depend only on spaces, settings and devices."""
     return "gymnasium programs", env.observation_space, env.action_space, mesh, _static(config)
 
 
 def _static(config: Config) -> Hashable:
     mapping = to_mapping(config)
     del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
-    # The objects and not their names: a class that was defined again, for example in a notebook, has the same name but is another one.
+    # The objects and not their names: a class that was defined again, for example in a notebook, is another one.
     custom = tuple((name, Custom(resolve(name, value, ()))) for name, value in custom_settings(config).items())
-    return (
-        custom,
-        StaticSettings.of(config),
-        config.run.matmul_precision,
-        json.dumps(mapping, sort_keys=True, default=repr),
-    )
+    text = json.dumps(mapping, sort_keys=True, default=repr)
+    return custom, StaticSettings.of(config), config.run.matmul_precision, text

@@ -2,61 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.collect.devices import on_one_device
-from proximo.collect.episode_tally import EpisodeTally
+from proximo.collect.gymnasium_collector import GymnasiumCollector, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
-from proximo.collect.gymnasium_rollout import GymnasiumRollout
 from proximo.collect.ray_actors import RolloutActors, RolloutPart
-from proximo.collect.rollout_in_progress import Timing
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.networks import ActorCritic
-from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.processes.peers import ALONE
-from proximo.types import GymnasiumCollectorState, TrainState
+from proximo.types import BurnIn, GymnasiumCollectorState, Rollout
 
 
-class RayCollector:
+class RayCollector(GymnasiumCollector):
     """A ``GymnasiumCollector`` whose environments are divided equally among ``actors`` Ray actors.
 
     If an actor dies, its part of the rollout has no valid step. The actor that replaces it begins new episodes in the next rollout.
     """
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, programs: GymnasiumPrograms | None = None):
-        self.config = config
-        self.programs = programs or GymnasiumPrograms(config, env)
-        self.environments = RolloutActors(config, env)
-        self.part, self.peers = range(config.env.num_envs), ALONE
-        self.episodes = EpisodeTally(config.env.num_envs)
+        super().__init__(config, env, programs)
+        self.environments: Any = RolloutActors(config, env)
         self._begins = True
         """Whether the next rollout begins with new episodes in all environments."""
 
-    def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """The state before the first step."""
-        return self.programs.init(key, hyperparameters)
-
     def begin(self) -> None:
-        """Have the next rollout begin with new episodes and empty memories."""
         self._begins = True
 
-    def prepare(self, state: TrainState) -> None:
-        """Start the actors, make the environments and compile everything."""
-        rollout = self._run(state.learner.policy, state.collector.key, None)[0]
-        self.programs.learn.program(0, state.learner, state.healthy, self.programs.joined(rollout))
+    def example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Rollout, Callable[[], None]]:
+        return self._run(policy, state.key, None)[0], lambda: None  # the actors have compiled
 
     def collect(
         self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
-    ) -> tuple[GymnasiumCollectorState, GymnasiumRollout, dict[str, float]]:
-        """``num_steps`` steps of all environments. The mean seconds of environments and policy in an actor are added to ``timing``.
-
-        Returns:
-            The next state, the rollout, and metrics of the episodes that finished in it.
-        """
-        rollout, key, parts = self._run(policy, state.key, self._begins)
+    ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
+        """As ``GymnasiumCollector.collect``. The mean seconds of environments and policy in an actor are added to ``timing``."""
+        rollout, key, parts = self._run(on_one_device(policy), state.key, self._begins)
         self._begins = False
         self.episodes.finished = [episode for part in parts for episode in part.finished]
         if timing is not None:
@@ -66,14 +52,31 @@ class RayCollector:
 
     def _run(
         self, policy: ActorCritic, key: Key[Array, ""], begins: bool | None
-    ) -> tuple[GymnasiumRollout, Key[Array, ""], list[RolloutPart]]:
+    ) -> tuple[Rollout, Key[Array, ""], list[RolloutPart]]:
         """The rollout of all actors, the next key, and the parts that are not lost. In the place of a lost part is a copy of another one
         without a valid step."""
-        policy = on_one_device(policy)
         arrays = jax.device_get(jax.tree.leaves(policy))
         while not any(parts := self.environments.call(arrays, np.asarray(jax.random.key_data(key)), begins)):
             key = jax.random.fold_in(key, 0)  # all actors were lost: the new ones have other seeds
         found = [part for part in parts if part]
-        replacement = found[0].rollout.invalid()
-        packed, _, key = self.programs.begin(0, policy, key)
-        return GymnasiumRollout.joined([part.rollout if part else replacement for part in parts], packed), key, found
+        lost = _invalid(found[0].fields)
+
+        def joined(path: tuple[Any, ...], *arrays: np.ndarray) -> Array:
+            return jnp.asarray(np.concatenate(arrays, 0 if path[0].key.startswith("last_") else 1))
+
+        fields = jax.tree.map_with_path(joined, *(part.fields if part else lost for part in parts))
+        burn_in = fields.pop("burn_in_steps")
+        rollout = Rollout(**fields, burn_in_steps=burn_in and BurnIn(**burn_in))
+        return rollout, self.programs.begin(0, policy, key)[2], found
+
+
+def _invalid(fields: dict[str, Any]) -> dict[str, Any]:
+    """A rollout of the same shapes without a valid step. Its arrays have numbers that the policy accepts, which nothing learns from."""
+    never, burn_in = np.zeros_like(fields["valid"]), fields["burn_in_steps"]
+    return fields | {
+        "valid": never,
+        "terminated": never,
+        "truncated": ~never,  # restarts the running return that scales rewards
+        "bootstrap_value": np.zeros_like(fields["bootstrap_value"]),
+        "burn_in_steps": burn_in and burn_in | {"valid": np.zeros_like(burn_in["valid"])},
+    }

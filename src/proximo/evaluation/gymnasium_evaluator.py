@@ -48,7 +48,7 @@ class GymnasiumEvaluator:
             options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
         )
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
-        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, 1, "for an evaluation")
+        self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, "for an evaluation")
         self._predict = getattr(Forward.of(config.network), "predict", None)
 
         def act_at(policy: ActorCritic, carried: Carried, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
@@ -78,7 +78,7 @@ class GymnasiumEvaluator:
         if not self.own:
             return Episodes.from_rows([], 0)
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
-        vector_env = self.environments.reset(0, source)
+        vector_env = self.environments.reset(source)
         count = min(self.episodes, episodes or self.episodes)
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
         max_steps = self.config.run.eval_max_steps or MAX_STEPS

@@ -116,10 +116,10 @@ class JaxEvaluator:
             return _RunningEpisodes(
                 now.time + 1,
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),
-                now.episode_return.plus(jnp.where(now.done, 0.0, step.reward + or_nan)),
+                now.episode_return.plus(jnp.where(now.done, 0.0, step["reward"] + or_nan)),
                 now.length + ~now.done,
                 now.success if success is None else jnp.where(now.done, now.success, success),
-                now.done | step.terminated | step.truncated,
+                now.done | step["terminated"] | step["truncated"],
             )
 
         end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)

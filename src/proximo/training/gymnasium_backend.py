@@ -18,7 +18,6 @@ from proximo.collect.program_cache import gymnasium_key, reuse
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.gymnasium.observations import unflatten
 from proximo.errors import ConfigError, ProximoError, TrainingError
 from proximo.ppo import LearnerState, make_hyperparameters
 from proximo.tracking import histograms
@@ -31,7 +30,7 @@ class GymnasiumBackend(Backend):
     """Trains on a Gymnasium environment."""
 
     can_stack = donates = False
-    collector: GymnasiumCollector | RayCollector
+    collector: GymnasiumCollector
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
         mesh = make_mesh(config)
@@ -63,7 +62,7 @@ class GymnasiumBackend(Backend):
     def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
         compile_evaluation = functools.partial(self._compile_evaluation, self.template().learner.policy)
         # Ray's actors make their environments when the collector is prepared.
-        opening = [self.collector.environments.open] if isinstance(self.collector, GymnasiumCollector) else []
+        opening = [] if self.config.env.actors else [self.collector.environments.open]
         return [*opening, compile_evaluation]
 
     def _finish_preparing(self, state: TrainState) -> None:
@@ -84,7 +83,7 @@ class GymnasiumBackend(Backend):
 
     def observation(self, state: TrainState) -> Observation | None:
         rollout = self.trainer.last_rollout
-        return None if rollout is None else unflatten(self.env.observation_space, tuple(x[-1, :1] for x in rollout.observation))
+        return None if rollout is None else jax.tree.map(lambda x: np.asarray(x[:1]), rollout.last_observation)
 
     def inspect_before(self, state: TrainState) -> LearnerState:
         return state.learner

@@ -54,6 +54,12 @@ class RolloutBuffer:
             **arrays,
         )
 
+    def since(self, row: int) -> RolloutBuffer:
+        """A view without the first rows."""
+        arrays = {name: array[row:] for name, array in vars(self).items() if not isinstance(array, tuple)}
+        observation = tuple(leaf[row:] for leaf in self.observation)
+        return RolloutBuffer(observation=observation, final_observation=self.final_observation, **arrays)
+
     def clear(self) -> None:
         """Reset all flags that are not written in every step. Call this before a rollout."""
         for flags in (self.terminated, self.truncated, self.life_lost, self.lost, self.episode_start[1:]):
