@@ -32,9 +32,9 @@ def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) 
     """
     stream = sys.stderr if as_json or quiet else sys.stdout
     console = console_on(stream, _warn_of_stream)
-    is_terminal = draws_in_place(stream)
-    display = Silent(console) if quiet else TerminalBar(console, transient=True) if is_terminal else Lines(console)
-    with os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext() as answer, contextlib.closing(display):
+    shown = TerminalBar(console, transient=True) if draws_in_place(stream) else Lines(console)
+    answering = os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext()
+    with contextlib.closing(Silent(console) if quiet else shown) as display, answering as answer:
         reporter = kind(display, answer=answer and answer.fileno())
         reporter.owns_process = True
         yield reporter
@@ -117,7 +117,8 @@ def _shown(settings: Mapping[str, Any]) -> str:
         is_code = not isinstance(value, str | int | float | tuple | list | dict)
         return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
 
-    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
+    shown = {name: word(value) for name, value in settings.items() if name not in SHOWN_ELSEWHERE}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def outcome(result: Any) -> str:
