@@ -1,4 +1,4 @@
-"""The reporter of a command: progress as a bar on a terminal, as lines elsewhere; for a training also its settings and its result."""
+"""The reporter of a command: a bar on a terminal, lines elsewhere; for a training also settings and result."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
 def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) -> Iterator[Kind]:
     """Context manager: the reporter of a command.
 
-    It prints to standard output; with ``as_json``, which leaves this to one object, or if ``quiet``, only warnings, to standard error.
+    It prints to standard output, or with ``as_json`` to standard error. If ``quiet``, it prints only warnings, to
+    standard error.
     """
     stream = sys.stderr if as_json or quiet else sys.stdout
     console = console_on(stream, _warn_of_stream)
-    is_terminal = draws_in_place(stream)
-    display = Silent(console) if quiet else TerminalBar(console, transient=True) if is_terminal else Lines(console)
-    with os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext() as answer, contextlib.closing(display):
+    shown = TerminalBar(console, transient=True) if draws_in_place(stream) else Lines(console)
+    answering = os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext()
+    with contextlib.closing(Silent(console) if quiet else shown) as display, answering as answer:
         reporter = kind(display, answer=answer and answer.fileno())
         reporter.owns_process = True
         yield reporter
@@ -116,7 +117,8 @@ def _shown(settings: Mapping[str, Any]) -> str:
         is_code = not isinstance(value, str | int | float | tuple | list | dict)
         return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
 
-    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
+    shown = {name: word(value) for name, value in settings.items() if name not in SHOWN_ELSEWHERE}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def outcome(result: Any) -> str:
@@ -134,7 +136,7 @@ def outcome(result: Any) -> str:
 
 
 def mean_outcome(results: list[Any], seeds: int) -> str:
-    """The mean over the seeds that have a return, and the number of those that failed; empty if no seed has one."""
+    """The mean over the seeds that have a return, and how many have failed; empty if no seed has one."""
     returns, failed = [r.return_mean for r in results if r.return_mean is not None], seeds - len(results)
     if not returns:
         return ""
@@ -145,7 +147,7 @@ def mean_outcome(results: list[Any], seeds: int) -> str:
 
 
 def next_commands(config: Config, where: Path, policy: Path) -> list[str]:
-    """The commands that use the run ``where``, and ``policy``, the run of one seed, in the environment of the training's evaluations."""
+    """The commands that use the run ``where`` and ``policy``, the run of one seed, on the evaluation environment."""
     run = config.run
     env = ["--env", run.eval_env] if isinstance(run.eval_env, str) and run.eval_env else []
     env += ["--env-settings", text_of(run.eval_env_settings)] if run.eval_env_settings else []

@@ -36,8 +36,8 @@ class StudyProgress(DisplayReporter):
         self.display.start(self)
 
     def trials_started(self, what: str) -> None:
-        self._what, self.share = what, None
-        self.display.note(what)
+        self.display.line(what)
+        self._what, self.share = what.partition(" (")[0], None  # a bar has no room for the settings
         self.display.update()
 
     def trials_advanced(self, share: float) -> None:
