@@ -4,11 +4,13 @@ import csv
 import json
 import re
 
+import numpy as np
 import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.report import write_report
 from proximo.report.markup import Markup, tag
+from proximo.tracking.histograms import Histogram
 
 EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
 
@@ -129,3 +131,19 @@ def test_picture_is_drawn_for_any_names_and_grows_with_the_environments(tmp_path
     odd = [made_run(tmp_path / name, gamma=0.9 + i / 100, eval_episodes=0) for i, name in enumerate(("_r$", "$\\frac$", "^{"))]
     one = height(reported(odd, ["name"]))
     assert height(reported([*odd, made_run(tmp_path / "r", env="gymnax:Acrobot-v1")])) > 1.8 * one
+
+
+def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):
+    run = made_run(tmp_path / "run")
+    assert "Returns of episodes" not in rendered([run])
+    histograms = (Histogram.of(np.array(values)) for values in ([0.0, 0.0, 10.0, 100.0], [100.0] * 4))
+    rows = [
+        {"step": step, "histograms/episode_returns": h.as_json()} for step, h in zip((1024, 2048), histograms, strict=True) if h
+    ]
+    (run / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 4096}]))
+    picture = rendered([run]).partition("Returns of episodes")[2].partition("</svg>")[0]
+    shades = re.findall(r'<path d="([^"]*)" fill-opacity="([\d.]+)"', picture)
+    assert len(shades) == 5
+    assert re.findall(r"M(\d+) (\d+)h", shades[-1][0]) == [("0", "39"), ("1", "0")], "the most frequent returns of each column"
+    assert re.findall(r"M(\d+) (\d+)h", shades[2][0]) == [("0", "35"), ("0", "0")], "half as frequent"
+    assert "2,048 environment steps" in picture

@@ -16,6 +16,7 @@ import numpy as np
 
 import proximo
 from proximo.config import LEAVES, text_of
+from proximo.report import episode_returns
 from proximo.report.curves import Chart
 from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, differing
 from proximo.report.markup import Markup, escaped, tag
@@ -88,6 +89,7 @@ def _section(i: int, section: Section, charts: Sequence[Chart], results: dict[st
         tag("h3", "Results", training),
         _table([cells(row) for row in table]),
         _improvements("Probability of improvement", pairs),
+        episode_returns.pictures(section),
         tag("div", tag("h3", "Settings that differ"), _table(differences)) if section.differing else None,
         tag("details", tag("summary", f"All runs ({len(runs)})"), _table(runs)),
         _common_settings(section),
