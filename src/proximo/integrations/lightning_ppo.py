@@ -42,8 +42,8 @@ NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observatio
 
 
 class SubprocVecEnv:
-    """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment, or ids. ``PPO`` measures whether
-    worker processes step them faster than one process."""
+    """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment,
+    or ids. ``PPO`` measures whether worker processes step them faster than one process."""
 
     def __init__(self, env_fns: Sequence[Any], **settings: Any):
         self.env, self.num_envs = env_fns[0], len(env_fns)
@@ -182,7 +182,8 @@ class LightningPPO(LightningTraining):
         return policy.predict(x, deterministic=deterministic, key=None if deterministic else self.next_key())[0]
 
     def training_step(self, minibatch: Minibatch, index: Any) -> Float[Array, ""]:
-        """The loss of one minibatch. Override this to modify the algorithm; ``super().training_step`` is PPO's loss.
+        """The loss of one minibatch. Override this to modify the algorithm; ``super().training_step`` is
+        PPO's loss.
 
         Args:
             minibatch: what ``objective`` gets (docs/custom-losses.md).
@@ -236,8 +237,8 @@ class LightningPPO(LightningTraining):
         return played
 
     def configure_callbacks(self) -> list[Any]:
-        """Return no callback. Lightning calls this first. It refuses ``gradient_clip_val`` of modules without automatic optimization, so this
-        becomes one in ``setup``."""
+        """Return no callback. Lightning calls this first. It refuses ``gradient_clip_val`` of modules without
+        automatic optimization, so this becomes one in ``setup``."""
         self.automatic_optimization = self.trainer.accumulate_grad_batches == 1
         return []
 
@@ -266,8 +267,9 @@ class LightningPPO(LightningTraining):
 
 
 def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of lightning-baselines3. A function as a
-    schedule gets the remaining progress, because of the name of its parameter."""
+    """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of
+    lightning-baselines3. A function as a schedule gets the remaining progress, because of the name of its
+    parameter."""
     table = load("lightning_baselines3").sections["PPO"]
     ours = {name: x for name, x in given.items() if name not in table}
     for name, x in given.items():

@@ -1,4 +1,5 @@
-"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of both bridges share.
+"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of
+both bridges share.
 
 The algorithm is proximo's. PyTorch only has the shapes of the parameters, for summaries.
 """
@@ -19,7 +20,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import PyTree
 
 from proximo.agent import PPO, change_settings, learn_in_calls, load_like
 from proximo.collect.learning import policy_shapes
@@ -71,8 +72,8 @@ class _Warner(Reporter):
 
 
 class _UpdatesUntilEvaluation:
-    """The data of one epoch: one item for each update until the next evaluation or the end of training. It starts at the agent's current
-    step, also after a resume."""
+    """The data of one epoch: one item for each update until the next evaluation or the end of training. It
+    starts at the agent's current step, also after a resume."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -158,24 +159,20 @@ class LightningTraining:
 
     def _check_overrides(self) -> None:
         """Raise ``ConfigError`` if a subclass has a network or a method that no training uses. A method that calls ``super()`` adds to it."""
-        methods = {name: getattr(type(self), name) for name in self.without_effect}
-        code = {
-            name: getattr(inspect.unwrap(x), "__code__", None) for name, x in methods.items()
-        }  # None: a jitted method or a partial
-        names = [
-            name for name, x in methods.items() if x.__module__ != __name__ and "super" not in getattr(code[name], "co_names", ())
-        ]
-        for name in names + [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]:
+        names = [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]
+        for name in self.without_effect:
+            method = getattr(type(self), name)
+            code = getattr(inspect.unwrap(method), "__code__", None)  # None: a jitted method or a partial
+            if method.__module__ != __name__ and "super" not in getattr(code, "co_names", ()):
+                names.append(name)
+        for name in names:
             raise ConfigError(
-                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, which trains "
-                "with it, or pass a network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
+                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, or pass a "
+                "network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
             )
 
     def configure_optimizers(self) -> Any:
-        """Return no optimizer, because JAX does the learning.
-
-        A subclass may return an optax transformation, or a function that makes one from the learning rate: the setting ``optimizer``.
-        """
+        """Return no optimizer. A subclass may return the setting ``optimizer``: an optax transformation, or a function that makes one."""
         return []
 
     def configure_callbacks(self) -> list[Any]:
@@ -188,34 +185,17 @@ class LightningTraining:
             )
         return []
 
-    def predict(
-        self,
-        observation: Any,
-        memory: Carried | None = None,
-        episode_start: Any = None,
-        *,
-        action_mask: Any = None,
-        deterministic: bool = True,
-        key: Key[Array, ""] | None = None,
-        reward: Any = None,
-    ) -> tuple[np.ndarray, Carried]:
-        """Choose the action for one observation, or for N stacked ones: ``agent.predict``."""
-        return self.agent.predict(
-            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
-        )
+    def predict(self, *arguments: Any, **named: Any) -> tuple[np.ndarray, Carried]:
+        """Choose the action for one observation, or for N stacked ones, with the arguments of ``agent.predict``."""
+        return self.agent.predict(*arguments, **named)
 
-    def forward(self, observation: Any, memory: Carried | None = None, episode_start: Any = None, **arguments: Any) -> Any:
-        """The distribution of the action and the value: ``agent.forward``."""
-        return self.agent.forward(observation, memory, episode_start, **arguments)
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """The distribution of the action and the value, with the arguments of ``agent.forward``."""
+        return self.agent.forward(*arguments, **named)
 
     def evaluate(self, episodes: int = 100, *, render: bool = False, seed: int = 0, **arguments: Any) -> Episodes:
-        """Play whole episodes on environment seeds that training does not use.
-
-        Args:
-            episodes: Number of episodes, 1 or more.
-            render: Whether to write the first episode, with the most probable actions, to ``video_path``.
-            seed: Seed of the episodes, 0 or more.
-            **arguments: Other arguments of ``agent.evaluate``.
+        """Play whole episodes with the arguments of ``agent.evaluate``. ``render`` writes the first one, with
+        the most probable actions, to ``video_path``.
 
         Returns:
             The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -231,8 +211,7 @@ class LightningTraining:
 
     @property
     def video_path(self) -> Path:
-        """Where ``evaluate(render=True)`` writes a video: ``videos/evaluate-STEP.mp4`` in the folder of the last fit's logger, or in the current
-        one."""
+        """``videos/evaluate-STEP.mp4`` in the folder of the last fit's logger, or in the current one."""
         return self._folder / "videos" / f"evaluate-{self.agent.step}.mp4"
 
     def train_dataloader(self) -> _UpdatesUntilEvaluation:
@@ -307,8 +286,8 @@ class LightningTraining:
             self.trainer.should_stop = True
 
     def _log_row(self, row: dict[str, Any]) -> None:
-        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32. Callbacks and the progress bar
-        get it from ``self.log``."""
+        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32.
+        Callbacks and the progress bar get it from ``self.log``."""
         step = row.pop("step")
         for logger in self.loggers:
             logger.log_metrics(row, step=step)
