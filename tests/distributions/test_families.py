@@ -139,12 +139,14 @@ EXTREMES = {
 @pytest.mark.parametrize("name", EXTREMES)
 def test_values_and_gradients_are_finite_at_extremes(name):
     family, parameters, actions = EXTREMES[name]
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(given, action):
+        return family(*given).log_prob(action) + family(*given).entropy()
+
     for given, action in itertools.product(parameters, actions):
-
-        def total(given, action):
-            return family(*given).log_prob(action) + family(*given).entropy()
-
-        value, gradients = jax.value_and_grad(total)(given, jnp.array(action))
+        value, gradients = total(given, jnp.array(action))
         assert np.isfinite(np.concatenate([np.ravel(value), *map(np.ravel, gradients)])).all(), (given, action)
 
 

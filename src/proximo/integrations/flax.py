@@ -35,10 +35,10 @@ def linen(module: flax.linen.Module) -> Callable[..., Any]:
     ``actor=lambda key, features, count: linen(nn.Dense(count))(key, features)``.
 
     Args:
-        module: An encoder, an actor, a critic, a whole actor-critic, or a recurrent cell, which becomes a memory.
+        module: An encoder, an actor, a critic, a whole actor-critic, or a recurrent cell: a memory.
 
     Returns:
-        A function that makes the network. It raises ``ConfigError`` if the module has variables that are not parameters.
+        A function that makes the network. It raises ``ConfigError`` if there are variables that are not parameters.
     """
     return functools.partial(_make_linen, module)
 
@@ -51,7 +51,7 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
             for example the observation space for an encoder.
 
     Returns:
-        A function that makes the network. It raises ``ConfigError`` if the module has variables that are not parameters.
+        A function that makes the network. It raises ``ConfigError`` if there are variables that are not parameters.
     """
     return functools.partial(_make_nnx, make)
 

@@ -55,7 +55,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def is_jax_network(value: Any) -> bool:
-    """Whether ``value`` is a Flax module, what ``proximo.integrations.flax`` makes of one, or an Equinox module with arrays."""
+    """Whether ``value`` is a Flax module, also one that is wrapped, or an Equinox module with arrays."""
     if isinstance(value, functools.partial):
         return getattr(value.func, "__module__", "") == "proximo.integrations.flax"
     libraries = {str(base.__module__).split(".")[0] for base in type(value).__mro__}
@@ -94,7 +94,7 @@ class _UpdatesUntilEvaluation:
 
 
 class Shapes(torch.nn.Module):
-    """The shapes of parameters that JAX has, for Lightning's summary: parameters without numbers, which no checkpoint contains."""
+    """Parameters without numbers in the shapes of JAX's, for Lightning's summary. No checkpoint contains them."""
 
     def __init__(self, parameters: PyTree):
         super().__init__()
@@ -114,10 +114,10 @@ class Shapes(torch.nn.Module):
 
 
 class _ModuleName(str):
-    """``__module__`` of a class, which the Trainer of Lightning's other package asks before it refuses the class with a ``TypeError``."""
+    """``__module__`` of a class. The other package's Trainer asks for it before it refuses the class."""
 
     def startswith(self, prefix: Any, *more: Any) -> bool:
-        """As of any string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
+        """As of a string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
         if prefix in ("pytorch_lightning", "lightning.pytorch"):
             raise ConfigError(
                 "The Trainer is from another package: a lightning.Trainer needs the class of proximo.integrations.lightning, and a "
@@ -130,7 +130,7 @@ class _ModuleName(str):
 
 
 class LightningTraining:
-    """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
+    """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of the packages."""
 
     follows: frozenset[str] = frozenset()  # settings that a resume takes from the checkpoint, or from the Trainer
     without_effect: tuple[str, ...] = ("forward", "predict", "training_step")  # methods that a subclass must not replace
@@ -158,7 +158,7 @@ class LightningTraining:
         self.jax_parameters = Shapes(dataclasses.replace(policy, normalizer=None))
 
     def _check_overrides(self) -> None:
-        """Raise ``ConfigError`` if a subclass has a network or a method that no training uses. A method that calls ``super()`` adds to it."""
+        """Raise ``ConfigError`` if a subclass has a network or a method without effect. One that calls ``super()`` has one."""
         names = [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]
         for name in self.without_effect:
             method = getattr(type(self), name)
@@ -172,7 +172,7 @@ class LightningTraining:
             )
 
     def configure_optimizers(self) -> Any:
-        """Return no optimizer. A subclass may return the setting ``optimizer``: an optax transformation, or a function that makes one."""
+        """Return no optimizer. A subclass may return a value of the setting ``optimizer``, such as ``optax.adam(3e-4)``."""
         return []
 
     def configure_callbacks(self) -> list[Any]:
@@ -186,7 +186,7 @@ class LightningTraining:
         return []
 
     def predict(self, *arguments: Any, **named: Any) -> tuple[np.ndarray, Carried]:
-        """Choose the action for one observation, or for N stacked ones, with the arguments of ``agent.predict``."""
+        """The action for one observation, or for N stacked ones, with the arguments of ``agent.predict``."""
         return self.agent.predict(*arguments, **named)
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
@@ -220,7 +220,8 @@ class LightningTraining:
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:
             raise ConfigError(
-                f"{type(self).__name__} trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
+                f"{type(self).__name__} trains in one process, but this Trainer has {self.trainer.world_size}: "
+                "set devices=1, num_nodes=1."
             )
         self._check_overrides()
         self._check_parameters()
@@ -229,7 +230,7 @@ class LightningTraining:
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:
-        """Raise ``ConfigError`` if a subclass has trainable PyTorch parameters, because no optimizer would train them."""
+        """Raise ``ConfigError`` for trainable PyTorch parameters, because no optimizer would train them."""
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and not name.startswith("jax_parameters."):
                 raise ConfigError(
@@ -238,7 +239,7 @@ class LightningTraining:
                 )
 
     def _given_optimizer(self) -> dict[str, Any]:
-        """What a subclass returns from ``configure_optimizers``, as a setting. Lightning's own call then gets nothing."""
+        """What ``configure_optimizers`` returns, as a setting. Lightning's own call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
@@ -312,7 +313,7 @@ class LightningTraining:
         self._calls.close()
 
     def get_extra_state(self) -> Any:
-        """The files of ``PPO.save`` as the bytes of a zip archive, for every checkpoint. Nothing of proximo is pickled."""
+        """The files of ``PPO.save`` as a zip archive, for every checkpoint. Nothing of proximo is pickled."""
         packed = io.BytesIO()
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed, "w") as archive:
             for path in sorted(self.agent.save(folder).rglob("*")):
@@ -320,7 +321,7 @@ class LightningTraining:
         return torch.frombuffer(bytearray(packed.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Continue from a checkpoint. Raises ``ConfigError`` if this module has settings that a resume cannot change."""
+        """Continue from a checkpoint. Raises ``ConfigError`` for a setting that a resume cannot change."""
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with zipfile.ZipFile(io.BytesIO(state.cpu().numpy().tobytes())) as archive:
