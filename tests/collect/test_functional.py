@@ -113,7 +113,5 @@ def test_missing_seeds_axis_and_what_is_no_environment_raise():
     "made", [make_functions, make_train, lambda config, env: proximo.PPO(env, preset=False, log_std_init=-1.0)]
 )
 def test_settings_unused_by_the_policy_raise_before_anything_runs(made):
-    with pytest.raises(
-        EnvError, match=r"^log_std_init = -1\.0 is for continuous actions \(Box\), not Discrete\(2\): set it to 0\.0\."
-    ):
+    with pytest.raises(EnvError, match=r"^log_std_init = -1 is for continuous actions \(Box\), not Discrete\(2\): set it to 0\."):
         made(small_config(log_std_init=-1.0), toys.AnySpaces(Box((3,)), Discrete(2)))

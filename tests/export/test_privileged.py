@@ -107,7 +107,7 @@ def test_export_acts_without_privileged_observations_and_has_no_value():
             "hidden,seen",
             r"^privileged = hidden,seen has every entry of Dict.*: leave at least one entry for the policy\.$",
         ),
-        (Box((3,)), "hidden", r"^privileged = hidden: expected entries of a Dict observation, but the observation space is Box"),
+        (Box((3,)), "hidden", r"^privileged: the observation space Box.* has no entry 'hidden'"),
     ],
 )
 def test_unknown_privileged_name_raises_one_sentence(space, names, sentence):

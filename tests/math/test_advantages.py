@@ -73,7 +73,7 @@ def many(steps, count, padding):
 
 
 @pytest.mark.parametrize("padding", [False, True])
-@pytest.mark.parametrize(("steps", "count"), [(1, 5), (7, 30), (40, 20)])
+@pytest.mark.parametrize(("steps", "count"), [(1, 5), (40, 20)])
 def test_advantages_equal_the_sum_over_the_rest_of_the_episode(steps, count, padding):
     assert worst_error(many(steps, count, padding)) < 1e-5
 
@@ -106,23 +106,22 @@ def by_hand(terminated=(False,) * 3, truncated=(False,) * 3, bootstrap_value=(0.
     ).tolist()  # fmt: skip
 
 
-def test_advantages_of_an_unbroken_trajectory_by_hand():
-    # δ = 0.5, 1.5, 3.0 and γλ = 0.25
-    assert by_hand() == [1.0625, 2.25, 3.0]
+MIDDLE = (False, True, False)
 
 
-def test_a_truncation_bootstraps_and_cuts_the_trace_by_hand():
-    assert by_hand(truncated=(False, True, False), bootstrap_value=(0.0, 4.0, 0.0)) == [1.25, 3.0, 3.0]
-
-
-def test_a_termination_counts_nothing_after_it_by_hand():
-    assert by_hand(terminated=(False, True, False)) == [0.75, 1.0, 3.0]
-
-
-def test_step_both_terminated_and_truncated_counts_as_terminated():
-    both = by_hand(terminated=(False, True, False), truncated=(False, True, False), bootstrap_value=(0.0, 4.0, 0.0))
-    assert both == [0.75, 1.0, 3.0]
-
-
-def test_padding_has_advantage_zero():
-    assert by_hand(truncated=(True, False, False), bootstrap_value=(1.0, 0.0, 0.0), valid=(True, False, True)) == [0.5, 0.0, 3.0]
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, [1.0625, 2.25, 3.0]),  # δ = 0.5, 1.5, 3.0 and γλ = 0.25
+        ({"truncated": MIDDLE, "bootstrap_value": (0.0, 4.0, 0.0)}, [1.25, 3.0, 3.0]),
+        ({"terminated": MIDDLE}, [0.75, 1.0, 3.0]),
+        ({"terminated": MIDDLE, "truncated": MIDDLE, "bootstrap_value": (0.0, 4.0, 0.0)}, [0.75, 1.0, 3.0]),
+        (
+            {"truncated": (True, False, False), "bootstrap_value": (1.0, 0.0, 0.0), "valid": (True, False, True)},
+            [0.5, 0.0, 3.0],
+        ),
+    ],
+    ids=["unbroken", "truncated", "terminated", "both", "padding"],
+)
+def test_advantages_by_hand(given, expected):
+    assert by_hand(**given) == expected

@@ -58,11 +58,8 @@ def test_probability_ratio_is_exp_and_its_tangent_beyond_20():
     assert around == pytest.approx([math.exp(19.999), math.exp(20.001)], rel=1e-4)
 
 
-def test_value_loss_is_half_the_square():
+def test_value_losses_by_hand():
     assert loss_terms.value_loss(jnp.array([3.0, 0.0]), jnp.array([1.0, 0.5])).tolist() == [2.0, 0.125]
-
-
-def test_clipped_value_loss_takes_the_worse_of_both():
     value, old, target = jnp.array([2.0, 2.0, 1.2]), jnp.ones(3), jnp.array([3.0, 1.0, 3.0])
     got = loss_terms.clipped_value_loss(value, old, target, jnp.array(0.5)).tolist()
     assert got == pytest.approx([1.125, 0.5, 1.62], abs=1e-6)

@@ -41,13 +41,8 @@ def test_advantages_that_vary_by_the_rounding_of_their_targets_are_normalized_to
     assert float(jnp.std(got)) == pytest.approx(expected, abs=1e-3)
 
 
-def test_masked_mean_divides_by_the_number_of_valid_entries():
-    assert masked_mean(jnp.array([1.0, 2.0, 6.0]), jnp.array([True, True, False])) == 1.5
-
-
-def test_masked_mean_ignores_nan_on_padding():
-    assert masked_mean(jnp.array([1.0, math.nan]), jnp.array([True, False])) == 1.0
-
-
-def test_masked_mean_of_no_valid_entries_is_zero():
-    assert masked_mean(jnp.array([1.0, 2.0]), jnp.zeros(2, bool)) == 0.0
+@pytest.mark.parametrize(
+    ("x", "valid", "expected"), [([1.0, 2.0, 6.0], [1, 1, 0], 1.5), ([1.0, math.nan], [1, 0], 1.0), ([1.0, 2.0], [0, 0], 0.0)]
+)
+def test_masked_mean_is_over_valid_entries(x, valid, expected):
+    assert masked_mean(jnp.array(x), jnp.array(valid, bool)) == expected

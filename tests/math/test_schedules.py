@@ -15,38 +15,24 @@ def at(text, progress):
 @pytest.mark.parametrize(
     ("text", "progress", "expected"),
     [
-        ("3e-4", 0.0, 3e-4),
         ("3e-4", 1.0, 3e-4),
-        ("linear(1e-3, 0)", 0.0, 1e-3),
+        ("linear(1e-3, 0)", -0.5, 1e-3),
         ("linear(1e-3, 0)", 0.25, 7.5e-4),
-        ("linear(1e-3, 0)", 1.0, 0.0),
+        ("linear(1e-3, 0)", 1.5, 0.0),
         ("linear(1e-3, 2e-3)", 0.5, 1.5e-3),
         ("linear(1, 0, 0.5)", 0.25, 0.5),
         ("linear(1, 0, 0.5)", 0.75, 0.0),
         ("polynomial(1, 0, 2)", 0.5, 0.25),
         ("polynomial(1e-3, 1e-5, 2, 0.5)", 0.25, 2.575e-4),
-        ("polynomial(1e-3, 1e-5, 2, 0.5)", 0.6, 1e-5),
         ("polynomial(1, 0, 0.5)", 0.75, 0.5),
-        ("exponential(1e-5, 1e-1)", 0.0, 1e-5),
         ("exponential(1e-5, 1e-1)", 0.25, 1e-4),
         ("exponential(1e-5, 1e-1)", 1.0, 1e-1),
-        ("exponential(1e-2, 1e-4)", 0.5, 1e-3),
         ("exponential(1e-2, 1e-4, 0.5)", 0.25, 1e-3),
         ("exponential(1e-2, 1e-4, 0.5)", 0.75, 1e-4),
     ],
 )
 def test_schedule_by_hand(text, progress, expected):
     assert at(text, progress) == pytest.approx(expected, rel=1e-5, abs=1e-9)
-
-
-@pytest.mark.parametrize("progress", [-0.5, 1.5])
-def test_progress_outside_the_training_stays_at_the_ends(progress):
-    assert at("linear(1, 0)", progress) == (1.0 if progress < 0 else 0.0)
-
-
-def test_a_schedule_can_be_vmapped_over_progress():
-    schedule = make_hyperparameters(PPOConfig(learning_rate=ScheduleText("linear(1, 0)"))).learning_rate
-    assert jax.vmap(schedule)(jnp.array([0.0, 0.5, 1.0])).tolist() == [1.0, 0.5, 0.0]
 
 
 def test_schedules_of_every_form_can_be_vmapped_over_together():

@@ -19,20 +19,11 @@ def orders():
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-def test_permutation_is_a_bijection(n):
+def test_permutation_is_a_bijection_that_depends_on_its_key(n):
     for order in orders()[n]:
         assert sorted(order.tolist()) == list(range(n))
-
-
-@pytest.mark.parametrize("n", [n for n in LENGTHS if n > 30])
-def test_permutation_depends_on_its_key_and_is_not_the_identity(n):
-    one, two, three = orders()[n].tolist()
-    assert one != two != three != one
-    assert one != list(range(n))
-
-
-def test_one_key_gives_one_order():
-    assert jnp.array_equal(permutation(jax.random.key(3), 512), permutation(jax.random.key(3), 512))
+    if n > 30:
+        assert len({tuple(order) for order in [*orders()[n].tolist(), range(n)]}) == 4
 
 
 @pytest.mark.parametrize(("n", "count"), [(100, 4000), (512, 5120)])

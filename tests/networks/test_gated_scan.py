@@ -73,10 +73,6 @@ def errors(name):
 @pytest.mark.parametrize("cell", RECURRENT)
 def test_hand_written_gradient_equals_automatic_differentiation(cell):
     assert errors(cell)["unchanged"] < 1e-5
-
-
-@pytest.mark.parametrize("cell", RECURRENT)
-def test_gradient_comparison_detects_mutations(cell):
     assert min(error for name, error in errors(cell).items() if name != "unchanged") > 1e-2
 
 
@@ -125,17 +121,6 @@ def test_lstm_follows_hochreiter_with_an_open_forget_gate():
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_gates_with_a_horizon_of_two_steps_have_no_bias(name):
-    """As the layers of PyTorch whose biases are set to 0: they keep and add one half, if inputs and projections are zero."""
-    cell = create(name, memory_size=8, memory_horizon=2)
-    silent = eqx.tree_at(lambda c: c.recurrent.weight, cell, jnp.zeros_like(cell.recurrent.weight))
-    after, _ = silent.step(
-        jax.tree.map(jnp.ones_like, cell.init(1)), jnp.zeros((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool)
-    )
-    np.testing.assert_allclose(jax.tree.leaves(after)[-1], 0.5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", GATED)
 def test_initial_states_last_for_two_to_horizon_steps(name):
     units, horizon = 256, 40
     cell = create(name, memory_size=units, memory_horizon=horizon)
@@ -153,14 +138,9 @@ def test_initial_states_last_for_two_to_horizon_steps(name):
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_without_a_horizon_the_biases_are_zero(name):
-    cell = create(name)
-    assert not jnp.any(cell.input.bias)
-    assert not jnp.any(cell.recurrent.bias)
-
-
-@pytest.mark.parametrize("name", GATED)
-def test_each_gate_starts_orthogonal(name):
+def test_each_gate_starts_orthogonal_and_without_biases(name):
     cell = create(name)
     for gate in np.split(np.asarray(cell.recurrent.weight), cell.recurrent.weight.shape[1] // SIZE, axis=1):
         np.testing.assert_allclose(gate.T @ gate, np.eye(SIZE), atol=1e-5)
+    assert not jnp.any(cell.input.bias)
+    assert not jnp.any(cell.recurrent.bias)

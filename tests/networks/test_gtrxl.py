@@ -37,16 +37,11 @@ def influence(episode_start=(), invalid=(), gate="gru"):
     return np.abs(gradient).max(axis=(1, 3)) > 1e-7
 
 
-@pytest.mark.parametrize("gate", ["gru", "identity"])
-def test_step_attends_to_itself_and_the_preceding_window(gate):
+@pytest.mark.parametrize(("gate", "start"), [("gru", 0), ("identity", 0), ("gru", 4)])
+def test_step_attends_to_itself_and_the_preceding_window_of_its_episode(gate, start):
     t, k = np.mgrid[:STEPS, :STEPS]
-    assert (influence(gate=gate) == ((k <= t) & (t - k <= WINDOW))).all()
-
-
-def test_reset_hides_the_previous_episode():
-    t, k = np.mgrid[:STEPS, :STEPS]
-    same = (k >= 4) == (t >= 4)
-    assert (influence(episode_start=[4]) == ((k <= t) & (t - k <= WINDOW) & same)).all()
+    expected = (k <= t) & (t - k <= WINDOW) & ((k >= start) == (t >= start))
+    assert (influence(episode_start=[start], gate=gate) == expected).all()
 
 
 def test_padding_steps_take_no_position():

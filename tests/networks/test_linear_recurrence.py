@@ -32,26 +32,19 @@ def coefficients(steps, kind):
     return tuple(jnp.asarray(x, jnp.complex64 if kind == "complex" else jnp.float32) for x in (decay, drive))
 
 
-@pytest.mark.parametrize("way", [sequential_scan, associative_scan])
+@pytest.mark.parametrize("ways", [(sequential_scan, sequential_scan_backwards), (associative_scan, associative_scan_backwards)])
 @pytest.mark.parametrize("kind", ["real", "complex"])
-def test_each_scan_equals_the_loop(kind, way):
+def test_each_scan_equals_the_loop(kind, ways):
     decay, drive = coefficients(13, kind)
-    h, expected = np.asarray(drive[0]) * 0.3, np.zeros(drive.shape, drive.dtype)
+    h, later = np.asarray(drive[0]) * 0.3, np.zeros(drive[0].shape, drive.dtype)
+    forwards, backwards = np.zeros((2, *drive.shape), drive.dtype)
     for t in range(13):
-        h = np.asarray(decay)[t] * h + np.asarray(drive)[t]
-        expected[t] = h
-    np.testing.assert_allclose(jax.jit(way)(decay, drive, drive[0] * 0.3), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("way", [sequential_scan_backwards, associative_scan_backwards])
-@pytest.mark.parametrize("kind", ["real", "complex"])
-def test_each_backward_scan_equals_the_loop(kind, way):
-    decay, d_h = coefficients(13, kind)
-    expected, from_later = np.zeros(d_h.shape, d_h.dtype), np.zeros(d_h[0].shape, d_h.dtype)
-    for t in range(12, -1, -1):
-        expected[t] = np.asarray(d_h)[t] + from_later
-        from_later = np.asarray(decay)[t] * expected[t]
-    np.testing.assert_allclose(jax.jit(way)(decay, d_h), expected, atol=1e-5)
+        forwards[t] = h = np.asarray(decay)[t] * h + np.asarray(drive)[t]
+    for t in reversed(range(13)):
+        backwards[t] = np.asarray(drive)[t] + later
+        later = np.asarray(decay)[t] * backwards[t]
+    np.testing.assert_allclose(jax.jit(ways[0])(decay, drive, drive[0] * 0.3), forwards, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(ways[1])(decay, drive), backwards, atol=1e-5)
 
 
 @pytest.mark.parametrize(("platform", "loops"), [("cpu", 2), ("cuda", 0)])
@@ -78,14 +71,7 @@ def test_hand_written_gradient_equals_automatic_differentiation(kind):
 
         return jax.jit(jax.grad(value, argnums=(0, 1, 2)))(decay, drive, state)
 
-    def plain(decay, drive, state):
-        def step(h, inputs):
-            h = inputs[0] * h + inputs[1]
-            return h, h
-
-        return jax.lax.scan(step, state, (decay, drive))[1]
-
-    ours, automatic = objective(linear_recurrence), objective(plain)
+    ours, automatic = objective(linear_recurrence), objective(sequential_scan)
     for by_hand, expected in zip(ours, automatic, strict=True):
         np.testing.assert_allclose(by_hand, expected, atol=1e-5, rtol=1e-5)
     assert max(float(jnp.abs(g).max()) for g in automatic) > 0.1

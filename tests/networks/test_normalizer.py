@@ -44,12 +44,9 @@ def test_each_part_is_normalized_by_its_valid_observations():
     vectors = np.asarray(observation["body"][0])
     expected = (vectors - vectors[:40].mean(0)) / vectors[:40].std(0)
     np.testing.assert_allclose(got["body"][0], expected, rtol=1e-3, atol=1e-3)
-    same = jax.tree.map(jnp.array_equal, got, observation)
-    assert same["camera"]
-    assert same["level"]
-    assert same["action_mask"]
-    assert same["body"][1]
-    assert same["body"][2]
+    same = jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), got, observation)
+    assert same.pop("body") == (False, True, True)
+    assert set(same.values()) == {True}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +54,6 @@ def test_each_part_is_normalized_by_its_valid_observations():
     [
         (True, 0.0, [-10.0, 0.0, 10.0]),
         (True, 2.0, [-2.0, 0.0, 2.0]),
-        (True, 20.0, [-20.0, 0.0, 20.0]),
         (False, 0.0, [-50.0, 0.0, 50.0]),
         (False, 2.0, [-2.0, 0.0, 2.0]),
     ],

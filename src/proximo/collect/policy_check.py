@@ -14,7 +14,7 @@ from proximo.envs import GymnasiumEnvironment
 from proximo.errors import ConfigError, EnvError
 from proximo.math.masked_statistics import count
 from proximo.networks import ActorCritic
-from proximo.networks.assembly import check_sizes
+from proximo.networks.assembly import check_layers
 from proximo.networks.custom.conformance import check_custom_networks
 from proximo.networks.custom.forward import Forward
 from proximo.ppo.loss import loss
@@ -41,7 +41,8 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         policy = check_custom_networks(lambda key: fresh_policy(key, env, config), *spaces)
     else:
         policy = policy_shapes(env, config)
-        check_sizes(policy.torsos, spaces[0], config.network)  # a custom network may contain any layers
+    if "actor_critic" not in networks:
+        check_layers(policy, spaces[0], config.network)
     if config.network.action_mapping == "tanh" and isinstance(spaces[1], Box) and not spaces[1].is_bounded().any():
         needs = "action_mapping = tanh needs a component with bounds on both sides"
         raise EnvError(f"{needs}, and {spaces[1]} has none: set it to clip.")

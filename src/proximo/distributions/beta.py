@@ -20,29 +20,26 @@ _LANCZOS = (
 def _stirling_error(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """``log Γ(x)`` minus Stirling's approximation ``(x - ½) log x - x + ½ log 2π``, for ``x ≥ 1``.
 
-    By the series of Lanczos 1964 (Press et al. 1992, "Numerical recipes", section 6.1), which needs only functions that exported policies have.
+    By the series of Lanczos 1964 (Press et al. 1992, "Numerical recipes", section 6.1), which needs only
+    functions that exported policies have.
     """
     series = 1.000000000190015 + sum(c / (x + 1.0 + i) for i, c in enumerate(_LANCZOS))
     return (x + 0.5) * jnp.log1p(5.5 / x) - 5.5 + jnp.log(series)
 
 
 class Beta(Distribution):
-    """Independent ``Beta(alpha, beta)`` components on 0 … 1, both parameters above 1, for bounded Box actions.
+    """Independent ``Beta(alpha, beta)`` components on 0 … 1, both parameters above 1, for bounded Box
+    actions.
 
-    All probability lies within the bounds, while a Gaussian that is clipped to them is biased.
-
-    Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement learning using
-    the Beta distribution".
+    Source: Chou, Maturana & Scherer 2017, "Improving stochastic policy gradients in continuous control with
+    deep reinforcement learning using the Beta distribution".
     """
 
     alpha: Float[Array, "*batch n"]
     beta: Float[Array, "*batch n"]
 
     def sample(self, noise: UInt32[Array, "*batch 2"]) -> Float[Array, "*batch n"]:
-        """``x / (x + y)`` of two Gamma variables.
-
-        The noise is the data of one random key for each element, because rejection sampling takes no fixed number of draws.
-        """
+        """The noise is the data of one random key for each element, because rejection sampling takes no fixed number of draws."""
 
         def one(data: Array, alpha: Array, beta: Array) -> Array:
             return jax.random.beta(jax.random.wrap_key_data(data, impl="threefry2x32"), alpha, beta)
@@ -75,10 +72,10 @@ class Beta(Distribution):
 
         return jnp.sum(self._normalizer() - weighted(alpha, 1.0) - weighted(beta, 1.0) + weighted(both, 2.0), axis=-1)
 
-    def _means(self) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"]]:
+    def _means(self) -> tuple[Array, Array]:
         return self.alpha / (self.alpha + self.beta), self.beta / (self.alpha + self.beta)
 
-    def _normalizer(self) -> Float[Array, "*batch n"]:
+    def _normalizer(self) -> Array:
         """``log B(alpha, beta) - (alpha - 1) log p - (beta - 1) log q`` with the means ``p``, ``q`` of ``a`` and ``1 - a``."""
         alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
         error = _stirling_error(alpha) + _stirling_error(beta) - _stirling_error(both)

@@ -1,4 +1,4 @@
-"""One of ``n`` choices."""
+"""One of ``n`` choices, or several choices at once."""
 
 import jax
 import jax.numpy as jnp
@@ -33,3 +33,21 @@ class Categorical(Distribution):
         """``-Σ p log p``."""
         log_p = jax.nn.log_softmax(self.logits)
         return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+
+class ProductCategorical(Categorical):
+    """Independent categorical components: ``p(a) = Π_k softmax(logits_k)_{a_k}``, for MultiDiscrete actions.
+
+    ``n`` is the largest number of options. Components with fewer options are padded with the logit of a
+    forbidden choice.
+    """
+
+    logits: Float[Array, "*batch components n"]
+
+    def log_prob(self, action: Int[Array, "*batch components"]) -> Float[Array, "*batch"]:
+        """``Σ_k log p_{a_k}``."""
+        return jnp.sum(super().log_prob(action), axis=-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """``Σ_k -Σ p log p``."""
+        return jnp.sum(super().entropy(), axis=-1)

@@ -1,6 +1,7 @@
 """Action masks: the logits of forbidden actions are replaced, so only allowed actions have a probability.
 
-Source: Huang & Ontañón 2022, "A closer look at invalid action masking in policy gradient algorithms", arXiv:2006.14171.
+Source: Huang & Ontañón 2022, "A closer look at invalid action masking in policy gradient algorithms",
+arXiv:2006.14171.
 """
 
 import jax.numpy as jnp
@@ -16,17 +17,11 @@ def allowed(mask: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
 
 
 def mask_choices(logits: Float[Array, "*batch n"], mask: Bool[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """Logits by which forbidden choices have probability 0 and gradient 0.
-
-    ``mask`` is true for each allowed choice. A mask that allows nothing is ignored.
-    """
+    """Logits by which choices where ``mask`` is false have probability 0 and gradient 0."""
     return jnp.where(allowed(mask), logits, FORBIDDEN)
 
 
 def mask_bits(logits: Float[Array, "*batch n"], mask: Bool[Array, "*batch n 2"]) -> Float[Array, "*batch n"]:
-    """Logits by which forbidden values of bits have probability 0 and gradient 0.
-
-    ``mask``: for each bit, whether it may be 0 and whether it may be 1. A mask that allows neither is ignored.
-    """
+    """Logits by which forbidden values of bits have probability 0. ``mask``: whether each bit may be 0, and whether it may be 1."""
     may = allowed(mask)
     return jnp.where(may[..., 0], jnp.where(may[..., 1], logits, FORBIDDEN), -FORBIDDEN)

@@ -1,8 +1,8 @@
 """Flax modules as networks of a policy.
 
-    proximo.PPO("CartPole-v1", encoder=linen(MyEncoder()))
-    proximo.PPO("CartPole-v1", memory=linen(nn.GRUCell(features=64)))
-    proximo.PPO("CartPole-v1", actor_critic=nnx(lambda space, count, rngs: MyNetwork(space.size, count, rngs=rngs)))
+    proximo.PPO("CartPole-v1", encoder=linen(MyEncoder())) proximo.PPO("CartPole-v1",
+    memory=linen(nn.GRUCell(features=64))) proximo.PPO("CartPole-v1", actor_critic=nnx(lambda space, count,
+    rngs: MyNetwork(space.size, count, rngs=rngs)))
 
 Like every custom network, a module is called with one observation of one environment, without a batch axis.
 """
@@ -35,10 +35,10 @@ def linen(module: flax.linen.Module) -> Callable[..., Any]:
     ``actor=lambda key, features, count: linen(nn.Dense(count))(key, features)``.
 
     Args:
-        module: An encoder, an actor, a critic, a whole actor-critic, or a recurrent cell, which becomes a memory.
+        module: An encoder, an actor, a critic, a whole actor-critic, or a recurrent cell: a memory.
 
     Returns:
-        A function that makes the network. It raises ``ConfigError`` if the module has variables that are not parameters.
+        A function that makes the network. It raises ``ConfigError`` if there are variables that are not parameters.
     """
     return functools.partial(_make_linen, module)
 
@@ -51,7 +51,7 @@ def nnx(make: Callable[..., flax.nnx.Module]) -> Callable[..., Any]:
             for example the observation space for an encoder.
 
     Returns:
-        A function that makes the network. It raises ``ConfigError`` if the module has variables that are not parameters.
+        A function that makes the network. It raises ``ConfigError`` if there are variables that are not parameters.
     """
     return functools.partial(_make_nnx, make)
 
@@ -66,11 +66,9 @@ class LinenModule(eqx.Module):
         return self.module.apply(self.variables, x)
 
 
-class LinenCell(eqx.Module):
+class LinenCell(LinenModule):
     """A recurrent linen cell with its parameters, as a memory."""
 
-    variables: PyTree[Array]
-    module: Any = eqx.field(static=True)
     in_size: int = eqx.field(static=True)
 
     def init(self) -> PyTree[Array]:
@@ -80,21 +78,13 @@ class LinenCell(eqx.Module):
         return self.module.apply(self.variables, state, x)
 
 
-def _make_linen(module: flax.linen.Module, key: Key[Array, ""], input_type: Space | int, *sizes: int) -> LinenModule | LinenCell:
+def _make_linen(module: flax.linen.Module, key: Key[Array, ""], input_type: Space | int, *sizes: int) -> LinenModule:
     x = _example(input_type)
-    if isinstance(module, flax.linen.RNNCellBase):
-        cell = LinenCell({}, module, x.shape[0])
-        return LinenCell(_parameters(module, module.init(key, cell.init(), x)), module, x.shape[0])
-    return LinenModule(_parameters(module, module.init(key, x)), module)
-
-
-def _parameters(module: flax.linen.Module, variables: Any) -> Any:
-    if more := set(variables) - {"params"}:
-        raise ConfigError(
-            f"{type(module).__name__} has the variables {', '.join(sorted(more))}, which change while it runs: a policy can only have parameters (use LayerNorm "
-            "instead of BatchNorm)."
-        )
-    return variables
+    is_cell = isinstance(module, flax.linen.RNNCellBase)
+    variables = module.init(key, LinenCell({}, module, x.shape[0]).init(), x) if is_cell else module.init(key, x)
+    more = ", ".join(sorted(set(variables) - {"params"}))
+    _check_parameters(module, more and f"the variables {more}")
+    return LinenCell(variables, module, x.shape[0]) if is_cell else LinenModule(variables, module)
 
 
 class NnxModule(eqx.Module):
@@ -127,17 +117,18 @@ class NnxCell(NnxModule):
 def _make_nnx(make: Callable[..., flax.nnx.Module], key: Key[Array, ""], input_type: Space | int, *sizes: int) -> NnxModule:
     module = make(input_type, *sizes, rngs=flax.nnx.Rngs(key))
     graph, parameters, rest = flax.nnx.split(module, flax.nnx.Param, ...)
-    if jax.tree.leaves(rest):
-        raise ConfigError(
-            f"{type(module).__name__} has variables besides its parameters, which change while it runs: a policy can only have parameters (use "
-            "LayerNorm instead of BatchNorm, and no Dropout)."
-        )
+    _check_parameters(module, "variables besides its parameters" if jax.tree.leaves(rest) else "")
     values = flax.nnx.to_pure_dict(parameters)
-    return (
-        NnxCell(values, graph, _example(input_type).shape[0])
-        if isinstance(module, flax.nnx.RNNCellBase)
-        else NnxModule(values, graph)
-    )
+    is_cell = isinstance(module, flax.nnx.RNNCellBase)
+    return NnxCell(values, graph, _example(input_type).shape[0]) if is_cell else NnxModule(values, graph)
+
+
+def _check_parameters(module: Any, others: str) -> None:
+    if others:
+        raise ConfigError(
+            f"{type(module).__name__} has {others}, which change while it runs: a policy can only have parameters (use LayerNorm "
+            "instead of BatchNorm, and no Dropout)."
+        )
 
 
 def _example(input_type: Space | int) -> Any:

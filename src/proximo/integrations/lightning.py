@@ -21,8 +21,8 @@ class PPOModule(LightningTraining, lightning.LightningModule):
         trainer.fit(module := PPOModule("CartPole-v1"))
         module.agent.evaluate(100)
 
-    One batch of Lightning is one update. One epoch is the time between two evaluations (``eval_every``). Training ends at
-    ``total_steps``.
+    One batch of Lightning is one update. One epoch is the time between two evaluations (``eval_every``).
+    Training ends at ``total_steps``.
 
     Args:
         env: An id, an environment, or a function that makes one, as for ``proximo.PPO``.
@@ -49,8 +49,9 @@ class PPO(LightningPPO, lightning.LightningModule):
             def forward(self, x):
                 return Categorical(jax.vmap(self.actor)(x)), jax.vmap(self.critic)(x)
 
-    A subclass may also define ``configure_optimizers()``, ``predict(x, deterministic)`` and ``training_step(minibatch, index)``. The first
-    ``fit``, ``evaluate`` or ``predict`` makes the agent from all attributes that have floating-point arrays; from then on they are current.
+    A subclass may also define ``configure_optimizers()``, ``predict(x, deterministic)`` and
+    ``training_step(minibatch, index)``. The first ``fit``, ``evaluate`` or ``predict`` makes the agent from
+    all attributes that have floating-point arrays; from then on they are current.
 
     Args:
         env: An id, an environment, a function that makes one, or what ``make_vec_env`` returns.

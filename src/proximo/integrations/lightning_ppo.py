@@ -1,4 +1,4 @@
-"""What the two classes ``PPO`` share: a subclass with its own networks, ``forward`` and optimizer, as in lightning-baselines3."""
+"""``PPO`` of both packages: a subclass has its own networks, ``forward`` and optimizer, as lightning-baselines3."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observatio
 
 
 class SubprocVecEnv:
-    """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment, or ids. ``PPO`` measures whether
-    worker processes step them faster than one process."""
+    """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment,
+    or ids. ``PPO`` measures whether worker processes step them faster than one process."""
 
     def __init__(self, env_fns: Sequence[Any], **settings: Any):
         self.env, self.num_envs = env_fns[0], len(env_fns)
@@ -73,7 +73,7 @@ def make_vec_env(
 
 
 class LightningPPO(LightningTraining):
-    """The methods of ``PPO``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
+    """The methods of ``PPO``. The other base class is the ``LightningModule`` of one of the packages."""
 
     follows = frozenset({"total_steps", "max_grad_norm", "seed"})
     without_effect = ()
@@ -97,7 +97,7 @@ class LightningPPO(LightningTraining):
 
     @functools.cached_property
     def agent(self) -> agents.PPO:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The ``proximo.PPO`` that learns. It is made at the first use, from the networks that the subclass has by then."""
+        """The ``proximo.PPO`` that learns, made at the first use from the networks that the subclass has by then."""
         self._check_parameters()
         settings = {**self._settings, "total_steps": self._settings["eval_every"], **self._given_optimizer()}
         if type(self).training_step is not LightningPPO.training_step:
@@ -164,25 +164,26 @@ class LightningPPO(LightningTraining):
         return np.clip(action, *space.bounds()).astype(space.dtype) if isinstance(space, Box) else action
 
     def next_key(self) -> Key[Array, ""]:
-        """A key that no earlier call has returned. Raises ``ConfigError`` in ``forward`` and ``training_step``, which JAX compiles once."""
+        """A key that no earlier call has returned. Raises ``ConfigError`` where JAX compiles the call once."""
         if self._logged is not None:
             raise ConfigError("next_key() in forward or training_step would always return the same key: JAX compiles them once.")
         return jax.random.fold_in(evaluation_key(self.seed, NETWORK_STREAM), next(self._keys))
 
     def forward(self, x: Any) -> tuple[Any, Array]:
-        """The distributions of the actions and the values for N stacked, unnormalized observations. A subclass defines it."""
+        """The distributions and the values for N stacked, unnormalized observations. A subclass defines it."""
         raise ConfigError(
             f"{type(self).__name__} has no forward(self, x): define it, to return (distribution, value) of N inputs."
         )
 
     def predict(self, x: Any, deterministic: bool = True) -> np.ndarray:
-        """The action for one observation, or for N stacked ones. A subclass may define it for N observations."""
+        """The action for one observation, or for N stacked ones. A subclass may define it for N."""
         policy = self.agent.policy
         policy = policy if self._policy is None else dataclasses.replace(policy, actor_critic=self._policy)
         return policy.predict(x, deterministic=deterministic, key=None if deterministic else self.next_key())[0]
 
     def training_step(self, minibatch: Minibatch, index: Any) -> Float[Array, ""]:
-        """The loss of one minibatch. Override this to modify the algorithm; ``super().training_step`` is PPO's loss.
+        """The loss of one minibatch. Override this to modify the algorithm; ``super().training_step`` is
+        PPO's loss.
 
         Args:
             minibatch: what ``objective`` gets (docs/custom-losses.md).
@@ -203,7 +204,7 @@ class LightningPPO(LightningTraining):
             self._logged[name] = jnp.asarray(value, float)
 
     def _set_hparams(self, hparams: Any) -> None:
-        """What ``save_hyperparameters`` saves: no environments, functions or other objects, because no checkpoint can contain them."""
+        """What ``save_hyperparameters`` saves: no objects, because no checkpoint can contain them."""
         plain = {name: x for name, x in hparams.items() if isinstance(x, str | int | float | list | tuple | dict | None)}
         super()._set_hparams(plain)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -215,7 +216,7 @@ class LightningPPO(LightningTraining):
         Args:
             num_eval_episodes: number of episodes; None: the argument of the constructor.
             deterministic: whether to take the most probable action.
-            render: whether to show the episodes in a window, or, without a display, to write the first one to ``video_path``.
+            render: whether to show the episodes; without a display, the first is written to ``video_path``.
             seed: seed of the episodes, 0 or more.
 
         Returns:
@@ -236,8 +237,8 @@ class LightningPPO(LightningTraining):
         return played
 
     def configure_callbacks(self) -> list[Any]:
-        """Return no callback. Lightning calls this first. It refuses ``gradient_clip_val`` of modules without automatic optimization, so this
-        becomes one in ``setup``."""
+        """Return no callback. Lightning calls this first. It refuses ``gradient_clip_val`` of modules without
+        automatic optimization, so this becomes one in ``setup``."""
         self.automatic_optimization = self.trainer.accumulate_grad_batches == 1
         return []
 
@@ -248,7 +249,7 @@ class LightningPPO(LightningTraining):
         self.training_step = types.MethodType(LightningTraining.training_step, self)
 
     def train_dataloader(self) -> Any:
-        """The updates of an epoch. The Trainer's limits determine ``total_steps`` here, where a resume has restored its counters."""
+        """The updates of an epoch. ``total_steps`` follows from the Trainer's limits; a resume has restored its counters."""
         trainer, config, step = self.trainer, self.agent.config, self.agent.step
         epoch, total, clip_val = config.run.eval_every, 10**15, trainer.gradient_clip_val
         if trainer.max_epochs is not None and trainer.max_epochs >= 0:
@@ -266,8 +267,9 @@ class LightningPPO(LightningTraining):
 
 
 def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of lightning-baselines3. A function as a
-    schedule gets the remaining progress, because of the name of its parameter."""
+    """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of
+    lightning-baselines3. A function as a schedule gets the remaining progress, because of the name of its
+    parameter."""
     table = load("lightning_baselines3").sections["PPO"]
     ours = {name: x for name, x in given.items() if name not in table}
     for name, x in given.items():

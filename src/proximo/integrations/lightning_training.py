@@ -1,4 +1,5 @@
-"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of both bridges share.
+"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of
+both bridges share.
 
 The algorithm is proximo's. PyTorch only has the shapes of the parameters, for summaries.
 """
@@ -19,7 +20,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import PyTree
 
 from proximo.agent import PPO, change_settings, learn_in_calls, load_like
 from proximo.collect.learning import policy_shapes
@@ -54,7 +55,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def is_jax_network(value: Any) -> bool:
-    """Whether ``value`` is a Flax module, what ``proximo.integrations.flax`` makes of one, or an Equinox module with arrays."""
+    """Whether ``value`` is a Flax module, also one that is wrapped, or an Equinox module with arrays."""
     if isinstance(value, functools.partial):
         return getattr(value.func, "__module__", "") == "proximo.integrations.flax"
     libraries = {str(base.__module__).split(".")[0] for base in type(value).__mro__}
@@ -66,8 +67,8 @@ def _warn(message: str) -> None:
 
 
 class _UpdatesUntilEvaluation:
-    """The data of one epoch: one item for each update until the next evaluation or the end of training. It starts at the agent's current
-    step, also after a resume."""
+    """The data of one epoch: one item for each update until the next evaluation or the end of training. It
+    starts at the agent's current step, also after a resume."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -88,7 +89,7 @@ class _UpdatesUntilEvaluation:
 
 
 class Shapes(torch.nn.Module):
-    """The shapes of parameters that JAX has, for Lightning's summary: parameters without numbers, which no checkpoint contains."""
+    """Parameters without numbers in the shapes of JAX's, for Lightning's summary. No checkpoint contains them."""
 
     def __init__(self, parameters: PyTree):
         super().__init__()
@@ -108,10 +109,10 @@ class Shapes(torch.nn.Module):
 
 
 class _ModuleName(str):
-    """``__module__`` of a class, which the Trainer of Lightning's other package asks before it refuses the class with a ``TypeError``."""
+    """``__module__`` of a class. The other package's Trainer asks for it before it refuses the class."""
 
     def startswith(self, prefix: Any, *more: Any) -> bool:
-        """As of any string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
+        """As of a string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
         if prefix in ("pytorch_lightning", "lightning.pytorch"):
             raise ConfigError(
                 "The Trainer is from another package: a lightning.Trainer needs the class of proximo.integrations.lightning, and a "
@@ -124,7 +125,7 @@ class _ModuleName(str):
 
 
 class LightningTraining:
-    """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of Lightning's packages."""
+    """The hooks of ``PPOModule``. The other base class is the ``LightningModule`` of one of the packages."""
 
     follows: frozenset[str] = frozenset()  # settings that a resume takes from the checkpoint, or from the Trainer
     without_effect: tuple[str, ...] = ("forward", "predict", "training_step")  # methods that a subclass must not replace
@@ -152,25 +153,21 @@ class LightningTraining:
         self.jax_parameters = Shapes(dataclasses.replace(policy, normalizer=None))
 
     def _check_overrides(self) -> None:
-        """Raise ``ConfigError`` if a subclass has a network or a method that no training uses. A method that calls ``super()`` adds to it."""
-        methods = {name: getattr(type(self), name) for name in self.without_effect}
-        code = {
-            name: getattr(inspect.unwrap(x), "__code__", None) for name, x in methods.items()
-        }  # None: a jitted method or a partial
-        names = [
-            name for name, x in methods.items() if x.__module__ != __name__ and "super" not in getattr(code[name], "co_names", ())
-        ]
-        for name in names + [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]:
+        """Raise ``ConfigError`` if a subclass has a network or a method without effect. One that calls ``super()`` has one."""
+        names = [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]
+        for name in self.without_effect:
+            method = getattr(type(self), name)
+            code = getattr(inspect.unwrap(method), "__code__", None)  # None: a jitted method or a partial
+            if method.__module__ != __name__ and "super" not in getattr(code, "co_names", ()):
+                names.append(name)
+        for name in names:
             raise ConfigError(
-                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, which trains "
-                "with it, or pass a network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
+                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, or pass a "
+                "network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
             )
 
     def configure_optimizers(self) -> Any:
-        """Return no optimizer, because JAX does the learning.
-
-        A subclass may return an optax transformation, or a function that makes one from the learning rate: the setting ``optimizer``.
-        """
+        """Return no optimizer. A subclass may return a value of the setting ``optimizer``, such as ``optax.adam(3e-4)``."""
         return []
 
     def configure_callbacks(self) -> list[Any]:
@@ -183,34 +180,17 @@ class LightningTraining:
             )
         return []
 
-    def predict(
-        self,
-        observation: Any,
-        memory: Carried | None = None,
-        episode_start: Any = None,
-        *,
-        action_mask: Any = None,
-        deterministic: bool = True,
-        key: Key[Array, ""] | None = None,
-        reward: Any = None,
-    ) -> tuple[np.ndarray, Carried]:
-        """Choose the action for one observation, or for N stacked ones: ``agent.predict``."""
-        return self.agent.predict(
-            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
-        )
+    def predict(self, *arguments: Any, **named: Any) -> tuple[np.ndarray, Carried]:
+        """The action for one observation, or for N stacked ones, with the arguments of ``agent.predict``."""
+        return self.agent.predict(*arguments, **named)
 
-    def forward(self, observation: Any, memory: Carried | None = None, episode_start: Any = None, **arguments: Any) -> Any:
-        """The distribution of the action and the value: ``agent.forward``."""
-        return self.agent.forward(observation, memory, episode_start, **arguments)
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """The distribution of the action and the value, with the arguments of ``agent.forward``."""
+        return self.agent.forward(*arguments, **named)
 
     def evaluate(self, episodes: int = 100, *, render: bool = False, seed: int = 0, **arguments: Any) -> Episodes:
-        """Play whole episodes on environment seeds that training does not use.
-
-        Args:
-            episodes: Number of episodes, 1 or more.
-            render: Whether to write the first episode, with the most probable actions, to ``video_path``.
-            seed: Seed of the episodes, 0 or more.
-            **arguments: Other arguments of ``agent.evaluate``.
+        """Play whole episodes with the arguments of ``agent.evaluate``. ``render`` writes the first one, with
+        the most probable actions, to ``video_path``.
 
         Returns:
             The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -226,8 +206,7 @@ class LightningTraining:
 
     @property
     def video_path(self) -> Path:
-        """Where ``evaluate(render=True)`` writes a video: ``videos/evaluate-STEP.mp4`` in the folder of the last fit's logger, or in the current
-        one."""
+        """``videos/evaluate-STEP.mp4`` in the folder of the last fit's logger, or in the current one."""
         return self._folder / "videos" / f"evaluate-{self.agent.step}.mp4"
 
     def train_dataloader(self) -> _UpdatesUntilEvaluation:
@@ -236,7 +215,8 @@ class LightningTraining:
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:
             raise ConfigError(
-                f"{type(self).__name__} trains in one process, but this Trainer has {self.trainer.world_size}: set devices=1, num_nodes=1."
+                f"{type(self).__name__} trains in one process, but this Trainer has {self.trainer.world_size}: "
+                "set devices=1, num_nodes=1."
             )
         self._check_overrides()
         self._check_parameters()
@@ -245,7 +225,7 @@ class LightningTraining:
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:
-        """Raise ``ConfigError`` if a subclass has trainable PyTorch parameters, because no optimizer would train them."""
+        """Raise ``ConfigError`` for trainable PyTorch parameters, because no optimizer would train them."""
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and not name.startswith("jax_parameters."):
                 raise ConfigError(
@@ -254,7 +234,7 @@ class LightningTraining:
                 )
 
     def _given_optimizer(self) -> dict[str, Any]:
-        """What a subclass returns from ``configure_optimizers``, as a setting. Lightning's own call then gets nothing."""
+        """What ``configure_optimizers`` returns, as a setting. Lightning's own call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
@@ -302,8 +282,8 @@ class LightningTraining:
             self.trainer.should_stop = True
 
     def _log_row(self, row: dict[str, Any]) -> None:
-        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32. Callbacks and the progress bar
-        get it from ``self.log``."""
+        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32.
+        Callbacks and the progress bar get it from ``self.log``."""
         step = row.pop("step")
         for logger in self.loggers:
             logger.log_metrics(row, step=step)
@@ -328,7 +308,7 @@ class LightningTraining:
         self._calls.close()
 
     def get_extra_state(self) -> Any:
-        """The files of ``PPO.save`` as the bytes of a zip archive, for every checkpoint. Nothing of proximo is pickled."""
+        """The files of ``PPO.save`` as a zip archive, for every checkpoint. Nothing of proximo is pickled."""
         packed = io.BytesIO()
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed, "w") as archive:
             for path in sorted(self.agent.save(folder).rglob("*")):
@@ -336,7 +316,7 @@ class LightningTraining:
         return torch.frombuffer(bytearray(packed.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Continue from a checkpoint. Raises ``ConfigError`` if this module has settings that a resume cannot change."""
+        """Continue from a checkpoint. Raises ``ConfigError`` for a setting that a resume cannot change."""
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with zipfile.ZipFile(io.BytesIO(state.cpu().numpy().tobytes())) as archive:

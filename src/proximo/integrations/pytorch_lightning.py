@@ -16,8 +16,8 @@ __all__ = ["PPO", "PPOModule", "SubprocVecEnv", "make_vec_env"]
 
 
 class PPOModule(LightningTraining, pytorch_lightning.LightningModule):
-    """Proximal Policy Optimization under ``pytorch_lightning.Trainer.fit``, with the arguments and attributes of
-    ``proximo.integrations.lightning.PPOModule``."""
+    """Proximal Policy Optimization under ``pytorch_lightning.Trainer.fit``, with the arguments and attributes
+    of ``proximo.integrations.lightning.PPOModule``."""
 
 
 class PPO(LightningPPO, pytorch_lightning.LightningModule):

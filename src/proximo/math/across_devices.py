@@ -1,7 +1,7 @@
-"""Reductions over the devices that share a rollout.
+"""Reductions over the devices that share a rollout; on one device, they change nothing.
 
-Each device has the transitions of a part of the environments. Every statistic of the algorithm is a sum over all transitions, so it
-becomes global by ``total``, before it is divided by the global count. In a program of one device, these functions change nothing.
+Each device has the transitions of a part of the environments. Every statistic of the algorithm is a sum over
+all transitions, so it becomes global by ``total``, before it is divided by the global count.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def num_devices() -> int:
 def total(x: PyTree[Array]) -> PyTree[Array]:
     """Sum of ``x`` over the devices.
 
-    Its derivative is that of this device's summand, times the number of devices. The mean of the gradients of all devices (``mean_of_devices``)
-    is thus the gradient of a global loss, whether a term of the loss is such a sum or the same number on each device.
+    Its derivative is that of this device's summand, times the number of devices. The mean of the gradients of
+    all devices (``mean_of_devices``) is thus the gradient of a global loss, whether a term of the loss is
+    such a sum or the same number on each device.
     """
     return jax.tree.map(_sum, x) if is_divided() else x
 
@@ -54,14 +55,12 @@ def largest(x: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def smallest(x: Float[Array, ""]) -> Float[Array, ""]:
-    """The smallest ``x`` of all devices, without a derivative."""
-    # A maximum, like ``largest``, so that the compiler can combine both into one all-reduce.
+    """The smallest ``x`` of all devices, without a derivative: a maximum, which the compiler can combine with others."""
     return -largest(-x) if is_divided() else x
 
 
 def on_any_device(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether ``flag`` is true on any device."""
-    # A maximum of floats, which the compiler can combine with others.
+    """Whether ``flag`` is true on any device: a maximum of floats, which the compiler can combine with others."""
     return largest(flag.astype("float32")) > 0 if is_divided() else flag
 
 

@@ -16,10 +16,12 @@ def generalized_advantages(
     gamma: Float[Array, ""],
     gae_lambda: Float[Array, ""],
 ) -> Float[Array, " T"]:
-    """Advantages of one environment's transitions: ``A_t = δ_t + γλ A_{t+1}``, ``δ_t = r_t + γ V(s_{t+1}) - V(s_t)``.
+    """Advantages of one environment's transitions: ``A_t = δ_t + γλ A_{t+1}``, ``δ_t = r_t + γ V(s_{t+1}) -
+    V(s_t)``.
 
-    ``V(s_{t+1})`` is 0 after a termination, ``bootstrap_value[t]`` after a truncation, and otherwise the value of the next step
-    (``last_value`` after the last one). The sum over later steps ends at ``terminated | truncated`` and at padding.
+    ``V(s_{t+1})`` is 0 after a termination, ``bootstrap_value[t]`` after a truncation, and otherwise the
+    value of the next step (``last_value`` after the last one). The sum over later steps ends at ``terminated
+    | truncated`` and at padding.
 
     Args:
         reward: T: ``r_t``, in the units of the value.
@@ -35,7 +37,8 @@ def generalized_advantages(
     Returns:
         T: the advantages; 0 on padding.
 
-    Source: Schulman et al. 2016, arXiv:1506.02438, equations 11-16; time limits as in Pardo et al. 2018, arXiv:1712.00378.
+    Source: Schulman et al. 2016, arXiv:1506.02438, equations 11-16; time limits as in Pardo et al. 2018,
+    arXiv:1712.00378.
     """
     value_after = jnp.append(value[1:], last_value)
     value_after = jnp.where(truncated, bootstrap_value, value_after)

@@ -1,8 +1,13 @@
 """The terms of PPO's loss for each step; ``ppo/loss.py`` takes their means and adds them up.
 
-The value loss is ``value_loss``, or ``clipped_value_loss`` with ``clip_value_eps``; ``ppo/loss.py`` chooses in ``value_loss_per_step``.
+``ppo/loss.py`` chooses between ``value_loss`` and ``clipped_value_loss`` in ``value_loss_per_step``.
 
-Arrays of steps have any shape, written ``*steps``; all in one call have the same.
+Arrays of steps have any shape, written ``*steps``; all in one call have the same. Arguments that several
+functions have:
+
+    log_ratio: ``log π(a|s) - log π_old(a|s)`` of actions that the old policy sampled. The probability ratio is ``r = exp(log_ratio)``.
+    advantage: ``A``.
+    clip_eps: clip range ``ε``, at least 0; for values above 0, in units of the value.
 """
 
 import math
@@ -16,13 +21,10 @@ MAX_LOG_RATIO = 20.0
 
 
 def probability_ratio(log_ratio: Steps) -> Steps:
-    """Probability ratio ``r = exp(log_ratio)``, continued beyond ``MAX_LOG_RATIO`` by its tangent.
+    """Probability ratio ``r``, continued beyond ``MAX_LOG_RATIO`` by its tangent.
 
-    The ratio and its gradient thus stay finite, and the gradient keeps its sign. ``exp`` overflows above 88, and ``0 * inf`` would
-    make the gradient of a clipped transition NaN.
-
-    Args:
-        log_ratio: ``log π(a|s) - log π_old(a|s)``.
+    The ratio and its gradient thus stay finite, and the gradient keeps its sign. ``exp`` overflows above 88,
+    and ``0 * inf`` would make the gradient of a clipped transition NaN.
     """
     bounded = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     tangent = math.exp(MAX_LOG_RATIO) * (1.0 + log_ratio - MAX_LOG_RATIO)
@@ -30,15 +32,7 @@ def probability_ratio(log_ratio: Steps) -> Steps:
 
 
 def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array, ""]) -> Steps:
-    """The clipped surrogate, negated: ``-min(r A, clip(r, 1 - ε, 1 + ε) A)`` with the probability ratio ``r``.
-
-    Args:
-        log_ratio: ``log π(a|s) - log π_old(a|s)``.
-        advantage: ``A``.
-        clip_eps: clip range ``ε``, at least 0.
-
-    Returns:
-        The loss of each step.
+    """The clipped surrogate, negated: ``-min(r A, clip(r, 1 - ε, 1 + ε) A)``.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
     """
@@ -47,15 +41,10 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array,
 
 
 def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Float[Array, ""]) -> Steps:
-    """Bound the loss of negative advantages: ``min(surrogate, -c A)`` where ``A < 0``.
+    """Bound the loss of negative advantages: ``min(surrogate, -c A)`` where ``A < 0``, for a negated
+    surrogate.
 
-    Args:
-        surrogate: the negated surrogate, as ``clipped_surrogate`` returns it.
-        advantage: ``A``.
-        max_ratio: ``c``, above 1: the loss does not grow with ratios beyond it.
-
-    Returns:
-        The loss of each step.
+    The loss does not grow with ratios beyond ``max_ratio``: ``c``, above 1.
 
     Source: Ye et al. 2020, arXiv:1912.09729, equation 5.
     """
@@ -68,7 +57,8 @@ def value_loss(value: Steps, target: Steps) -> Steps:
 
 
 def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: Float[Array, ""]) -> Steps:
-    """The larger one of the plain and the clipped value loss: ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)``.
+    """The larger one of the plain and the clipped value loss: ``½ max((V - target)², (V_old + clip(V - V_old,
+    ±ε) - target)²)``.
 
     Once V is further than ε from its old value, moving further does not reduce the loss.
 
@@ -76,10 +66,7 @@ def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: 
         value: ``V``, by the policy that learns.
         old_value: ``V_old``, by the policy that acted.
         target: what V is fitted to.
-        clip_eps: clip range ``ε``, above 0, in units of the value.
-
-    Returns:
-        The loss of each step.
+        clip_eps: ``ε``.
     """
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return jnp.maximum(value_loss(value, target), value_loss(clipped, target))
@@ -89,9 +76,6 @@ def approximate_kl(log_ratio: Steps) -> Steps:
     """An unbiased estimate of ``KL(old ‖ new)`` that is never negative: ``(r - 1) - log r``.
 
     Like ``probability_ratio``, it is finite up to log ratios of about 1e29.
-
-    Args:
-        log_ratio: ``log r = log π(a|s) - log π_old(a|s)``, of actions that the old policy sampled.
 
     Source: Schulman 2020, "Approximating KL divergence", estimator k3.
     """

@@ -15,11 +15,7 @@ ROUNDING = 8.0
 
 
 def count(valid: Valid) -> Float[Array, ""]:
-    """Number of valid steps.
-
-    Each device counts in integers. The sum over devices is a float, exact up to 2^24, so that the compiler can combine it with other sums
-    into one all-reduce.
-    """
+    """Number of valid steps, exact up to 2^24: a float, so that the compiler can combine its all-reduce with those of other sums."""
     return total(jnp.sum(valid).astype(jnp.float32))
 
 
@@ -34,11 +30,11 @@ def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
 
 
 def centered(x: Steps, valid: Valid) -> tuple[Steps, Float[Array, ""]]:
-    """``x`` minus its mean over valid steps, and its variance there.
+    """``x`` minus its mean over valid steps, and its variance there; both are 0 if no step is valid.
 
-    The mean is subtracted twice. The mean of equal numbers is rounded, and may differ from them: after one subtraction, this difference
-    would be their standard deviation. The second mean and the variance come from one pass: ``Var(d) = E[d^2] - E[d]^2`` loses no digits,
-    as ``E[d]`` is only rounding.
+    The mean is subtracted twice, because the mean of equal numbers is rounded: after one subtraction, the
+    difference would be their standard deviation. The second mean and the variance come from one pass:
+    ``Var(d) = E[d^2] - E[d]^2`` loses no digits, as ``E[d]`` is only rounding.
     """
     difference = x - masked_mean(x, valid)
     rest = masked_mean(difference, valid)
@@ -51,31 +47,27 @@ def _is_rounding(deviation: Float[Array, ""], square: Steps, valid: Valid) -> Bo
     return deviation <= ROUNDING * jnp.finfo(square.dtype).eps * jnp.sqrt(masked_mean(square, valid))
 
 
-def masked_variance(x: Steps, valid: Valid) -> Float[Array, ""]:
-    """Variance over valid steps; 0 if no step is valid."""
-    return centered(x, valid)[1]
-
-
 def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
     """Standard deviation over valid steps; 0 if no step is valid."""
-    return jnp.sqrt(masked_variance(x, valid))
+    return jnp.sqrt(centered(x, valid)[1])
 
 
 def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
-    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
+    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) /
+    Var(target)``.
 
-    1 is a perfect value function; 0 is as good as a constant. NaN if the targets do not vary by more than their rounding.
+    1 is a perfect value function; 0 is as good as a constant. NaN if the targets do not vary by more than
+    their rounding.
     """
-    spread = masked_variance(target, valid)
+    (_, spread), (_, rest) = centered(target, valid), centered(target - value, valid)
     undefined = _is_rounding(jnp.sqrt(spread), jnp.square(target), valid)
-    return jnp.where(undefined, jnp.nan, 1.0 - masked_variance(target - value, valid) / jnp.where(undefined, 1.0, spread))
+    return jnp.where(undefined, jnp.nan, 1.0 - rest / jnp.where(undefined, 1.0, spread))
 
 
 def normalized(advantage: Steps, target: Steps, valid: Valid) -> Steps:
-    """``(A - mean) / (std + 1e-8)``, with mean and standard deviation over the valid steps.
+    """``(A - mean) / (std + 1e-8)`` over the valid steps; 0 if ``A`` varies only by rounding.
 
-    If ``A`` varies only by rounding, the result is 0. Advantages are differences of values, so their rounding error grows with the
-    targets of the values.
+    Advantages are differences of values, so their rounding error grows with the targets of the values.
     """
     difference, variance = centered(advantage, valid)
     deviation = jnp.sqrt(variance)

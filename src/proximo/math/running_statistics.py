@@ -16,14 +16,13 @@ WORD = 2.0**23
 class RunningStatistics(eqx.Module):
     """Mean and variance of all valid samples, merged batch by batch.
 
-    The updates are incremental (``mean + change``). A weighted average of the old and the new variance has a rounding error of
-    the same sign in each merge: it loses 6 % of the variance in ten million merges.
+    The updates are incremental (``mean + change``): a weighted average of both variances loses 6 % in ten
+    million merges by rounding.
 
     Attributes:
-        count: number of samples, as low and high word in units of 1 and ``WORD``: one float32 cannot count beyond 2^24.
-            Floating-point words keep all parameters of a policy in one kind, for ``jax.grad`` and for sending them as one vector.
-        mean: of each entry of a sample.
-        variance: of each entry of a sample, divided by the number of samples.
+        count: number of samples, as low and high word in units of 1 and ``WORD``: one float32 cannot count beyond 2^24. The words are
+            floating-point numbers, as all parameters of a policy, for ``jax.grad`` and for sending them as one vector.
+        mean, variance: of each entry of a sample. The variance is divided by the number of samples.
 
     Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
     """
@@ -82,14 +81,14 @@ def discounted_returns(
     """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t``, restarted from 0 after each episode.
 
     Args:
-        running: N: ``R`` before the first step.
-        reward: T N: ``r_t``.
-        done: T N: the episode ends with this step.
-        valid: T N: False on padding, which leaves ``R`` unchanged.
+        running: ``R`` before the first step.
+        reward: ``r_t``.
+        done: the episode ends with this step.
+        valid: False on padding, which leaves ``R`` unchanged.
         gamma: discount factor ``γ``, 0 … 1.
 
     Returns:
-        ``R`` after the last step (N; 0 if an episode has just ended) and at each step (T N).
+        ``R`` after the last step (0 if an episode has just ended) and at each step.
     """
 
     def advance(carried: Array, step: tuple[Array, Array, Array]) -> tuple[Array, Array]:

@@ -16,10 +16,12 @@ from proximo.config.schedule_text import EXPONENTIAL
 
 
 class NumericSchedule(eqx.Module):
-    """A constant, polynomial or exponential schedule, as the setting (such as ``linear(1e-3, 0)``) gives it. Its numbers are traced and vmapped.
+    """A constant, polynomial or exponential schedule, as a setting such as ``linear(1e-3, 0)`` gives it. Its
+    numbers are traced.
 
-    With ``share = min(progress / fraction, 1)`` it is ``final + (initial - final) (1 - share) ** power``: constant if ``initial`` equals
-    ``final``, linear if ``power`` is 1. A power of 0 marks the exponential schedule ``initial ** (1 - share) final ** share``.
+    With ``share = min(progress / fraction, 1)`` it is ``final + (initial - final) (1 - share) ** power``:
+    constant if ``initial`` equals ``final``, linear if ``power`` is 1. A power of 0 marks the exponential
+    schedule ``initial ** (1 - share) final ** share``.
 
     Attributes:
         initial: value at the start.

@@ -1,74 +1,151 @@
-"""Builds the parts of an ``ActorCritic`` from the settings; each part is built in or custom."""
+"""Builds a policy from the settings; each of its parts is built in or custom."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Literal, TypeVar
 
 import jax
 from jaxtyping import Array, Key, PyTree
 
+from proximo import spaces
 from proximo.config import LEAVES, NetworkConfig, text_of
 from proximo.config.custom import is_custom
 from proximo.errors import ConfigError, EnvError, nearest
+from proximo.networks.actor_critic import ActorCritic
 from proximo.networks.custom import networks as custom
 from proximo.networks.custom.forward import Forward, ForwardValue, make_forward_parts
 from proximo.networks.custom.head import CustomHead, make_family
-from proximo.networks.encoders import make_encoder
+from proximo.networks.encoders import make_encoder, previous_entries
 from proximo.networks.heads import ActorHead, Readout, ReadoutFunction, make_actor, num_parameters
 from proximo.networks.image_encoders import ImageEncoder
 from proximo.networks.layers import MLP, LayerNorm
+from proximo.networks.normalizer import make_statistics
 from proximo.networks.recurrent import make_memory
 from proximo.networks.torso import Torso
-from proximo.spaces import ActionSpace, Dict, Space, without
+from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, MultiDiscrete, Space, without
 
 Kind = TypeVar("Kind")
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
-"""Gains of the last layers. A small one for the actor makes the first policy nearly uniform (Andrychowicz et al. 2021, arXiv:2006.05990,
-section 3.2)."""
+"""Gains of the last layers. A small one for the actor makes the first policy nearly uniform (Andrychowicz et
+al. 2021, arXiv:2006.05990, section 3.2)."""
 
 
-def make_parts(
-    key: Key[Array, ""], space: Space, action_space: ActionSpace, config: NetworkConfig
-) -> tuple[tuple[Torso, ...], ActorHead, ReadoutFunction]:
-    """The torsos, the actor and the critic for observations of ``space`` (without the action mask).
+def make_policy(
+    key: Key[Array, ""],
+    observation_space: Space,
+    action_space: ActionSpace,
+    config: NetworkConfig,
+    normalize_observation: bool | Literal["auto"],
+    clip_observation: float = 0.0,
+) -> ActorCritic:
+    """Make a policy with fresh parameters.
 
-    Returns:
-        One torso (shared) or two (the policy's, the value's), the actor head, and the critic.
+    A top-level entry ``action_mask`` of a ``Dict`` observation masks the actions, and is not encoded.
+
+    Args:
+        key: Random key of the parameters.
+        observation_space: Space of the environment's observations.
+        action_space: Space of the actions.
+        config: Network settings.
+        normalize_observation: Whether to normalize floating-point observations by running statistics; ``"auto"`` normalizes those of at most two axes.
+        clip_observation: Clip observations to ± this number; 0 clips to ± 10 where they are normalized, and not at all elsewhere.
 
     Raises:
-        EnvError: A space is not supported with these settings.
+        EnvError: A space or an action mask is not supported.
         ConfigError: A custom network does not fit.
     """
+    added = previous_entries(config)
+    space = _extended(observation_space, action_space, added)
+    encoded_space, mask_ndim = _without_mask(space, action_space, config)
+    torsos, actor, critic = _make_parts(key, encoded_space, action_space, config)
+    return ActorCritic(
+        normalizer=make_statistics(space, normalize_observation, added),
+        torsos=torsos,
+        actor=actor,
+        critic=critic,
+        clip_observation=clip_observation,
+        mask_ndim=mask_ndim,
+        reset_memory=config.reset_memory,
+        observed_previous=added,
+        privileged=config.privileged,
+    )
+
+
+def _extended(space: Space, action_space: ActionSpace, added: tuple[str, ...]) -> Space:
+    """The space of the observations that ``ActorCritic.with_previous_step`` returns."""
+    if not added:
+        return space
+    named = space.spaces if isinstance(space, Dict) else ((spaces.OBSERVATION, space),)
+    for name in added:
+        if name in dict(named):
+            raise EnvError(
+                f"The observation space {space} already has an entry {name!r}: rename it, or turn off observe_{name.removeprefix('previous_')}."
+            )
+    sizes = {spaces.PREVIOUS_ACTION: spaces.flatdim(action_space), spaces.PREVIOUS_REWARD: 1}
+    return Dict((*named, *((name, Box((sizes[name],))) for name in added)))
+
+
+def _without_mask(space: Space, action_space: ActionSpace, config: NetworkConfig) -> tuple[Space, int | None]:
+    """The space that the encoders read, and the number of axes of the action mask (None without a mask)."""
+    mask = dict(space.spaces).get(spaces.ACTION_MASK) if isinstance(space, Dict) else None
+    if mask is None:
+        return space, None
+    if not isinstance(mask, Box | MultiBinary | MultiDiscrete):
+        raise EnvError(
+            f"The entry {spaces.ACTION_MASK!r} of the observation is {mask}: expected one array, as MultiBinary or Box."
+        )
+    rest = without(space, (spaces.ACTION_MASK,))
+    if rest == Dict(()):
+        raise EnvError(f"The observation space {space} has no entry besides the mask: add an entry that the policy can read.")
+    size = 0 if is_custom(config.distribution) or Forward.of(config) else sum(spaces.mask_sizes(action_space))
+    if not size:
+        raise EnvError(f"Actions of {action_space} cannot be masked: remove {spaces.ACTION_MASK!r} from the observation.")
+    if mask.size != size:
+        raise EnvError(
+            f"The action mask has {mask.size} entries, where actions of {action_space} take {size}: one for each choice of each component in "
+            "order, or two for each bit (may be 0, may be 1)."
+        )
+    return rest, len(mask.shape)
+
+
+def _make_parts(
+    key: Key[Array, ""], space: Space, action_space: ActionSpace, config: NetworkConfig
+) -> tuple[tuple[Torso, ...], ActorHead, ReadoutFunction]:
+    """One torso (shared) or two (the policy's, the value's), the actor head, and the critic."""
     if (given := Forward.of(config)) is not None:
         torso, head = make_forward_parts(given, space, action_space)
         return (torso,), head, ForwardValue()
-    count, make_head = _family(action_space, config)
+    if is_custom(config.distribution):
+        family, count, ndim = make_family(config.distribution, action_space)
+        make_head = partial(CustomHead, space=action_space, family=family, action_ndim=ndim)
+    else:
+        count, make_head = num_parameters(action_space, config), partial(make_actor, space=action_space, config=config)
     if config.actor_critic != "none":
         encoder, cell = custom.make_actor_critic(key, space, count, config)
         torso = Torso(encoder, cell, MLP.empty(), config.compute_dtype)
         return (torso,), make_head(custom.Slice(0, count)), custom.Slice(count, count + 1)
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
-    spaces = (_unprivileged(space, config.privileged), space) if config.towers == "separate" else (space,)
-    configs = (config, config.for_critic)[: len(spaces)]
-    made = [_torso(*each) for each in zip(jax.random.split(key_torsos, len(spaces)), spaces, configs, strict=True)]
+    towers = [(_unprivileged(space, config.privileged), config), (space, config.for_critic)]
+    towers = towers if config.towers == "separate" else [(space, config)]
+    made = [_torso(key, *tower) for key, tower in zip(jax.random.split(key_torsos, len(towers)), towers, strict=True)]
     torsos, features = zip(*made, strict=True)
     actor = make_head(_readout("actor", key_actor, features[0], count, ACTOR_GAIN, config))
-    parts = torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
-    if config.layer_norm and not _modules(parts, LayerNorm):
-        raise ConfigError("layer_norm = true has no effect, because no part has hidden layers: set hidden_sizes or head_sizes.")
-    if config.cnn_features != LEAVES["cnn_features"].default and not _modules(parts, ImageEncoder):
-        raise ConfigError(f"cnn_features = {config.cnn_features} has no effect, because no CNN reads {space}: leave it out.")
-    return parts
+    return torsos, actor, _readout("critic", key_critic, features[-1], 1, CRITIC_GAIN, config.for_critic)
 
 
-def check_sizes(torsos: tuple[Torso, ...], space: Space, config: NetworkConfig) -> None:
-    """Raise ``ConfigError`` if ``critic_hidden_sizes`` differs from ``hidden_sizes``, but no MLP reads the observation."""
-    sizes = config.critic_hidden_sizes
-    if sizes not in ("same", config.hidden_sizes) and not any(mlp.layers for mlp in _modules([t.encoder for t in torsos], MLP)):
-        raise ConfigError(
-            f"critic_hidden_sizes = {text_of(sizes) or 'none'} has no effect, because no MLP reads {space}: use critic_head_sizes."
-        )
+def check_layers(policy: ActorCritic, space: Space, config: NetworkConfig) -> None:
+    """Raise ``ConfigError`` for a setting of layers that ``policy`` does not have, because of its ``space`` of observations."""
+    mlps = _modules([torso.encoder for torso in policy.torsos], MLP)
+    if config.critic_hidden_sizes not in ("same", config.hidden_sizes) and not any(mlp.layers for mlp in mlps):
+        setting, reason = "critic_hidden_sizes", f"no MLP reads {space}: use critic_head_sizes"
+    elif config.layer_norm and not _modules(policy, LayerNorm):
+        setting, reason = "layer_norm", "no part has hidden layers: set hidden_sizes or head_sizes"
+    elif config.cnn_features != LEAVES["cnn_features"].default and not _modules(policy, ImageEncoder):
+        setting, reason = "cnn_features", f"no CNN reads {space}: leave it out"
+    else:
+        return
+    raise ConfigError(f"{setting} = {text_of(getattr(config, setting))} has no effect, because {reason}.")
 
 
 def _modules(parts: PyTree, kind: type[Kind]) -> list[Kind]:
@@ -76,43 +153,32 @@ def _modules(parts: PyTree, kind: type[Kind]) -> list[Kind]:
     return [leaf for leaf in jax.tree.leaves(parts, is_leaf=lambda x: isinstance(x, kind)) if isinstance(leaf, kind)]
 
 
-def _family(space: ActionSpace, config: NetworkConfig) -> tuple[int, Callable[[ReadoutFunction], ActorHead]]:
-    """The number of parameters of an action's distribution, and a function that makes the head from a readout."""
-    if not is_custom(config.distribution):
-        return num_parameters(space, config), lambda readout: make_actor(readout, space, config)
-    family, count, ndim = make_family(config.distribution, space)
-    return count, lambda readout: CustomHead(readout, space, family, ndim)
-
-
 def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
     """``space`` without the privileged entries ``names``."""
-    if not names:
-        return space
-    given = ",".join(names)
-    if not isinstance(space, Dict):
-        raise EnvError(f"privileged = {given}: expected entries of a Dict observation, but the observation space is {space}.")
-    known = dict(space.spaces)
+    known = dict(space.spaces) if isinstance(space, Dict) else {}
     for name in names:
         if name not in known:
             raise EnvError(f"privileged: the observation space {space} has no entry {name!r}{nearest(name, known)}.")
-    if len(known) == len(set(names)):
-        raise EnvError(f"privileged = {given} has every entry of {space}: leave at least one entry for the policy.")
+    if names and len(known) == len(set(names)):
+        raise EnvError(f"privileged = {','.join(names)} has every entry of {space}: leave at least one entry for the policy.")
     return without(space, names)
 
 
 def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Torso, int]:
     """An encoder and a memory for ``space``, and their number of features."""
-    keys = jax.random.split(key, 3 if config.shared_sizes else 2)
-    key_encoder, key_memory = keys[:2]
-    encoder, features = (custom.make_encoder if is_custom(config.encoder) else make_encoder)(key_encoder, space, config)
+    key_encoder, key_memory, *key_shared = jax.random.split(key, 3 if config.shared_sizes else 2)
+    if is_custom(config.encoder):
+        encoder, features = custom.make_network("encoder", key_encoder, space, config)
+    else:
+        encoder, features = make_encoder(key_encoder, space, config)
     cell, features = (custom.make_memory if is_custom(config.memory) else make_memory)(key_memory, features, config)
     if not config.shared_sizes:
         return Torso(encoder, cell, MLP.empty(), config.compute_dtype), features
-    shared = MLP.create(keys[2], features, config.shared_sizes, config.activation, config.layer_norm)
+    shared = MLP.create(key_shared[0], features, config.shared_sizes, config.activation, config.layer_norm)
     return Torso(encoder, cell, shared, config.compute_dtype), config.shared_sizes[-1]
 
 
 def _readout(name: str, key: Key[Array, ""], features: int, count: int, gain: float, config: NetworkConfig) -> ReadoutFunction:
     if is_custom(getattr(config, name)):
-        return custom.make_readout(name, key, features, count, config)
+        return custom.make_network(name, key, features, config, count)[0]
     return Readout.create(key, features, count, gain, config)

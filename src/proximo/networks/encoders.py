@@ -12,24 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key, Shaped
 
+from proximo import spaces
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
 from proximo.networks.image_encoders import IMAGE_ENCODERS, ImageEncoder, NatureCNN, SmallCNN, byte_scale, image_axes
 from proximo.networks.layers import MLP
-from proximo.spaces import (
-    PREVIOUS_ACTION,
-    PREVIOUS_REWARD,
-    Box,
-    Dict,
-    Discrete,
-    MultiBinary,
-    MultiDiscrete,
-    Space,
-    Tuple,
-    components,
-    flatdim,
-    tree,
-)
+from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatdim
 from proximo.types import Observation
 
 
@@ -42,8 +30,7 @@ class VectorEncoder(eqx.Module):
     shift: float = eqx.field(static=True)
 
     def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
-        batch = x.shape[: x.ndim - self.observation_ndim]
-        x = x.reshape((*batch, -1))
+        x = x.reshape((*x.shape[: x.ndim - self.observation_ndim], -1))
         return self.mlp(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(self.mlp.dtype) * self.scale + self.shift)
 
 
@@ -82,9 +69,7 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
     Raises:
         EnvError: ``encoder`` is a CNN and there is no image, or an image is too small.
     """
-    if config.encoder in IMAGE_ENCODERS and not any(
-        jax.tree.leaves(tree(lambda leaf: _cnn_for(leaf, config) is not None, space))
-    ):
+    if config.encoder in IMAGE_ENCODERS and not any(jax.tree.leaves(spaces.tree(lambda leaf: uses_cnn(leaf, config), space))):
         raise EnvError(
             f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
             f"channels and at least {IMAGE_ENCODERS[str(config.encoder)].min_size} pixels along each side; not {space}: set encoder = auto."
@@ -94,7 +79,7 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
 
 def previous_entries(config: NetworkConfig) -> tuple[str, ...]:
     """The entries of the previous action and reward that are added to the observations."""
-    requested = ((PREVIOUS_ACTION, config.observe_action), (PREVIOUS_REWARD, config.observe_reward))
+    requested = ((spaces.PREVIOUS_ACTION, config.observe_action), (spaces.PREVIOUS_REWARD, config.observe_reward))
     return tuple(name for name, is_observed in requested if is_observed)
 
 
@@ -114,10 +99,9 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Seque
     mlp = MLP.create(key, flatdim(space), config.hidden_sizes, config.activation, config.layer_norm)
     features = (flatdim(space), *config.hidden_sizes)[-1]
     if isinstance(space, Discrete | MultiDiscrete):
-        return OneHotEncoder(mlp, *components(space), len(space.shape)), features
-    scale = byte_scale(space) if isinstance(space, Box) else 1.0
+        return OneHotEncoder(mlp, *spaces.components(space), len(space.shape)), features
     # Bits become -1 and 1, which are centered: with 0 and 1 a policy learns more slowly in its first updates.
-    scale, shift = (2.0, -1.0) if isinstance(space, MultiBinary) else (scale, 0.0)
+    scale, shift = (2.0, -1.0) if isinstance(space, MultiBinary) else (byte_scale(space), 0.0)
     return VectorEncoder(mlp, len(space.shape), scale, shift), features
 
 
@@ -129,7 +113,8 @@ def uses_cnn(space: Space, config: NetworkConfig) -> bool:
 def _cnn_for(space: Space, config: NetworkConfig) -> type[ImageEncoder] | None:
     """The CNN that encodes ``space``, if one does.
 
-    With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a table, unless they are large.
+    With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a
+    table, unless they are large.
     """
     if not isinstance(space, Box) or not 2 <= len(space.shape) <= 4:
         return None

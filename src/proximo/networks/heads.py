@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,27 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped, UInt32
 
-from proximo.config import LEAVES, NetworkConfig
-from proximo.distributions import (
-    FORBIDDEN,
-    LOG_STD_RANGE,
-    Bernoulli,
-    Beta,
-    Categorical,
-    Distribution,
-    Gaussian,
-    ProductCategorical,
-    StateDependentGaussian,
-    TanhGaussian,
-    mask_bits,
-    mask_choices,
-)
+from proximo.config import LEAVES, NetworkConfig, text_of
+from proximo.distributions import Bernoulli, Beta, Categorical, Distribution, Gaussian, ProductCategorical, TanhGaussian
+from proximo.distributions.gaussian import LOG_STD_RANGE
+from proximo.distributions.masking import FORBIDDEN, mask_bits, mask_choices
+from proximo.distributions.state_dependent import StateDependentGaussian
 from proximo.errors import EnvError
 from proximo.networks.layers import MLP, Linear
 from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, flatdim
 
 MAX_TANH = 0.999
 """``from_space`` maps no action further than this towards the bounds of ``tanh``."""
+Action = Shaped[Array, "..."]
+Features = Float[Array, "*batch features"]
+Mask = Bool[Array, "*batch mask"] | None
 
 
 class Readout(eqx.Module):
@@ -43,16 +36,16 @@ class Readout(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float, config: NetworkConfig) -> Readout:
-        """Orthogonal layers; ``gain`` is that of the last one."""
+        """Orthogonal layers; ``gain`` is the last one's."""
         key_hidden, key_output = jax.random.split(key)
         hidden = MLP.create(key_hidden, in_size, config.head_sizes, config.activation, config.layer_norm)
         return cls(hidden, Linear.create(key_output, (in_size, *config.head_sizes)[-1], out_size, gain))
 
-    def __call__(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch out_size"]:
+    def __call__(self, features: Features) -> Float[Array, "*batch out_size"]:
         return self.output(self.hidden(features))
 
 
-ReadoutFunction = Callable[[Float[Array, "*batch features"]], Float[Array, "*batch out_size"]]
+ReadoutFunction = Callable[[Features], Float[Array, "*batch out_size"]]
 """A ``Readout``, or a custom network in its place."""
 S = TypeVar("S", bound=ActionSpace)
 
@@ -62,31 +55,24 @@ class ActorHead(eqx.Module, Generic[S]):
 
     readout: ReadoutFunction
     space: S = eqx.field(static=True)
-    mask_entries: ClassVar[int] = 0
-    """Entries of an action mask for each entry of ``features``; 0 if actions cannot be masked."""
-
-    @property
-    def mask_size(self) -> int:
-        """Number of entries of an action mask."""
-        return self.mask_entries * flatdim(self.space)
 
     @abc.abstractmethod
-    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch mask"] | None) -> Distribution:
+    def __call__(self, features: Features, mask: Mask) -> Distribution:
         """The distributions for the features of the policy's torso. ``mask``: which actions are allowed; None allows all."""
 
     @abc.abstractmethod
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
         """Draw noise for ``Distribution.sample``, for a batch of ``shape``."""
 
-    def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def to_space(self, action: Action) -> Action:
         """Map a sampled action to the action that the environment receives."""
         return action.reshape((*action.shape[:-1], *self.space.shape))
 
-    def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+    def from_space(self, action: Action) -> Action:
         """The inverse of ``to_space``: the sample for an action of the environment, for example one of a demonstration."""
         return action.reshape((*action.shape[: action.ndim - len(self.space.shape)], -1))
 
-    def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
+    def features(self, action: Action) -> Float[Array, "*batch n"]:
         """A sampled action as ``spaces.flatdim`` numbers, with choices one-hot: the policy may observe it at the next step."""
         return action.astype(float)
 
@@ -94,9 +80,7 @@ class ActorHead(eqx.Module, Generic[S]):
 class CategoricalHead(ActorHead[Discrete]):
     """For Discrete actions. The mask has an entry for each choice."""
 
-    mask_entries = 1
-
-    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch n"] | None) -> Categorical:
+    def __call__(self, features: Features, mask: Mask) -> Categorical:
         logits = not_forbidden(self.readout(features))
         return Categorical(logits if mask is None else mask_choices(logits, mask))
 
@@ -116,17 +100,14 @@ class CategoricalHead(ActorHead[Discrete]):
 class ProductHead(ActorHead[MultiDiscrete]):
     """For MultiDiscrete actions. Logits and mask entries are ordered component by component."""
 
-    mask_entries = 1
-
-    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> ProductCategorical:
+    def __call__(self, features: Features, mask: Mask) -> ProductCategorical:
         logits = self._components(not_forbidden(self.readout(features)), FORBIDDEN)
         return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
 
     def _components(self, x: Shaped[Array, "*batch total"], padding: bool | float) -> Shaped[Array, "*batch components n"]:
         """A row for each component, padded to the same length."""
-        nvec = self.space.nvec
+        nvec, batch = self.space.nvec, [(0, 0)] * (x.ndim - 1)
         pieces = jnp.split(x, np.cumsum(nvec)[:-1], axis=-1)
-        batch = [(0, 0)] * (x.ndim - 1)
         padded = [jnp.pad(p, [*batch, (0, max(nvec) - p.shape[-1])], constant_values=padding) for p in pieces]
         return jnp.stack(padded, axis=-2)
 
@@ -144,7 +125,7 @@ class ProductHead(ActorHead[MultiDiscrete]):
 
 
 def not_forbidden(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """``logits`` of at least ``FORBIDDEN / 2``: those of a custom network may be -∞, and a masked choice must stay less probable."""
+    """``logits`` of at least ``FORBIDDEN / 2``: a custom network may return -∞, and a masked choice is less probable."""
     return jnp.maximum(logits, FORBIDDEN / 2)
 
 
@@ -156,9 +137,7 @@ def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[
 class BernoulliHead(ActorHead[MultiBinary]):
     """For MultiBinary actions. The mask has two entries for each bit: whether it may be 0, whether it may be 1."""
 
-    mask_entries = 2
-
-    def __call__(self, features: Float[Array, "*batch features"], mask: Bool[Array, "*batch total"] | None) -> Bernoulli:
+    def __call__(self, features: Features, mask: Mask) -> Bernoulli:
         logits = jnp.minimum(not_forbidden(self.readout(features)), -FORBIDDEN / 2)
         return Bernoulli(logits if mask is None else mask_bits(logits, mask.reshape((*logits.shape, 2))))
 
@@ -167,16 +146,17 @@ class BernoulliHead(ActorHead[MultiBinary]):
 
 
 class GaussianHead(ActorHead[Box]):
-    """For Box actions: the readout gives the means, and each component has a standard deviation that does not depend on the observation.
+    """For Box actions: the readout gives the means; the standard deviations are the same for all observations.
 
-    Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (``mapping`` is ``"clip"`` or ``"tanh"``) and scales it to
-    the bounds. The rollout stores the sample itself, and the ratio of probabilities is that of the samples: for tanh the Jacobian cancels.
+    Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (``mapping``: by ``"clip"``
+    or ``"tanh"``) and scales it to the bounds. The rollout stores the sample itself: for tanh the Jacobian
+    cancels in the ratio of probabilities.
     """
 
     log_std: Float[Array, "... n"]
     mapping: str = eqx.field(static=True)
 
-    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
+    def __call__(self, features: Features, mask: None) -> Gaussian:
         return self.distribution(self.readout(features), self.log_std)
 
     def distribution(self, mean: Float[Array, "*batch n"], log_std: Float[Array, "..."]) -> Gaussian:
@@ -196,7 +176,7 @@ class GaussianHead(ActorHead[Box]):
         return jnp.where(self.space.is_bounded(), scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
     def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
-        """With ``mapping = "tanh"``, the sample of an action at a bound would be infinite: it is that of an action close to the bound."""
+        """The sample of an action at a bound of ``tanh`` would be infinite: it is that of an action close to the bound."""
         middle, half_range = self._scale()
         unit = (action - middle) / np.where(half_range > 0, half_range, 1.0)  # both bounds may be the same
         if self.mapping == "tanh":
@@ -212,20 +192,17 @@ class GaussianHead(ActorHead[Box]):
 
 
 class VaryingHead(GaussianHead):
-    """A Gaussian whose standard deviation depends on the observation: the readout gives the means, and numbers that are added to ``log_std``."""
+    """A Gaussian whose readout also gives numbers that are added to ``log_std``, and so depend on the observation."""
 
-    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Gaussian:
+    def __call__(self, features: Features, mask: None) -> Gaussian:
         mean, added = jnp.split(self.readout(features), 2, axis=-1)
         return self.distribution(mean, jnp.clip(self.log_std + added, *LOG_STD_RANGE))
 
 
 class BetaHead(ActorHead[Box]):
-    """A Beta distribution for each component of a bounded Box, with both shapes ``1 + softplus(·)``: one peak, and no weight outside the bounds.
+    """A Beta distribution on 0 … 1 for each component of a bounded Box. Both shapes are ``1 + softplus(·)``: one peak."""
 
-    Samples lie in 0 … 1. Source: Chou, Maturana & Scherer 2017 (``distributions.Beta``).
-    """
-
-    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> Beta:
+    def __call__(self, features: Features, mask: None) -> Beta:
         return Beta(*jnp.split(1.0 + jax.nn.softplus(self.readout(features)), 2, axis=-1))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
@@ -244,19 +221,19 @@ class BetaHead(ActorHead[Box]):
 
 
 class StateDependentHead(GaussianHead):
-    """Generalized state-dependent exploration (gSDE): the noise is a function of the features, drawn again every ``every`` steps.
+    """Generalized state-dependent exploration (gSDE): noise is a function of the features, drawn every ``every`` steps.
 
-    ``log_std`` has a row for each feature. No gradient of the noise flows into the features. With ``mapping = "tanh"``, the entropy is that of
-    the samples before tanh. In evaluations and exported policies, the noise is drawn again at each step. Source: Raffin et al. 2021, arXiv:2005.05719,
-    section 3 (``distributions.StateDependentGaussian``).
+    ``log_std`` has a row for each feature. No gradient of the noise flows into the features. With ``mapping =
+    "tanh"``, the entropy is that of the samples before tanh. In evaluations and exported policies, the noise
+    is drawn at each step.
     """
 
     readout: Readout
     every: int = eqx.field(static=True)
 
-    def __call__(self, features: Float[Array, "*batch features"], mask: None) -> StateDependentGaussian:
+    def __call__(self, features: Features, mask: None) -> StateDependentGaussian:
         hidden = self.readout.hidden(features)
-        # Divided by √features, so that the standard deviation is that of ``log_std_init`` where the features are ±1, as without gSDE.
+        # Divided by √features: where the features are ±1, the standard deviation is that of ``log_std_init``.
         scaled = jax.lax.stop_gradient(hidden) * hidden.shape[-1] ** -0.5
         return StateDependentGaussian.of(self.readout.output(hidden), scaled, self.log_std)
 
@@ -266,10 +243,7 @@ class StateDependentHead(GaussianHead):
 
 CONTINUOUS_SETTINGS = ("sde_every", "state_dependent_std", "distribution", "action_mapping", "log_std_init")
 """Settings that only Box actions use."""
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+HEADS = {Discrete: CategoricalHead, MultiDiscrete: ProductHead, MultiBinary: BernoulliHead}
 
 
 def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
@@ -281,35 +255,27 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
     for name in () if isinstance(space, Box) else CONTINUOUS_SETTINGS:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
-            raise EnvError(f"{name} = {_plain(value)} is for continuous actions (Box), not {space}: set it to {_plain(off)}.")
+            raise EnvError(f"{name} = {text_of(value)} is for continuous actions (Box), not {space}: set it to {text_of(off)}.")
     return flatdim(space) * (2 if config.state_dependent_std or config.distribution == "beta" else 1)
 
 
 def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``, which reads the ``num_parameters(space, config)`` outputs of ``readout``.
+    """The head for actions of ``space``, which reads ``num_parameters(space, config)`` outputs of ``readout``.
 
     Raises:
         EnvError: ``distribution = beta`` for a space that is not bounded, or gSDE with a custom actor.
     """
-    if isinstance(space, Discrete):
-        return CategoricalHead(readout, space)
-    if isinstance(space, MultiDiscrete):
-        return ProductHead(readout, space)
-    if isinstance(space, MultiBinary):
-        return BernoulliHead(readout, space)
+    if not isinstance(space, Box):
+        return HEADS[type(space)](readout, space)
     if config.distribution == "beta":
         if not space.is_bounded().all():
-            raise EnvError(
-                f"distribution = beta needs bounds on both sides of every component, and {space} lacks some: use a Gaussian."
-            )
+            raise EnvError(f"distribution = beta needs bounds on both sides of every component, not {space}: use a Gaussian.")
         return BetaHead(readout, space)
     log_std = jnp.full(space.size, config.log_std_init)
     if not config.sde_every:
         head = VaryingHead if config.state_dependent_std else GaussianHead
         return head(readout, space, log_std, config.action_mapping)
     if not isinstance(readout, Readout):
-        raise EnvError(
-            f"sde_every = {config.sde_every} reads the features of the built-in actor: leave it out when the actor is custom."
-        )
+        raise EnvError(f"sde_every = {config.sde_every} reads the features of the built-in actor, not of a custom one.")
     log_std = jnp.tile(log_std, (readout.output.weight.shape[0], 1))
     return StateDependentHead(readout, space, log_std, config.action_mapping, config.sde_every)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from proximo.networks.products import dense
+from proximo.networks.cpu_kernels.products import dense
 
 HIDDEN_GAIN = math.sqrt(2.0)
 """Gain of hidden layers (Saxe et al. 2014; Huang et al. 2022, "The 37 implementation details of PPO", detail 2)."""
@@ -62,8 +62,7 @@ class MLP(eqx.Module):
     def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str, layer_norm: bool = False) -> MLP:
         """Layers of these ``sizes``; an empty tuple makes the identity."""
         keys = jax.random.split(key, max(1, len(sizes)))
-        ins = (in_size, *sizes)
-        layers = tuple(Linear.create(k, i, o) for k, i, o in zip(keys, ins, sizes, strict=False))
+        layers = tuple(Linear.create(k, i, o) for k, i, o in zip(keys, (in_size, *sizes), sizes, strict=False))
         return cls(layers, tuple(map(LayerNorm.create, sizes)) if layer_norm else (), activation)
 
     @classmethod

@@ -1,12 +1,14 @@
 """Normalizes and clips observations before they are encoded.
 
-The running statistics are a tree like the observation, with ``None`` for each part that is not normalized: choices, bits and bytes
-(their encoders know the range), other integers, the action mask, and the previous action and reward that the policy observes. ``None`` for the whole tree normalizes nothing.
+The running statistics are a tree like the observation, with ``None`` for each part that is not normalized:
+choices, bits and bytes (their encoders know the range), other integers, the action mask, and the previous
+action and reward that the policy observes. ``None`` for the whole tree normalizes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -18,6 +20,7 @@ from proximo.spaces import ACTION_MASK, Box, Dict, LeafSpace, Space, tree
 from proximo.types import Observation
 
 DEFAULT_CLIP = 10.0
+_by_part: Callable[..., PyTree] = partial(jax.tree.map, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
 
 
 def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
@@ -26,13 +29,9 @@ def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
 
 
 def make_statistics(space: Space, which: bool | Literal["auto"], added: Sequence[str] = ()) -> PyTree[RunningStatistics] | None:
-    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting ``normalize_observation``, and
-    ``added`` are the entries of the previous action and reward."""
-
-    def make_leaf(leaf: LeafSpace) -> RunningStatistics | None:
-        return RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None
-
-    statistics = tree(make_leaf, space)
+    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting
+    ``normalize_observation``, and ``added`` are the entries of the previous action and reward."""
+    statistics = tree(lambda leaf: RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None, space)
     if isinstance(space, Dict):
         statistics |= {name: None for name in (ACTION_MASK, *added) if name in statistics}
     return statistics if jax.tree.leaves(statistics) else None
@@ -40,26 +39,20 @@ def make_statistics(space: Space, which: bool | Literal["auto"], added: Sequence
 
 def with_observations(statistics: PyTree, observation: Observation, valid: Bool[Array, "..."]) -> PyTree:
     """Merge the observations of a rollout where ``valid`` is true into the statistics."""
-
-    return jax.tree.map(
-        lambda part, x: None if part is None else part.merged(x, valid), statistics, observation, is_leaf=_is_part
-    )
+    return _by_part(lambda part, x: None if part is None else part.merged(x, valid), statistics, observation)
 
 
 def normalized(statistics: PyTree, observation: Observation, clip: float) -> Observation:
     """Normalize each part by its statistics and clip it to ± ``clip``.
 
-    0 clips to ± ``DEFAULT_CLIP`` where there are statistics, and not at all elsewhere. Parts that are not floating-point stay unchanged.
+    0 clips to ± ``DEFAULT_CLIP`` where there are statistics, and not at all elsewhere. Parts that are not
+    floating-point stay unchanged.
     """
-
-    def normalize(part: RunningStatistics | None, x: Observation) -> Observation:
-        return jax.tree.map(clipped, x) if part is None else part.normalize(x, clip or DEFAULT_CLIP)
 
     def clipped(x: Array) -> Array:
         return jnp.clip(x, -clip, clip) if clip and jnp.issubdtype(x.dtype, jnp.floating) else x
 
-    return jax.tree.map(normalize, statistics, observation, is_leaf=_is_part)
+    def normalize(part: RunningStatistics | None, x: Any) -> Observation:
+        return jax.tree.map(clipped, x) if part is None else part.normalize(x, clip or DEFAULT_CLIP)
 
-
-def _is_part(x: Any) -> bool:
-    return x is None or isinstance(x, RunningStatistics)
+    return _by_part(normalize, statistics, observation)

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from proximo.config import NetworkConfig
 from proximo.config.custom import Custom
@@ -39,8 +39,8 @@ class Forward:
     forward: Callable[[dict[str, CustomModule], Observation], Any]
     """``forward(modules, x[N ...]) -> (distribution, value[N])``."""
     predict: Callable[[Any, Any, bool], np.ndarray] | None
-    """``predict(policy, x[N ...], deterministic) -> action[N ...]`` of an ``ActorCritic``: the actions of evaluations on Gymnasium environments,
-    outside JAX. None: those of ``forward``."""
+    """``predict(policy, x[N ...], deterministic) -> action[N ...]`` of an ``ActorCritic``: the actions of
+    evaluations on Gymnasium environments, outside JAX. None: those of ``forward``."""
 
     @classmethod
     def of(cls, config: NetworkConfig) -> Forward | None:
@@ -56,8 +56,8 @@ class ForwardTorso(Torso):
     given: Forward = eqx.field(static=True)
 
     def run(
-        self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
-    ) -> tuple[Memory, Any]:
+        self, method: Method, memory: Memory, x: Observation, episode_start: Array, valid: Array
+    ) -> tuple[Memory, tuple[Distribution, Array]]:
         lead = episode_start.shape
         flat = jax.tree.map(lambda leaf: leaf.reshape((-1, *leaf.shape[len(lead) :])), x)
         distribution, value = self.given.forward(self.modules, flat)
@@ -84,11 +84,9 @@ class ActionHead(GaussianHead):
 
 @functools.cache
 def forward_head(built_in: type[ActorHead]) -> Callable[..., ActorHead]:
-    """The head for a distribution that ``forward`` has made. Noise and actions are as in ``built_in``; actions cannot be masked."""
+    """The head for a distribution that ``forward`` has made, with the noise and the actions of ``built_in``."""
 
     class ForwardHead(built_in):
-        mask_entries = 0
-
         def __call__(self, features: Any, mask: None) -> Distribution:
             return features[0]
 
@@ -102,15 +100,13 @@ def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) 
         ConfigError: ``forward`` raises, or returns anything else than a distribution of ``action_space`` and a vector of values.
         EnvError: no distribution of this family is for ``action_space``.
     """
-    x = jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,)))
     with custom_code_errors("forward(x)", ConfigError):
-        out = jax.eval_shape(given.forward, given.modules, x)
+        out = jax.eval_shape(given.forward, given.modules, jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,))))
     distribution, value = out if isinstance(out, tuple) and len(out) == 2 else (out, None)
-    is_tanh, is_beta = isinstance(distribution, TanhGaussian), isinstance(distribution, Beta)
-    config = NetworkConfig(distribution="beta" if is_beta else "auto", action_mapping="tanh" if is_tanh else "clip")
+    mapping = "tanh" if isinstance(distribution, TanhGaussian) else "clip"
+    config = NetworkConfig(distribution="beta" if isinstance(distribution, Beta) else "auto", action_mapping=mapping)
     head = make_actor(lambda parameters: parameters, action_space, config)
-    parameters = jnp.zeros((EXAMPLES, num_parameters(action_space, config)))
-    expected = jax.eval_shape(lambda: head(parameters, None))
+    expected = jax.eval_shape(lambda: head(jnp.zeros((EXAMPLES, num_parameters(action_space, config))), None))
     shapes = [jax.tree.leaves(made)[0].shape for made in (distribution, expected)]
     is_fitting = isinstance(distribution, type(expected)) and shapes[0] == shapes[1]
     if value is None or not is_fitting or not is_array(value, floating=True) or value.shape != (EXAMPLES,):
@@ -122,4 +118,4 @@ def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) 
     torso = ForwardTorso(PassThrough(space), NoMemory(), MLP.empty(), "float32", given.modules, given)
     if not isinstance(head, GaussianHead):
         return torso, forward_head(type(head))(ForwardValue(), action_space)
-    return torso, forward_head(GaussianHead if is_tanh else ActionHead)(ForwardValue(), action_space, None, head.mapping)
+    return torso, forward_head(GaussianHead if mapping == "tanh" else ActionHead)(ForwardValue(), action_space, None, mapping)

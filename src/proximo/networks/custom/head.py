@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,8 +13,7 @@ from jaxtyping import Array, Float, Key, Shaped, UInt32
 
 from proximo.config.custom import Custom
 from proximo.distributions import Distribution
-from proximo.errors import ConfigError
-from proximo.networks.custom.module import CustomModule, describe_shape, is_array, make_module, output_shape, vmap_leading
+from proximo.networks.custom.module import CustomModule, describe_shape, is_array, make_module, vmap_leading
 from proximo.networks.heads import ActorHead, one_hot
 from proximo.signatures import is_integer
 from proximo.spaces import ActionSpace, Box, MultiBinary, components
@@ -22,11 +22,7 @@ METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
 
 
 class CustomDistribution(Distribution):
-    """A batch of distributions of a custom family.
-
-    The family has ``sample(parameters, key)``, ``mode(parameters)``, ``log_prob(parameters, action)`` and ``entropy(parameters)`` for one
-    action.
-    """
+    """A batch of distributions of a custom family, whose methods are written for one action."""
 
     parameters: Float[Array, "*batch parameters"]
     family: CustomModule
@@ -53,7 +49,7 @@ class CustomDistribution(Distribution):
 
 
 class CustomHead(ActorHead[ActionSpace]):
-    """Reads the parameters from a readout and samples from a custom family. It does not support action masks."""
+    """Reads the parameters from a readout and samples from a custom family."""
 
     family: CustomModule
     action_ndim: int = eqx.field(static=True)
@@ -70,16 +66,15 @@ class CustomHead(ActorHead[ActionSpace]):
 
     def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         """Raises ``ConfigError`` if the family has no method ``from_space``."""
-        if not hasattr(self.family.module, "from_space"):
-            raise ConfigError(
-                "distribution: the custom distribution has no method from_space(action): add it, the inverse of to_space, to learn from "
-                "demonstrations."
-            )
+        self.family.expect(
+            hasattr(self.family.module, "from_space"),
+            "it has no method from_space(action): add it, the inverse of to_space, to learn from demonstrations",
+        )
         return vmap_leading(self.family.module.from_space, action.ndim - len(self.space.shape), action)
 
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
-        lead = action.shape[: action.ndim - self.action_ndim]
-        taken = self.to_space(action).reshape((*lead, -1))
+        taken = self.to_space(action)
+        taken = taken.reshape((*action.shape[: action.ndim - self.action_ndim], -1))
         if isinstance(self.space, Box | MultiBinary):
             return taken.astype(float)
         nvec, start = components(self.space)
@@ -96,30 +91,24 @@ def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, 
         ConfigError: It cannot be made, or a method returns the wrong shape or type.
     """
     family = make_module("distribution", value, METHODS, space)
-    count = getattr(family.module, "num_parameters", None)
-    if not is_integer(count) or count < 1:
-        raise ConfigError(
-            f"distribution = {value}: num_parameters is {count!r}: expected the number of outputs of the actor, 1 or more."
-        )
-    count = int(count)
-    parameters = jax.ShapeDtypeStruct((count,), jnp.float32)
-    key = jax.eval_shape(jax.random.key, 0)
-    sampled = output_shape(family, "sample(parameters, key)", "sample", parameters, key)
-    mode = output_shape(family, "mode(parameters)", "mode", parameters)
-    if not is_array(sampled) or describe_shape(sampled) != describe_shape(mode):
-        raise ConfigError(
-            f"distribution: sample gives {describe_shape(sampled)} and mode {describe_shape(mode)}: expected one array of the same shape and "
-            "type from both."
-        )
+    count: Any = getattr(family.module, "num_parameters", None)
+    family.expect(is_integer(count) and count > 0, f"num_parameters is {count!r}: expected the number of outputs of the actor")
+    parameters, key = jax.ShapeDtypeStruct((int(count),), jnp.float32), jax.eval_shape(jax.random.key, 0)
+    sampled = family.outputs("sample(parameters, key)", "sample", parameters, key)
+    given, mode = describe_shape(sampled), describe_shape(family.outputs("mode(parameters)", "mode", parameters))
+    family.expect(
+        is_array(sampled) and given == mode,
+        f"sample gives {given} and mode {mode}: expected one array of the same shape and type from both",
+    )
     for name, arguments in (("log_prob", (parameters, sampled)), ("entropy", (parameters,))):
-        shape = output_shape(family, name, name, *arguments)
-        if not is_array(shape, floating=True) or shape.shape:
-            raise ConfigError(
-                f"distribution: {name} gives {describe_shape(shape)}, expected one floating-point number, summed over the components."
-            )
-    taken = output_shape(family, "to_space(action)", "to_space", sampled)
-    if not is_array(taken) or taken.shape != space.shape:
-        raise ConfigError(
-            f"distribution: to_space gives {describe_shape(taken)}, expected an action of {space}, of shape {space.shape}."
+        out = family.outputs(name, name, *arguments)
+        family.expect(
+            is_array(out, floating=True) and out.shape == (),
+            f"{name} gives {describe_shape(out)}, expected one floating-point number, summed over the components",
         )
-    return family, count, len(sampled.shape)
+    taken = family.outputs("to_space(action)", "to_space", sampled)
+    family.expect(
+        is_array(taken) and taken.shape == space.shape,
+        f"to_space gives {describe_shape(taken)}, expected an action of {space}, of shape {space.shape}",
+    )
+    return family, int(count), len(sampled.shape)

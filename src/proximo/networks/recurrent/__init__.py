@@ -4,29 +4,25 @@ import jax
 from jaxtyping import Array, Key
 
 from proximo.config import NetworkConfig
-from proximo.networks.recurrent.gru import GRU
-from proximo.networks.recurrent.gtrxl import GTrXL
-from proximo.networks.recurrent.lru import LRU
-from proximo.networks.recurrent.lstm import LSTM
-from proximo.networks.recurrent.mingru import MinGRU
-from proximo.networks.recurrent.protocol import MemoryCell, NoMemory, Stack, select
+from proximo.networks.recurrent.gru import GRU as GRU
+from proximo.networks.recurrent.gtrxl import GTrXL as GTrXL
+from proximo.networks.recurrent.lru import LRU as LRU
+from proximo.networks.recurrent.lstm import LSTM as LSTM
+from proximo.networks.recurrent.mingru import MinGRU as MinGRU
+from proximo.networks.recurrent.protocol import MemoryCell as MemoryCell
+from proximo.networks.recurrent.protocol import NoMemory as NoMemory
+from proximo.networks.recurrent.protocol import Stack as Stack
+from proximo.networks.recurrent.protocol import select as select
 
 CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU, "gtrxl": GTrXL}
 """Cells by the word of the ``memory`` setting. ``create(key, in_size, config)`` makes one."""
 
 
 def make_memory(key: Key[Array, ""], in_size: int, config: NetworkConfig) -> tuple[MemoryCell, int]:
-    """Make the built-in memory that ``config.memory`` names, with ``config.memory_layers`` layers.
-
-    Returns:
-        The memory and its number of outputs.
-    """
+    """Make the built-in memory that ``config.memory`` names, with ``config.memory_layers`` layers; also return its number of outputs."""
     if config.memory == "none":
         return NoMemory(), in_size
     create, size = CELLS[str(config.memory)].create, config.memory_size
-    first, *others = jax.random.split(key, config.memory_layers)
-    cells = (create(first, in_size, config), *(create(k, size, config) for k in others))
+    sizes = [in_size] + [size] * (config.memory_layers - 1)
+    cells = tuple(create(k, n, config) for k, n in zip(jax.random.split(key, len(sizes)), sizes, strict=True))
     return (cells[0] if len(cells) == 1 else Stack(cells)), size
-
-
-__all__ = ["CELLS", "GRU", "LRU", "LSTM", "GTrXL", "MemoryCell", "MinGRU", "NoMemory", "Stack", "make_memory", "select"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from proximo.config import NetworkConfig
+from proximo.networks.cpu_kernels.gated_scan import hidden, recur, recur_step
 from proximo.networks.layers import Linear
-from proximo.networks.recurrent.gated_scan import hidden, recur, recur_step
 from proximo.networks.recurrent.protocol import MemoryCell
 
 TIMESCALE_FOLD = 2**31
@@ -21,26 +21,25 @@ TIMESCALE_FOLD = 2**31
 class GatedCell(MemoryCell):
     """A recurrent cell with ``H`` units, given by its element-wise ``gates``.
 
-    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes ``num_gates``, ``gates``
-    and ``retention_bias``; ``gated_scan`` computes the recurrence and its gradient.
+    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes
+    ``num_gates``, ``gates`` and ``retention_bias``; ``gated_scan`` computes the recurrence and its gradient.
     """
 
     num_gates: ClassVar[int]
     """Number of projections of ``H`` units that the cell reads."""
     added_gates: ClassVar[int] = 0
-    """``gates`` reads the first ``added_gates`` projections of the inputs and of the hidden state as their sum only. This makes gradients
-    cheaper; 0 is always correct."""
+    """``gates`` reads the first ``added_gates`` projections of the inputs and of the hidden state as their
+    sum only. This makes gradients cheaper; 0 is always correct."""
     input: Linear
-    """Projects the inputs to ``G`` numbers."""
     recurrent: Linear
-    """Projects the hidden state to ``G`` numbers."""
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> Any:
         """A cell for ``in_size`` features, with orthogonal weights for each gate.
 
-        Without ``memory_horizon`` all biases are zero. With it, the biases let the states of the units last for 2 to ``memory_horizon`` steps,
-        drawn uniformly (chrono initialization, Tallec & Ollivier 2018, arXiv:1804.11188).
+        Without ``memory_horizon`` all biases are zero. With it, the biases let the states of the units last
+        for 2 to ``memory_horizon`` steps, drawn uniformly (chrono initialization, Tallec & Ollivier 2018,
+        arXiv:1804.11188).
         """
         keys, size, horizon = jax.random.split(key, (2, cls.num_gates)), config.memory_size, config.memory_horizon
 
@@ -62,12 +61,9 @@ class GatedCell(MemoryCell):
     @staticmethod
     @abc.abstractmethod
     def gates(x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: Any) -> Any:
-        """The state after a step, unit by unit.
+        """The state after a step, unit by unit, from projected inputs ``x`` and projected hidden state ``h``.
 
-        Args:
-            x: Projected inputs.
-            h: Projected hidden state.
-            state: The state before the step: an array ``[*batch, H]``, or a tuple of such whose first is the hidden state.
+        A state is an array ``[*batch, H]``, or a tuple of arrays whose first is the hidden state.
         """
 
     @property

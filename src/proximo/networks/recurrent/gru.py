@@ -10,8 +10,8 @@ from proximo.networks.recurrent.gated_cell import GatedCell
 class GRU(GatedCell):
     """Gated recurrent unit: the state is its output.
 
-    With projected inputs ``x`` and projected state ``h``: ``r, z = σ(x + h)``, ``n = tanh(x_n + r h_n)``, ``state' = (1 - z) n + z state``.
-    As in cuDNN, the reset gate ``r`` is applied after the product.
+    With projected inputs ``x`` and projected state ``h``: ``r, z = σ(x + h)``, ``n = tanh(x_n + r h_n)``,
+    ``state' = (1 - z) n + z state``. As in cuDNN, the reset gate ``r`` is applied after the product.
 
     Source: Cho et al. 2014, arXiv:1406.1078, section 2.3.
     """

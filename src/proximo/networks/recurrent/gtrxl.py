@@ -27,8 +27,8 @@ class Window(eqx.Module):
 
 
 class GRUGate(eqx.Module):
-    """``g(x, y) = (1 - z) x + z ĥ``: a GRU whose state is the residual stream ``x``. Its bias ``b_g`` closes it at the start: the policy begins
-    without a memory (Parisotto et al. 2019, "Gating layers")."""
+    """``g(x, y) = (1 - z) x + z ĥ``: a GRU whose state is the residual stream ``x``. Its bias ``b_g`` closes
+    it at the start: the policy begins without a memory (Parisotto et al. 2019, "Gating layers")."""
 
     from_y: Linear
     from_x: Linear
@@ -49,20 +49,15 @@ class GRUGate(eqx.Module):
         return x + update * (jnp.tanh(of_y[..., 2 * size :] + self.candidate(reset * x)) - x)
 
 
-class IdentityGate(eqx.Module):
-    """``g(x, y) = x + y``: no gate (TrXL-I in Parisotto et al. 2019, "Identity map reordering")."""
-
-    def __call__(self, x: Float[Array, "*batch D"], y: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-        return x + y
-
-
 class GTrXL(MemoryCell):
-    """One layer of a gated Transformer-XL: ``y = g(x, relu(attention(norm(window), norm(x))))``, then ``g(y, relu(mlp(norm(y))))``.
+    """One layer: ``y = g(x, relu(attention(norm(window), norm(x))))``, then ``g(y, relu(mlp(norm(y))))``.
 
-    Attention reads the current step and the ``M`` steps before it in the same episode. Positions are relative (the distance in steps), so
-    episodes may have any length. Gradients flow through the steps of one unroll; the window before it is constant.
+    Attention reads the current step and the ``M`` steps before it in the same episode. Positions are relative
+    (the distance in steps), so episodes may have any length. Gradients flow through the steps of one unroll;
+    the window before it is constant. Without gates, ``g(x, y) = x + y`` ("Identity map reordering").
 
-    Sources: Parisotto et al. 2019, arXiv:1910.06764, section 3; for the relative positions Dai et al. 2019, arXiv:1901.02860, section 3.3.
+    Sources: Parisotto et al. 2019, arXiv:1910.06764, section 3; for the relative positions Dai et al. 2019,
+    arXiv:1901.02860, section 3.3.
     """
 
     embed: Linear | None
@@ -75,7 +70,8 @@ class GTrXL(MemoryCell):
     merge: Linear
     widen: Linear
     narrow: Linear
-    gates: tuple[GRUGate | IdentityGate, GRUGate | IdentityGate]
+    gates: tuple[GRUGate, ...]
+    """Two, or none."""
     window: int = eqx.field(static=True)
 
     @classmethod
@@ -84,10 +80,6 @@ class GTrXL(MemoryCell):
         size, heads = config.memory_size, config.memory_heads
         keys = jax.random.split(key, 9)
         linear = partial(Linear.create, gain=1.0)
-
-        def make_gate(k: Key[Array, ""]) -> GRUGate | IdentityGate:
-            return GRUGate.create(k, size) if config.memory_gate == "gru" else IdentityGate()
-
         return cls(
             embed=None if in_size == size else linear(keys[0], in_size, size),
             query=linear(keys[1], size, size),
@@ -98,7 +90,7 @@ class GTrXL(MemoryCell):
             merge=linear(keys[4], size, size),
             widen=linear(keys[5], size, WIDEN * size),
             narrow=linear(keys[6], WIDEN * size, size),
-            gates=(make_gate(keys[7]), make_gate(keys[8])),
+            gates=tuple(GRUGate.create(k, size) for k in keys[7:]) if config.memory_gate == "gru" else (),
             window=config.memory_window,
         )
 
@@ -131,18 +123,10 @@ class GTrXL(MemoryCell):
         visible: Bool[Array, "N T K"],
         distance: Int[Array, "N T K"] | None,
     ) -> Float[Array, "N T D"]:
-        """The outputs of the steps ``x``, which attend to ``inputs``. ``distance`` is None if input ``k`` has the distance ``K - 1 - k``."""
-        y = self.gates[0](x, jax.nn.relu(self._attention(x, inputs, visible, distance)))
-        return self.gates[1](y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
+        """The outputs of the steps ``x``, which attend to the ``visible`` ones of ``inputs``: the window, then the steps.
 
-    def _attention(
-        self,
-        x: Float[Array, "N T D"],
-        inputs: Float[Array, "N K D"],
-        visible: Bool[Array, "N T K"],
-        distance: Int[Array, "N T K"] | None,
-    ) -> Float[Array, "N T D"]:
-        """Multi-head attention of the steps ``x`` to ``inputs``, the window followed by the steps."""
+        ``distance`` is the number of steps between them; None if input ``k`` has the distance ``K - 1 - k``.
+        """
         heads, depth = self.content_bias.shape
 
         def split(z: Float[Array, "*batch D"]) -> Float[Array, "*batch heads d"]:
@@ -157,22 +141,19 @@ class GTrXL(MemoryCell):
         by_distance = by_distance[..., ::-1] if indices is None else jnp.take_along_axis(by_distance, indices, axis=-1)
         scores = jnp.where(visible[:, None], (by_content + by_distance) * depth**-0.5, -jnp.inf)
         read = jnp.einsum("nhtk,nkhd->nthd", jax.nn.softmax(scores, axis=-1), values)
-        return self.merge(read.reshape(x.shape))
+        attention, mlp = self.gates or (jnp.add, jnp.add)
+        y = attention(x, jax.nn.relu(self.merge(read.reshape(x.shape))))
+        return mlp(y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
 
 
 def _positions(
     state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"]
 ) -> tuple[Bool[Array, "N T K"], Int[Array, "N T K"], Int[Array, "N K"], Int[Array, " N"]]:
-    """Which of ``K = M + T`` inputs (the window, then the steps) each of ``T`` steps attends to, and which of them the next window keeps.
-
-    Args:
-        state: The window before the first step.
-        episode_start: Whether an episode starts with the step.
-        valid: False on padding steps.
+    """Which of ``K = M + T`` inputs (the window, then the steps) each of ``T`` steps attends to, and which the next window keeps.
 
     Returns:
-        Whether each step attends to each input; the number of valid steps between them; the index of each input in the next window, ``M`` if it
-        is dropped; and the number of inputs in the next window.
+        Whether each step attends to each input; the number of valid steps between them; the index of each input in the next
+        window, ``M`` if it is dropped; and the number of inputs in the next window.
     """
     window, steps = state.inputs.shape[1], episode_start.shape[1]
     filled = jnp.arange(window) >= window - state.length[:, None]

@@ -1,9 +1,11 @@
 """The base class of minGRU and LRU: memories whose state is linear in the state before.
 
-``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are computed for all steps before the
-recurrence, which contains no matrix product. On an accelerator the recurrence is an associative scan, whose depth is logarithmic in time
-(Blelloch 1990, "Prefix sums and their applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
-(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin & Cundy 2018, arXiv:1709.04057).
+``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are
+computed for all steps before the recurrence, which contains no matrix product. On an accelerator the
+recurrence is an associative scan, whose depth is logarithmic in time (Blelloch 1990, "Prefix sums and their
+applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
+(docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin &
+Cundy 2018, arXiv:1709.04057).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Inexact, Key
+from jaxtyping import Array, Float, Inexact, Key
 
 from proximo.networks.layers import Linear
 from proximo.networks.recurrent.protocol import MemoryCell
@@ -81,9 +83,9 @@ linear_recurrence.defvjp(_forward, _backward)
 class LinearRecurrence(MemoryCell):
     """A residual block around a linear recurrence with ``H`` features.
 
-    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of ``read(h)``. A subclass writes ``create``
-    and ``coefficients``. If the gated linear unit does not read ``h`` itself, it also writes ``read``. If ``h`` is not stored as it is, it also
-    writes ``pack``, ``unpack`` and ``init``.
+    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of
+    ``read(h)``. A subclass writes ``create`` and ``coefficients``; ``read`` if the gated linear unit does not
+    read ``h`` itself; and ``pack``, ``unpack`` and ``init`` if ``h`` is not stored as it is.
 
     Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
     """
@@ -97,17 +99,22 @@ class LinearRecurrence(MemoryCell):
         """True: bfloat16 has two numbers between 0.99 and 1 for a decay, and a state that is rounded at each step differs from the scan's."""
         return True
 
+    @property
+    def size(self) -> int:
+        """Number of features ``H``."""
+        return self.input.weight.shape[1]
+
     @abc.abstractmethod
     def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Inexact[Array, "*batch S"], Inexact[Array, "*batch S"]]:
         """``decay`` and ``drive`` of each step, from the normalized inputs ``u``."""
 
     def read(self, h: Any, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-        """Read the ``H`` inputs of the gated linear unit from the state ``h`` after each step and the normalized inputs ``u``."""
+        """The inputs of the gated linear unit, from the state ``h`` after each step and the normalized inputs ``u``."""
         return h
 
     @staticmethod
     def pack(h: Any) -> Any:
-        """The state as real numbers, as it is stored in rollouts."""
+        """The state as real numbers, as rollouts store it."""
         return h
 
     @staticmethod
@@ -117,11 +124,6 @@ class LinearRecurrence(MemoryCell):
 
     def init(self, batch: int) -> Float[Array, "N ..."]:
         return jnp.zeros((batch, self.size), self.input.weight.dtype)
-
-    @property
-    def size(self) -> int:
-        """Number of features ``H``."""
-        return self.input.weight.shape[1]
 
     def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
         u, v, decay, drive = self._inputs(x, episode_start, valid)
@@ -133,9 +135,7 @@ class LinearRecurrence(MemoryCell):
         h = linear_recurrence(decay, drive, self.unpack(state))
         return self.pack(h[-1]), self._out(h, u, v)
 
-    def _inputs(
-        self, x: Array, episode_start: Bool[Array, "*batch"], valid: Bool[Array, "*batch"]
-    ) -> tuple[Array, Array, Array, Array]:
+    def _inputs(self, x: Array, episode_start: Array, valid: Array) -> tuple[Array, Array, Array, Array]:
         """``u``, ``norm(u)`` and the coefficients: a decay of 0 resets, and on padding steps a decay of 1 and a drive of 0 change nothing."""
         u = self.input(x)
         v = rms_normalized(u)
@@ -149,17 +149,11 @@ class LinearRecurrence(MemoryCell):
 
 
 def rms_normalized(x: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-    """Divide by the root mean square of the last axis, without a gain because a product follows.
-
-    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
-    """
+    """Divide by the root mean square of the last axis, without a gain because a product follows (Zhang & Sennrich 2019, arXiv:1910.07467)."""
     return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6)
 
 
 def make_projections(key: Key[Array, ""], in_size: int, size: int) -> dict[str, Linear]:
     """Make the projections into and out of the block, as arguments of the class."""
-    key_input, key_output = jax.random.split(key)
-    return {
-        "input": Linear.create(key_input, in_size, size, gain=1.0),
-        "output": Linear.create(key_output, size, 2 * size, gain=1.0),
-    }
+    keys, sizes = jax.random.split(key), {"input": (in_size, size), "output": (size, 2 * size)}
+    return {name: Linear.create(k, *shape, gain=1.0) for k, (name, shape) in zip(keys, sizes.items(), strict=True)}

@@ -19,11 +19,12 @@ MIN_HORIZON, MAX_HORIZON = 2.0, 1000.0
 class LRU(LinearRecurrence):
     """Linear recurrent unit: a complex linear recurrence with one eigenvalue ``λ`` for each unit.
 
-    ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and ``γ`` begins as ``√(1 - |λ|²)``.
-    The first values of ``λ`` make a bank of filters that distinguishes inputs by their age. Horizons ``1 / (1 - |λ|)`` are log-uniform between
-    ``MIN_HORIZON`` and ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the square of a uniform number: many units hardly rotate, and can keep
-    an input. The source draws ``λ`` uniformly on a ring. With a ring from 0.5 to 0.99 and phases in 0 … π, two of three
-    policies did not remember their first observation (decision 0012).
+    ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and
+    ``γ`` begins as ``√(1 - |λ|²)``. The first values of ``λ`` make a bank of filters that distinguishes
+    inputs by their age. Horizons ``1 / (1 - |λ|)`` are log-uniform between ``MIN_HORIZON`` and
+    ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the square of a uniform number: many units hardly
+    rotate, and can keep an input. The source draws ``λ`` uniformly on a ring. With a ring from 0.5 to 0.99
+    and phases in 0 … π, two of three policies did not remember their first observation (decision 0012).
 
     Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.2 to 3.4.
     """
@@ -59,7 +60,7 @@ class LRU(LinearRecurrence):
     def init(self, batch: int) -> Float[Array, "N twice_H"]:
         return jnp.zeros((batch, 2 * self.size), self.input.weight.dtype)
 
-    def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Complex[Array, "*batch H"], Complex[Array, "*batch H"]]:
+    def coefficients(self, u: Array) -> tuple[Complex[Array, "*batch H"], Complex[Array, "*batch H"]]:
         drive = self.unpack(self.write(u)) * jnp.exp(self.log_gamma)
         radius = jnp.exp(-jnp.exp(self.log_decay))
         decay = self.unpack(jnp.concatenate([radius * jnp.cos(self.phase), radius * jnp.sin(self.phase)]))

@@ -13,11 +13,12 @@ LSTMState = tuple[Float[Array, "*batch H"], Float[Array, "*batch H"]]
 class LSTM(GatedCell):
     """Long short-term memory: the state is ``(h, c)`` and ``h`` is its output.
 
-    With the sum of projected inputs and projected hidden state: ``i, f, o = σ``, ``g = tanh``, then ``c' = f c + i g``, ``h' = o tanh(c')``.
-    ``FORGET_BIAS`` is added to the forget gate ``f``, which starts open.
+    With the sum of projected inputs and projected hidden state: ``i, f, o = σ``, ``g = tanh``, then ``c' = f
+    c + i g``, ``h' = o tanh(c')``. ``FORGET_BIAS`` is added to the forget gate ``f``, which starts open.
 
-    Sources: Hochreiter & Schmidhuber 1997, "Long short-term memory"; Gers, Schmidhuber & Cummins 2000, "Learning to forget", for the forget
-    gate; Jozefowicz, Zaremba & Sutskever 2015, "An empirical exploration of recurrent network architectures", for its bias.
+    Sources: Hochreiter & Schmidhuber 1997, "Long short-term memory"; Gers, Schmidhuber & Cummins 2000,
+    "Learning to forget", for the forget gate; Jozefowicz, Zaremba & Sutskever 2015, "An empirical exploration
+    of recurrent network architectures", for its bias.
     """
 
     num_gates = 4

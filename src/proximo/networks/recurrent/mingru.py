@@ -16,8 +16,8 @@ MAX_STEPS = 64.0
 class MinGRU(LinearRecurrence):
     """Minimal gated recurrent unit: a GRU whose gate does not read the state.
 
-    ``h' = (1 - z) h + z ĥ`` with ``z = σ(W_z u)``, ``ĥ = W_h u``. Initially the states of the units last for 2 to ``MAX_STEPS + 1`` steps, so some
-    units remember from the start.
+    ``h' = (1 - z) h + z ĥ`` with ``z = σ(W_z u)``, ``ĥ = W_h u``. Initially the states of the units last for
+    2 to ``MAX_STEPS + 1`` steps, so some units remember from the start.
 
     Source: Feng et al. 2024, arXiv:2410.01201, section 3.1.
     """

@@ -5,33 +5,35 @@ from __future__ import annotations
 import abc
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
+
+from proximo.math.selection import select as select
 
 
 class MemoryCell(eqx.Module):
-    """Maps features to features and carries a state, which is a pytree of arrays ``[N, ...]`` (``N`` environments).
+    """Maps features to features and carries a state: a pytree of arrays ``[N, ...]`` for ``N`` environments.
 
-    Each cell guarantees two things, in ``step`` and in ``unroll``: where ``episode_start`` is true the state is reset before the input is
-    read, and where ``valid`` is false (padding) the state stays unchanged. So ``scan(step) == unroll``.
+    Each cell guarantees two things, in ``step`` and in ``unroll``: where ``episode_start`` is true the state
+    is reset before the input is read, and where ``valid`` is false (padding) the state stays unchanged. So
+    ``scan(step) == unroll``.
 
     To add a cell ``mycell``:
 
     1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, config)`` (a classmethod, ``config`` are the network
-       settings), ``init``, ``step`` and ``unroll``. Two base classes already implement ``step`` and ``unroll``. ``GatedCell`` (see ``gru.py``)
-       is for gates that depend on the state: write ``num_gates``, ``gates`` and ``retention_bias``. ``LinearRecurrence`` (see ``mingru.py``) is
-       for a state that is linear in the one before: write ``create`` and ``coefficients``. For any other cell write ``step`` with ``select``,
-       and ``unroll`` as ``jax.lax.scan`` of it.
+       settings), ``init``, ``step`` and ``unroll``. Two base classes already have ``step`` and ``unroll``: ``GatedCell`` (see ``gru.py``) for
+       gates that depend on the state, and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the one before. For any other
+       cell write ``step`` with ``select``, and ``unroll`` as ``jax.lax.scan`` of it.
     2. Import it in ``recurrent/__init__.py``, and add ``"mycell": MyCell`` to ``CELLS``.
     3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has also goes into ``ONLY_WITH`` in
        ``config/validation.py``.
     4. Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``.
 
-    The tests of all cells take them from ``CELLS``: ``scan(step) == unroll`` with resets and padding steps, resets and gradients, checkpoints,
-    exports. Also test one step against the formulas of the paper, as ``tests/networks/test_gated_scan.py`` does.
+    The tests of all cells take them from ``CELLS``: ``scan(step) == unroll`` with resets and padding steps,
+    resets and gradients, checkpoints, exports. Also test one step against the formulas of the paper, as
+    ``tests/networks/test_gated_scan.py`` does.
 
-    A memory outside of proximo needs none of this: pass its class as the ``memory`` setting (docs/custom-networks.md).
+    A memory outside of proximo needs none of this: pass its class as the ``memory`` setting
+    (docs/custom-networks.md).
     """
 
     @property
@@ -66,15 +68,6 @@ class MemoryCell(eqx.Module):
         """``step`` for ``T`` steps: the state after the last one, and the outputs of all."""
 
 
-def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
-    """``jnp.where`` for pytrees of arrays ``[*batch, ...]`` that have the leading axes of ``condition``."""
-
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
-
-    return jax.tree.map(pick, this, other)
-
-
 class NoMemory(MemoryCell):
     """The memory of a feed-forward policy: an empty state; features pass unchanged."""
 
@@ -84,18 +77,16 @@ class NoMemory(MemoryCell):
     def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
         return state, x
 
-    def unroll(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
-        return state, x
+    unroll = step
 
 
 class Stack(MemoryCell):
-    """Layers of cells: each reads the outputs of the previous one. The state is a tuple of their states."""
+    """Layers of cells of one kind: each reads the outputs of the previous one. The state is a tuple of their states."""
 
     cells: tuple[MemoryCell, ...]
 
     @property
     def full_precision(self) -> bool:
-        """That of the layers, which are all of one kind."""
         return self.cells[0].full_precision
 
     def init(self, batch: int) -> PyTree:
@@ -109,7 +100,7 @@ class Stack(MemoryCell):
 
     def _apply(self, method: str, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
         states = []
-        for cell, cell_state in zip(self.cells, state, strict=True):
-            cell_state, x = getattr(cell, method)(cell_state, x, episode_start, valid)
-            states.append(cell_state)
+        for cell, before in zip(self.cells, state, strict=True):
+            after, x = getattr(cell, method)(before, x, episode_start, valid)
+            states.append(after)
         return tuple(states), x

@@ -1,10 +1,11 @@
 """The scan of gated cells (GRU, LSTM), with its gradient written by hand.
 
-A cell is given by its element-wise ``gates(x_projected, h_projected, state) -> state``: each unit of the new state depends on the same unit of
-the arguments only, for each gate. The projections of the inputs are one matrix product before the scan. Automatic differentiation would
-compute the derivatives of the gates, and sum the gradient of the recurrent weights, inside the backward scan: many small operations at each
-step. Here the derivatives of all steps are computed at once before the backward scan, and the gradient of the recurrent weights is one product
-after it (docs/decisions/0003-speed-on-the-cpu.md has the measurements).
+A cell is given by its element-wise ``gates(x_projected, h_projected, state) -> state``: each unit of the new
+state depends on the same unit of the arguments only, for each gate. The projections of the inputs are one
+matrix product before the scan. Automatic differentiation would compute the derivatives of the gates, and sum
+the gradient of the recurrent weights, inside the backward scan: many small operations at each step. Here the
+derivatives of all steps are computed at once before the backward scan, and the gradient of the recurrent
+weights is one product after it (docs/decisions/0003-speed-on-the-cpu.md has the measurements).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from proximo.networks.recurrent.protocol import select
+from proximo.math.selection import select
 
 State = Any
 Gates = Callable[[Array, Array, State], State]
 
 BACKWARD_UNROLL = 2
-"""Number of steps in one iteration of the backward scan (docs/decisions/0003-speed-on-the-cpu.md). The forward scan has one: with more, XLA
-computes the earlier states again wherever a later step reads them."""
+"""Number of steps in one iteration of the backward scan (docs/decisions/0003-speed-on-the-cpu.md). The
+forward scan has one: with more, XLA computes the earlier states again wherever a later step reads them."""
 
 
 def hidden(state: State) -> Float[Array, "*batch H"]:
@@ -36,26 +37,21 @@ def _add_hidden(state: State, h: Float[Array, "*batch H"]) -> State:
     return (state[0] + h, *state[1:]) if isinstance(state, tuple) else state + h
 
 
-def _zeros_like(state: State) -> State:
-    return jax.tree.map(jnp.zeros_like, state)
-
-
-def _apply_gates(gates: Gates, x: Array, h_projected: Array, state: State, valid: Array) -> State:
-    """The state after one step, given the state that the step reads (already reset)."""
-    return select(valid, gates(x, h_projected, state), state)
+def _zeroed(where: Array, state: State) -> State:
+    return select(where, jax.tree.map(jnp.zeros_like, state), state)
 
 
 def recur_step(
     gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array
 ) -> tuple[State, Array]:
-    """One step: reset at episode starts, project the hidden state, apply the gates.
+    """One step: reset at episode starts, project the hidden state, apply the gates where the step is valid.
 
     Returns:
         The state after the step, and the projected hidden state ``[N, G]``.
     """
-    state = select(episode_start, _zeros_like(state), state)
+    state = _zeroed(episode_start, state)
     h_projected = hidden(state) @ weight + bias
-    return _apply_gates(gates, x, h_projected, state, valid), h_projected
+    return select(valid, gates(x, h_projected, state), state), h_projected
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -69,17 +65,9 @@ def recur(
     episode_start: Bool[Array, "T N"],
     valid: Bool[Array, "T N"],
 ) -> tuple[State, Float[Array, "T N H"]]:
-    """Scan ``recur_step`` over time.
+    """Scan ``recur_step`` over time, from ``state`` and the projected inputs ``x``.
 
-    Args:
-        gates: The element-wise part of the cell.
-        added: The first ``added`` columns of the two projections are read as their sum only, and so have one gradient.
-        weight: Weights of the hidden state.
-        bias: Biases of the hidden state.
-        state: The state before the first step.
-        x: Projected inputs.
-        episode_start: Whether to reset the state before each step.
-        valid: False on padding steps.
+    ``gates`` reads the first ``added`` columns of the two projections as their sum only, so that they have one gradient.
 
     Returns:
         The state after the last step, and the hidden part of the state after each step.
@@ -102,10 +90,10 @@ def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tupl
     weight, state, states, h_projected, x, episode_start, valid = residuals
     d_last, d_outputs = cotangents
     previous = jax.tree.map(lambda s, all: jnp.concatenate([s[None], all[:-1]]), state, states)
-    read = select(episode_start, _zeros_like(previous), previous)
+    read = _zeroed(episode_start, previous)
 
     # The gates are element-wise: the derivatives of each unit, of all steps at once, are the gradients of ones.
-    _, pull_back = jax.vjp(lambda x, hp, s: _apply_gates(gates, x, hp, s, valid), x, h_projected, read)
+    _, pull_back = jax.vjp(lambda x, hp, s: select(valid, gates(x, hp, s), s), x, h_projected, read)
     parts, structure = jax.tree.flatten(states)
     units = [[jnp.ones_like(p) if i == j else jnp.zeros_like(p) for j, p in enumerate(parts)] for i in range(len(parts))]
     by_x, by_h, by_state = zip(*(pull_back(structure.unflatten(unit)) for unit in units), strict=True)
@@ -124,12 +112,10 @@ def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tupl
         d_state = _add_hidden(d_state, d_output)
         d_projected = times(d_state, by_h_t)
         d_read = jax.tree.map(lambda *derivatives: times(d_state, derivatives), *by_state_t)
-        d_read = _add_hidden(d_read, d_projected @ transposed)
-        return select(start_t, _zeros_like(d_read), d_read), (d_state, d_projected)
+        return _zeroed(start_t, _add_hidden(d_read, d_projected @ transposed)), (d_state, d_projected)
 
-    d_state, (d_states, d_projected) = jax.lax.scan(
-        step, d_last, (by_h, by_state, episode_start, d_outputs), reverse=True, unroll=BACKWARD_UNROLL
-    )
+    inputs = by_h, by_state, episode_start, d_outputs
+    d_state, (d_states, d_projected) = jax.lax.scan(step, d_last, inputs, reverse=True, unroll=BACKWARD_UNROLL)
     d_x = d_projected
     if added < d_x.shape[-1]:
         d_x = jnp.concatenate([d_x[..., :added], times(d_states, tuple(d[..., added:] for d in by_x))], axis=-1)

@@ -1,10 +1,11 @@
 """Matrix products that are fast on the CPU.
 
-XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in memory first
-(docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight").
+XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in
+memory first (docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight").
 
-XLA's CPU backend multiplies in bfloat16 only if both operands are row-major and the result is float32. Otherwise it converts the operands to float32.
-If it folds a transposition of the result into the product, the program fails when it runs ("Unsupported element type for DotThunk::Execute").
+XLA's CPU backend multiplies in bfloat16 only if both operands are row-major and the result is float32.
+Otherwise it converts the operands to float32. If it folds a transposition of the result into the product, the
+program fails when it runs ("Unsupported element type for DotThunk::Execute").
 docs/decisions/0005-convolutions-on-the-cpu.md, section "bfloat16", has the measurements.
 """
 
@@ -19,7 +20,8 @@ from jaxtyping import Array, Float
 
 
 def row_major(x: Array) -> Array:
-    """``x``, written to memory in row-major order. This also prevents the fusion of the operations before it with those after it.
+    """``x``, written to memory in row-major order. This also prevents the fusion of the operations before it
+    with those after it.
 
     Only for gradients: ``jax.export`` refuses it, and automatic sharding gathers the whole array.
     """
@@ -27,16 +29,16 @@ def row_major(x: Array) -> Array:
 
 
 def product(left: Float[Array, "m k"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left @ right``. The result is float32, or the operands' type if that is wider.
+    """``left @ right``, in float32 or in the operands' type if that is wider.
 
-    With bfloat16, use ``transposed_product`` if ``left`` is transposed, and apply ``row_major`` before the result is transposed. Otherwise the program is
-    slow, or fails, on the CPU.
+    With bfloat16, apply ``row_major`` to the result before it is transposed, and use ``transposed_product``
+    if ``left`` is transposed.
     """
     return jnp.matmul(left, right, preferred_element_type=jnp.promote_types(left.dtype, jnp.float32))
 
 
 def transposed_product(left: Float[Array, "k m"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left.T @ right``, for gradients. A product with a transposed view is slower."""
+    """``left.T @ right``, for gradients."""
     return row_major(product(row_major(left.T), right))
 
 
@@ -57,21 +59,14 @@ def concatenated(parts: Sequence[Array], axis: int = -1) -> Array:
 
 @jax.custom_vjp
 def dense(x: Float[Array, "m k"], weight: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``x @ weight`` for matrices of one type. On the CPU its gradient is faster than that of ``jnp.matmul``.
-
-    It has no forward-mode derivative, but its gradient has one (``jax.jvp`` of ``jax.grad``).
-    """
+    """``x @ weight`` for matrices of one type. It has no forward-mode derivative, but its gradient has one (``jax.jvp`` of ``jax.grad``)."""
     return _value(x, weight)
 
 
 def _value(x: Array, weight: Array) -> Array:
     if x.dtype != jnp.bfloat16:
         return jnp.matmul(x, weight)
-    return jax.lax.platform_dependent(x, weight, cpu=_dense_on_cpu, default=jnp.matmul)
-
-
-def _dense_on_cpu(x: Array, weight: Array) -> Array:
-    return product(x, weight).astype(x.dtype)
+    return jax.lax.platform_dependent(x, weight, cpu=lambda x, w: product(x, w).astype(x.dtype), default=jnp.matmul)
 
 
 def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -79,7 +74,10 @@ def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    return jax.lax.platform_dependent(*kept, gradient, cpu=_gradients_on_cpu, default=_gradients)
+    def by_xla(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
+        return jax.vjp(jnp.matmul, x, weight)[1](gradient)
+
+    return jax.lax.platform_dependent(*kept, gradient, cpu=_gradients_on_cpu, default=by_xla)
 
 
 def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
@@ -91,10 +89,6 @@ def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, 
     transposes_gradient = weight.shape[1] > 1 and gradient.size + weight.size < x.size
     of_weight = transposed_product(gradient, x).T if transposes_gradient else transposed_product(x, gradient)
     return of_x, of_weight.astype(weight.dtype)
-
-
-def _gradients(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
-    return jax.vjp(jnp.matmul, x, weight)[1](gradient)
 
 
 dense.defvjp(_forward, _backward)

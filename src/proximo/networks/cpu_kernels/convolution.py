@@ -1,7 +1,8 @@
-"""Convolutions, each with a bias, and a ReLU where one follows.
+"""Convolutions, each with a bias, and a ReLU where one follows: matrix products on the CPU
+(docs/decisions/0005-convolutions-on-the-cpu.md), XLA's convolutions elsewhere.
 
-On the CPU they are matrix products, because the gradients of XLA's convolution are slow there
-(docs/decisions/0005-convolutions-on-the-cpu.md has the measurements). Elsewhere they are XLA's.
+With the pixels of each ``stride × stride`` block as channels, the stride is 1 and the kernel has ``n = size /
+stride`` positions along each axis. One product multiplies all blocks with the matrices of all positions.
 """
 
 from __future__ import annotations
@@ -14,51 +15,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Float, PyTree, Shaped
 
-from proximo.networks.layers import HIDDEN_GAIN
-from proximo.networks.products import as_bits, concatenated, from_bits, product, row_major, transposed_product
+from proximo.networks.cpu_kernels.products import as_bits, concatenated, from_bits, product, row_major, transposed_product
 
 CHUNK = 32
 """Images in one matrix product. This many images, with their gradients, fit into the cache."""
 MIN_BATCH = 8
-"""Smaller batches use XLA forwards on the CPU: 650 µs against 870 at 4 images, but 1,070 against 1,020 at 8, and 6,400 against 2,200 under
-vmap."""
-
-
-class Convolution(eqx.Module):
-    """A convolution over (height, width, channels), then ReLU unless ``relu`` is false."""
-
-    weight: Float[Array, "height width in_channels out_channels"]
-    bias: Float[Array, " out_channels"]
-    stride: int = eqx.field(static=True)
-    relu: bool = eqx.field(static=True)
-    padding: int = eqx.field(static=True)
-    """Zeros added on each side of the image."""
-
-    @classmethod
-    def create(
-        cls,
-        key: Key[Array, ""],
-        in_channels: int,
-        out_channels: int,
-        size: int,
-        stride: int,
-        relu: bool = True,
-        padding: int = 0,
-    ) -> Convolution:
-        """Orthogonal weights, times √2 before a ReLU, and a zero bias. ``size``: height and width of the kernel, a multiple of ``stride``."""
-        initialize = jax.nn.initializers.orthogonal(HIDDEN_GAIN if relu else 1.0)
-        weight = initialize(key, (size, size, in_channels, out_channels))
-        return cls(weight, jnp.zeros(out_channels), stride, relu, padding)
-
-    def __call__(
-        self, x: Shaped[Array, "batch height width channels"], scale: float = 1.0
-    ) -> Float[Array, "batch rows columns out_channels"]:
-        """Apply the layer to ``scale * x``. Bytes are converted a few images at a time: all of them as float32 would not fit into the cache."""
-        if self.padding:
-            x = jnp.pad(x, [(0, 0), *[(self.padding, self.padding)] * 2, (0, 0)])
-        return convolve(x, self.weight * scale, self.bias, self.stride, self.relu)
+"""Smaller batches use XLA forwards on the CPU: 650 µs against 870 at 4 images, but 1,070 against 1,020 at 8,
+and 6,400 against 2,200 under vmap."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -69,12 +34,12 @@ def convolve(
     stride: int,
     relu: bool = True,
 ) -> Float[Array, "batch rows columns out"]:
-    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``, by the fastest implementation of the platform.
+    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``; without ``relu``, the
+    maximum is not taken.
 
-    Without ``relu``, the maximum is not taken.
-
-    The implementation is chosen when the program is lowered, so a program exported for another platform has that platform's. Only ``x``,
-    ``weight`` and ``y`` are kept for the gradient: other layers keep them anyway. Bias and ReLU are part of it, because on the CPU each pass
+    ``size`` is a multiple of ``stride``. The implementation is chosen when the program is lowered, so a
+    program exported for another platform has that platform's. Only ``x``, ``weight`` and ``y`` are kept for
+    the gradient: other layers keep them anyway. Bias and ReLU are part of it, because on the CPU each pass
     over all images takes about as long as a product.
     """
     return _by_platform(_on_cpu, by_xla, stride, relu, x, weight, bias)
@@ -124,11 +89,7 @@ def gradients_by_xla(
 
 
 def by_products(x: Array, weight: Array, bias: Array, stride: int, relu: bool = True) -> Array:
-    """``relu(convolution + bias)`` by one matrix product.
-
-    With the pixels of each ``stride × stride`` block as channels, the stride is 1 and the kernel has ``size / stride`` positions along each
-    axis. One product multiplies all blocks with the matrices of all positions; the shifted products are added up.
-    """
+    """``relu(convolution + bias)`` by one matrix product, whose parts are shifted and added up."""
     matrix, positions, size = _weight_to_matrix(weight, stride), _positions(weight.shape[0], stride), weight.shape[0] // stride
 
     def chunk(x: Array) -> tuple[None, Array]:
@@ -148,7 +109,8 @@ def gradients_by_products(
     x: Array, weight: Array, y: Array, gradient: Array, stride: int, relu: bool = True
 ) -> tuple[Array | None, Array, Array]:
     """Gradients of ``by_products`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, each by one matrix product."""
-    back = _back_matrix(weight, stride) if eqx.is_inexact_array(x) else None
+    matrix, out = _weight_to_matrix(weight, stride), weight.shape[-1]
+    back = matrix.reshape((len(matrix), -1, out)).transpose(2, 1, 0).reshape((out, -1)) if eqx.is_inexact_array(x) else None
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
     def chunk(x: Array, y: Array, gradient: Array) -> tuple[tuple[Array, Array], Array | None]:
@@ -159,14 +121,12 @@ def gradients_by_products(
         return (d_weight, gradient.sum((0, 1, 2))), d_x
 
     (d_matrix, d_bias), d_x = _in_chunks(chunk, x, y, gradient)
-    return d_x, _matrix_to_weight(d_matrix, weight.shape, stride).astype(weight.dtype), d_bias.astype(weight.dtype)
+    (d_weight,) = jax.linear_transpose(lambda w: _weight_to_matrix(w, stride), jnp.zeros_like(weight, d_matrix.dtype))(d_matrix)
+    return d_x, d_weight.astype(weight.dtype), d_bias.astype(weight.dtype)
 
 
 def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], stride: int, dtype: Any) -> Array:
-    """The gradient of a weight of ``shape``, as the matrix of ``by_products``.
-
-    One factor of the product is shifted to all positions: the one that needs less memory. ``dtype``: type of the factors.
-    """
+    """The gradient of a weight of ``shape``, as a matrix. The factor of the product that needs less memory is shifted to all positions."""
     # Of bytes, the blocks are written before and after they are converted: fused with the conversion, the transposition is slower.
     image = row_major(row_major(_to_blocks(x, shape[0], stride)).astype(dtype))
     rows, columns, channels = image.shape[1:]
@@ -181,14 +141,9 @@ def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], strid
     return transposed_product(image.reshape((-1, channels)), flat)
 
 
-def _back_matrix(weight: Array, stride: int) -> Array:
-    """The weight with a row for each output channel, and a column for each position and channel of a block."""
-    positions, out = len(_positions(weight.shape[0], stride)), weight.shape[-1]
-    return _weight_to_matrix(weight, stride).reshape((-1, positions, out)).transpose(2, 1, 0).reshape((out, -1))
-
-
 def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
-    """The gradient of an input of ``x_shape``, for a weight of ``shape``."""
+    """The gradient of an input of ``x_shape``, for a weight of ``shape``. ``back`` is this weight with a row
+    for each output channel, and a column for each position and channel of a block."""
     positions = _positions(shape[0], stride)
     blocks = [(n - shape[0]) // stride + shape[0] // stride for n in x_shape[1:3]]
     products = product(gradient.astype(back.dtype).reshape((-1, shape[-1])), back)
@@ -197,21 +152,6 @@ def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, s
     image = _from_blocks(sum(parts[1:], parts[0]), stride)
     outside = [(0, whole - part) for whole, part in zip(x_shape[1:3], image.shape[1:3], strict=True)]
     return jnp.pad(image, [(0, 0), *outside, (0, 0)])
-
-
-def max_pool(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch rows columns channels"]:
-    """The maximum of 3×3 pixels around every second one, padded as little as possible.
-
-    Maxima of shifted images train the IMPALA CNN 1.7 times as fast on the CPU as XLA's ``reduce_window``, whose gradient is slow there.
-    """
-    for axis in (1, 2):
-        out = -(-x.shape[axis] // 2)
-        outside = 2 * out + 1 - x.shape[axis]
-        edges = [(outside // 2, outside - outside // 2) if i == axis else (0, 0) for i in range(4)]
-        padded = jnp.pad(x, edges, constant_values=-jnp.inf)
-        first, second, third = (jax.lax.slice_in_dim(padded, i, i + 2 * out - 1, 2, axis) for i in range(3))
-        x = jnp.maximum(jnp.maximum(first, second), third)
-    return x
 
 
 def _positions(size: int, stride: int) -> list[tuple[int, int]]:
@@ -246,13 +186,6 @@ def _weight_to_matrix(weight: Array, stride: int) -> Array:
     n = size // stride
     blocks = weight.reshape((n, stride, n, stride, channels, out)).transpose(1, 3, 4, 0, 2, 5)
     return blocks.reshape((stride * stride * channels, n * n * out))
-
-
-def _matrix_to_weight(matrix: Array, shape: tuple[int, ...], stride: int) -> Array:
-    """The inverse of ``_weight_to_matrix``."""
-    size, _, channels, out = shape
-    n = size // stride
-    return matrix.reshape((stride, stride, channels, n, n, out)).transpose(3, 0, 4, 1, 2, 5).reshape(shape)
 
 
 def _in_chunks(function: Callable[..., tuple[PyTree, PyTree]], *arrays: Array) -> tuple[PyTree, PyTree]:
