@@ -7,6 +7,7 @@ import inspect
 import sys
 import typing
 from dataclasses import dataclass
+from datetime import date
 from types import ModuleType
 from typing import Any, Literal
 
@@ -68,7 +69,7 @@ def read(kind: Any, value: Any) -> str | Custom:
     if isinstance(value, str):
         is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
     else:
-        is_plain = isinstance(value, bool | int | float | list | tuple | dict | None)
+        is_plain = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
         # An optax transformation is a named tuple.
         is_accepted = takes_custom(kind) and (not is_plain or hasattr(value, "_fields"))
     if not is_accepted:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
-from proximo.config.loading import Given
+from proximo.config.loading import Layer, resolve
+from proximo.config.mapping import by_name
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.convert import values
@@ -167,7 +168,9 @@ def _yaml(config: Config) -> str:
     """The settings that differ from the defaults, or from the environment's preset."""
     tuned, content = presets.load(config.env.id), to_mapping(config)
     # Not validated: the numbers of a preset may fit another memory only.
-    usual = Given.read({"id": config.env.id, "memory": config.network.memory}).over(tuned, "the preset")
+    id_and_memory = Layer({"id": config.env.id, "memory": config.network.memory})
+    preset = Layer(by_name(presets.for_memory(tuned or {}, config.network.memory), "the preset"), "the preset")
+    usual = resolve([preset, id_and_memory])
     # Without a preset, the defaults depend on the kind of environment, which need not be installed here.
     # With a preset, the memory decides which of its settings apply, and it may give some of them in another way.
     always = {"memory", *ALTERNATIVES.values()} if tuned else kinds.names()

@@ -31,7 +31,7 @@ NOT_IN_ENVPOOL = {"stagger_steps", "preprocessing", "frame_stack", "action_repea
 
 
 def load(env_id: str) -> dict[str, Any] | None:
-    """The groups of settings tuned for ``env_id``, with their ``provenance``; None if it has no preset."""
+    """The groups of settings tuned for ``env_id``, with their ``provenance`` and ``memories``; None if it has no preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
     folder = resources.files(__name__) / (library or GYMNASIUM)
@@ -41,8 +41,18 @@ def load(env_id: str) -> dict[str, Any] | None:
         for served, groups in map(_read, found):
             if name in served:
                 return groups
-    family = next((_for(env_id, family) for family in _families() if _matches(env_id, family["match"])), None)
-    return _in_envpool(load(name)) if family is None and library == ENVPOOL else family
+    for family in _families():
+        if _matches(env_id, family["match"]):
+            return _for(env_id, family)
+    if library == ENVPOOL and (preset := load(name)) is not None and not preset["env"].keys() & NOT_IN_ENVPOOL:
+        return preset
+    return None
+
+
+def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
+    """The groups of settings in ``preset`` if the user requests ``memory``, of any type because it is not checked yet."""
+    groups = {name: content for name, content in preset.items() if name != "memories"}
+    return _with_changes(groups, preset.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {})
 
 
 def names() -> list[str]:
@@ -54,14 +64,9 @@ def has_preset(env_id: str) -> bool:
     """Whether ``env_id`` has a preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     of_gymnasium = env_id.removeprefix(f"{ENVPOOL}:")
-    if _matches(env_id, _known()) or of_gymnasium == env_id:
-        return _matches(env_id, _known())
-    return _matches(of_gymnasium, _known()) and load(env_id) is not None
-
-
-def _in_envpool(preset: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A preset of Gymnasium for EnvPool; None if the preset needs what EnvPool cannot do."""
-    return None if preset is None or preset["env"].keys() & NOT_IN_ENVPOOL else preset
+    return _matches(env_id, _known()) or (
+        of_gymnasium != env_id and _matches(of_gymnasium, _known()) and load(env_id) is not None
+    )
 
 
 @functools.cache
@@ -96,6 +101,13 @@ def _for(env_id: str, family: dict[str, Any]) -> dict[str, Any]:
     groups = {name: content for name, content in family.items() if name not in ("match", "exceptions")}
     for pattern, changes in family.get("exceptions", {}).items():
         if fnmatchcase(env_id, pattern):
-            for name, content in changes.items():
-                groups[name] = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
+            groups = _with_changes(groups, changes)
+    return groups
+
+
+def _with_changes(groups: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``groups`` with other settings, and both texts of the provenance."""
+    groups = dict(groups)
+    for name, content in changes.items():
+        groups[name] = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
     return groups
