@@ -148,8 +148,8 @@ def nothing_trains(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([], "No environment given: name one, as in `proximo tune CartPole-v1`"),
-        (["--config", "{config}"], "No environment given: name one, as in `proximo tune CartPole-v1`"),
+        ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
+        (["--config", "{config}"], "No environment given: name one, as in `proximo train CartPole-v1`"),
         ([ENV, "--trials", "0"], "trials = 0: expected a whole number, 1 … 100,000."),
         ([ENV, "--trials", "many"], "Argument --trials: invalid int value: 'many'; see `proximo tune --help`."),
         ([ENV, "--learning-rat", "1"], "Unknown setting 'learning-rat' (did you mean 'learning_rate'?)."),

@@ -454,7 +454,7 @@ def test_gradient_clip_val_of_the_trainer_sets_max_grad_norm_with_one_line(tmp_p
 def test_clipping_changes_what_is_learned(tmp_path):
     learned = []
     for options in ({}, {"gradient_clip_val": 1e-3}, {}):
-        model = Model(learning_rate=1e-2, adam_eps=1.0)  # nearly plain gradient descent
+        model = Model(learning_rate=1e-2, optimizer_settings={"eps": 1.0})  # nearly plain gradient descent
         fit(model, 1, tmp_path, **options)
         learned.append(leaves(model.actor))
     assert (learned[0][0] == learned[2][0]).all()

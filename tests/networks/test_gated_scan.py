@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from proximo.config import NetworkConfig
+from proximo.config.schema import MemorySettings
 from proximo.networks.recurrent import CELLS
 from proximo.networks.recurrent.gated_cell import GatedCell
 
@@ -127,7 +128,7 @@ def test_lstm_follows_hochreiter_with_an_open_forget_gate():
 @pytest.mark.parametrize("name", GATED)
 def test_gates_with_a_horizon_of_two_steps_have_no_bias(name):
     """As the layers of PyTorch whose biases are set to 0: they keep and add one half, if inputs and projections are zero."""
-    cell = create(name, memory_size=8, memory_horizon=2)
+    cell = create(name, memory_size=8, memory_settings=MemorySettings(horizon=2))
     silent = eqx.tree_at(lambda c: c.recurrent.weight, cell, jnp.zeros_like(cell.recurrent.weight))
     after, _ = silent.step(
         jax.tree.map(jnp.ones_like, cell.init(1)), jnp.zeros((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool)
@@ -138,7 +139,7 @@ def test_gates_with_a_horizon_of_two_steps_have_no_bias(name):
 @pytest.mark.parametrize("name", GATED)
 def test_initial_states_last_for_two_to_horizon_steps(name):
     units, horizon = 256, 40
-    cell = create(name, memory_size=units, memory_horizon=horizon)
+    cell = create(name, memory_size=units, memory_settings=MemorySettings(horizon=horizon))
     ones = jax.tree.map(jnp.ones_like, cell.init(1))
     silent = eqx.tree_at(lambda c: c.recurrent.weight, cell, jnp.zeros_like(cell.recurrent.weight))
     after, _ = silent.step(ones, jnp.zeros((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))

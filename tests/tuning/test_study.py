@@ -74,10 +74,12 @@ def test_base_outside_the_space_trains_alone_as_trial_0(tmp_path, scripted):
 
 
 def test_base_with_many_digits_shares_its_program(tmp_path, scripted):
-    base = config(learning_rate=1e-2, adam_b1=0.9123456789)
+    base = config(learning_rate=1e-2, optimizer_settings={"b1": 0.9123456789})
     scripted()
-    trials = searched(tmp_path / "s", plan(tmp_path, TRACED + "adam_b1: {low: 0.8, high: 0.99}\n", base, trials=3)).trials
-    assert {t.settings["adam_b1"] for t in trials} == {0.9123456789}
+    trials = searched(
+        tmp_path / "s", plan(tmp_path, TRACED + "optimizer_settings.b1: {low: 0.8, high: 0.99}\n", base, trials=3)
+    ).trials
+    assert {t.settings["optimizer_settings.b1"] for t in trials} == {0.9123456789}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import POLICY_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import amount, number
 
@@ -20,20 +20,16 @@ def make_parser() -> Parser:
         usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
     )
     parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
-    parser.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="episodes of each policy, greedy and sampled (default 100)"
-    )
+    parser.add_flag("--episodes", "episodes of each policy, greedy and sampled (default 100)", "N", type=int, default=100)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
-    add_env_flag(parser)
+    parser.add_other_env()
     parser.add_episode_flags()
-    parser.add_argument(
-        "--num-envs", type=int, default=0, metavar="N", help="environments stepped together (default 0: chosen for speed)"
-    )
-    parser.add_argument("--episodes-file", type=Path, metavar="FILE", help="write one line of JSON for each episode to FILE")
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_flag("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", type=int, default=0)
+    parser.add_flag("--episodes-file", "write one line of JSON for each episode to FILE", "FILE", type=Path)
+    parser.add_runs_dir()
+    parser.add_json()
     return parser
 
 

@@ -47,7 +47,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
     help_text = "after this time, a process that does not answer or hangs ends the run (default 100)"
-    parser.add_argument("--heartbeat", type=float, default=100.0, metavar="SECONDS", help=help_text)
+    parser.add_flag("--heartbeat", help_text, "SECONDS", type=float, default=100.0)
     parser.add_argument("command", nargs="*", metavar="train …", help="the command of each process, after --")
     return parser
 

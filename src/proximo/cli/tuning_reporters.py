@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proximo.cli.console_reporters import ConsoleReporter, LiveDisplay, open_reporter
-from proximo.config import LEAVES, text_of
+from proximo.config import text_of
 from proximo.errors import command
 from proximo.tracking.progress import amount
 from proximo.tracking.progress_displays import LINE_SECONDS
@@ -20,7 +20,7 @@ from proximo.tuning.journal import FINAL, TEST, TRIAL, Record
 from proximo.tuning.plan import StudyPlan
 from proximo.tuning.progress import Lines, Reporter, number
 from proximo.tuning.result import TuneResult
-from proximo.tuning.space import plain
+from proximo.tuning.space import SEARCHED, plain
 
 
 class QuietReporter(ConsoleReporter, Reporter):
@@ -122,8 +122,8 @@ def print_result(result: TuneResult) -> None:
     if best.number == 0:
         print("No trial was better than the base.")
     configs = (result.plan.base, result.plan.config(best))
-    before, after = ({name: text_of(plain(LEAVES[name].value_in(config))) for name in result.plan.space} for config in configs)
-    for name in sorted(before, key=lambda name: (before[name] == after[name], LEAVES[name].group)):
+    before, after = ({name: text_of(plain(SEARCHED[name].value_in(config))) for name in result.plan.space} for config in configs)
+    for name in sorted(before, key=lambda name: (before[name] == after[name], SEARCHED[name].group)):
         changed = f"  (base {before[name]})" if before[name] != after[name] else ""
         print(f"    {name:<{max(map(len, before))}}  {after[name]}{changed}")
     print(f"See:   {result.folder / 'trials.csv'}")

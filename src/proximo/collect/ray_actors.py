@@ -152,7 +152,7 @@ class RolloutActors:
         stored = ray.put(policy)
         starting = sum(len(part) for part, actor in zip(self.parts, self._actors, strict=True) if not actor.has_answered)
         calls = [actor.handle.run.remote(stored, *arguments) for actor in self._actors]
-        limit = RESETS * self.config.env.step_timeout
+        limit = RESETS * self.config.env.worker_settings.step_timeout
         with reports_waiting(self.warn, starting, self.env.id, limit) if starting else contextlib.nullcontext():
             self._wait(calls)
         parts = [self._result(i, call) for i, call in enumerate(calls)]
@@ -165,7 +165,7 @@ class RolloutActors:
         """Wait until all calls have ended. An actor that does not start in time, does not answer, or takes no step, is killed."""
         import ray  # pyright: ignore[reportMissingImports]
 
-        step_timeout, began = self.config.env.step_timeout, time.monotonic()
+        step_timeout, began = self.config.env.worker_settings.step_timeout, time.monotonic()
         reset_timeout = RESETS * step_timeout
         for actor in self._actors:
             actor.progress = None
@@ -203,11 +203,13 @@ class RolloutActors:
             if getattr(error, "actor_init_failed", False):
                 raise EnvError(f"{name} cannot start: {lines[-1]}.") from None
             if actor.why_killed and not actor.has_answered and not self.restarts:
-                raise EnvError(f"{name} {actor.why_killed}: increase step_timeout, or find out why in Ray's logs.") from None
+                raise EnvError(
+                    f"{name} {actor.why_killed}: increase step_timeout in worker_settings, or find out why in Ray's logs."
+                ) from None
             why = actor.why_killed or f"was lost ({lines[0].rstrip('.')})"
             self.restarts += 1
             self._check_restarts(f"{name} {why}")
-            limit = self.config.env.max_restarts
+            limit = self.config.env.worker_settings.max_restarts
             self.warn(f"{name} {why}: it is restarted with new episodes (restart {self.restarts} of at most {limit}).")
             self._actors[i] = self._start(self.parts[i])
             return None
@@ -217,10 +219,10 @@ class RolloutActors:
         return part
 
     def _check_restarts(self, what: str) -> None:
-        if self.restarts > (limit := self.config.env.max_restarts):
+        if self.restarts > (limit := self.config.env.worker_settings.max_restarts):
             raise EnvironmentFault(
                 f"{what}, and actors and their workers were restarted {limit} times already: training stops. Find out why they end, for example "
-                "in Ray's logs, or increase max_restarts."
+                "in Ray's logs, or increase max_restarts in worker_settings."
             )
 
     def _start(self, part: range) -> _Actor:

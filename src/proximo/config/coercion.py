@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -50,10 +51,17 @@ class Leaf:
     """Whether it is a number or a schedule that may change without a new compilation."""
     zero_is_off: bool
     """Whether its code is not compiled if it is 0; only for traced settings."""
+    entries: tuple[Leaf, ...] = ()
+    """The entries of a setting that consists of them. Their names are ``SETTING.ENTRY``."""
+
+    @property
+    def entry(self) -> str:
+        """The name without that of the setting that it is an entry of."""
+        return self.name.rpartition(".")[2]
 
     def value_in(self, config: Any) -> Any:
         """The value of the setting in a ``Config``."""
-        return getattr(getattr(config, self.group), self.name)
+        return operator.attrgetter(self.name)(getattr(config, self.group))
 
 
 def coerce(leaf: Leaf, value: Any) -> Any:
@@ -63,6 +71,8 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     def wrong(expected: str) -> ConfigError:
         return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
 
+    if leaf.entries:
+        return value if isinstance(value, leaf.type) else leaf.type(**coerce_entries(leaf, value))
     expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
     try:
         result = read(value)
@@ -80,17 +90,36 @@ def coerce(leaf: Leaf, value: Any) -> Any:
                     f"or, in proximo.PPO, lambda: MyEnv({key}=…)."
                 )
         return result
-    for number in (part for part in parts if type(part) in (int, float)):
-        if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
-            raise wrong("a finite number")
-        if leaf.low is not None and number < leaf.low:
-            zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
-            raise wrong(f"at least {_shown(leaf.low)}" + (f" (0: {zero[1]})" if zero else ""))
-        if leaf.high is not None and number > leaf.high:
-            raise wrong(f"at most {_shown(leaf.high)}")
-        if leaf.above is not None and number <= leaf.above:
-            raise wrong(f"more than {leaf.above:g}")
+    for number in parts:
+        if type(number) in (int, float) and (expected := _expected_range(leaf, number)):
+            raise wrong(expected)
     return result
+
+
+def _expected_range(leaf: Leaf, number: float) -> str:
+    """The limit that ``number`` exceeds, in words; empty if it is in the range of the setting."""
+    if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
+        return "a finite number"
+    if leaf.low is not None and number < leaf.low:
+        zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
+        return f"at least {_shown(leaf.low)}" + (f" (0: {zero[1]})" if zero else "")
+    if leaf.high is not None and number > leaf.high:
+        return f"at most {_shown(leaf.high)}"
+    return f"more than {leaf.above:g}" if leaf.above is not None and number <= leaf.above else ""
+
+
+def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
+    """Convert the entries that ``value`` gives of a setting that consists of entries. Raises ``ConfigError`` as ``coerce`` does."""
+    if isinstance(value, leaf.type):
+        return vars(value)
+    known = {entry.entry: entry for entry in leaf.entries}
+    try:
+        given = _pairs(value)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"{leaf.name} = {shown(value)}: expected key=value pairs with the keys {', '.join(known)}.") from None
+    for name in given.keys() - known.keys():
+        raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
+    return {name: coerce(known[name], item) for name, item in given.items()}
 
 
 def _parts(value: Any) -> list[Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proximo.config.mapping import GROUPS, LEAVES, by_name, check_names, custom_settings, may_replace, override
+from proximo.config.coercion import coerce_entries
+from proximo.config.mapping import ENTRIES, GROUPS, LEAVES, by_name, check_names, custom_settings, may_replace, override
 from proximo.config.schema import ALTERNATIVES, GIVEN, WORKER_SETTINGS, Config
 from proximo.config.validation import validate, without_effect
 from proximo.errors import ConfigError, ProximoError
@@ -71,16 +72,27 @@ def with_layer(config: Config, layer: Layer) -> Config:
     except ConfigError as error:
         raise ConfigError(str(error) if is_given else f"{layer.origin}: {error}") from None
     before, meaningless = without_effect(config), set[str]()
-    while found := without_effect(changed).keys() - before.keys() - given.keys():
+    kept = set(_names_in(given))
+    while found := without_effect(changed).keys() - before.keys() - kept:
         meaningless |= found
-        changed = override(changed, {name: LEAVES[name].default for name in found}, join=False)
-    new = {ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0"}
-    origins = {name: origin for name, origin in config.origins.items() if name not in new | meaningless}
+        changed = override(changed, {name: (LEAVES | ENTRIES)[name].default for name in found}, join=False)
+    new = [ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0"]
+    new = [name.partition(".")[0] for name in new]
+    origins = {name: origin for name, origin in config.origins.items() if name not in {*new, *meaningless}}
     return dataclasses.replace(
         changed,
         origins=origins | dict.fromkeys(new, layer.origin),
         given={**config.given, **given} if is_given else config.given,
     )
+
+
+def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The names of ``settings`` and of the entries that they have."""
+    for name, value in settings.items():
+        setting = name.partition(".")[0]
+        yield from (name, setting)
+        if LEAVES[setting].entries and name == setting:
+            yield from (f"{name}.{entry}" for entry in coerce_entries(LEAVES[name], value))
 
 
 def with_given(config: Config, settings: Mapping[str, Any]) -> Config:

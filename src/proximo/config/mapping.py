@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proximo import other_libraries
-from proximo.config.coercion import Leaf, coerce
+from proximo.config.coercion import Leaf, coerce, coerce_entries
 from proximo.config.custom import Custom, is_custom, is_lost, takes_custom
 from proximo.config.schedule_text import ScheduleText
-from proximo.config.schema import ALTERNATIVES, REMOVED, Config
+from proximo.config.schema import ALTERNATIVES, REMOVED, RENAMED, Config, Entries
 from proximo.errors import ConfigError, command, nearest, shown
 
 GROUPS: dict[str, type] = {
@@ -19,17 +19,23 @@ GROUPS: dict[str, type] = {
 }
 
 
-def _leaves() -> Iterator[Leaf]:
-    for group, cls in GROUPS.items():
-        types, defaults = typing.get_type_hints(cls), cls()
-        for f in dataclasses.fields(cls):
-            yield Leaf(group, f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
+def _leaves(group: str, cls: type, prefix: str = "") -> Iterator[Leaf]:
+    types, defaults = typing.get_type_hints(cls), cls()
+    for f in dataclasses.fields(cls):
+        leaf = Leaf(group, prefix + f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
+        if isinstance(leaf.default, Entries):
+            entries = tuple(_leaves(group, leaf.type, f"{f.name}."))
+            listed = f"{leaf.help}: {', '.join(entry.entry for entry in entries)}"
+            leaf = dataclasses.replace(leaf, entries=entries, help=listed)
+        yield leaf
 
 
 MIN_SIMILARITY = 0.8
 """Names of settings that are less similar to what was given are no typing mistakes of it."""
-LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
+LEAVES: dict[str, Leaf] = {leaf.name: leaf for group, cls in GROUPS.items() for leaf in _leaves(group, cls)}
 """All settings by name, in the order of the tree."""
+ENTRIES: dict[str, Leaf] = {entry.name: entry for leaf in LEAVES.values() for entry in leaf.entries}
+"""All entries of settings by name, such as ``memory_settings.window``."""
 
 
 def text_of(value: Any) -> str:
@@ -62,6 +68,10 @@ def unknown(name: str, where: str = "") -> ConfigError:
     plain = name.replace("-", "_")
     if plain == "id" or other_libraries.is_environment(plain):
         hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+    elif (new := RENAMED.get(plain, plain)) in ENTRIES:
+        setting, _, entry = new.partition(".")
+        flag = setting.replace("_", "-")
+        hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
     elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
         hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
@@ -73,7 +83,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
 
 def check_names(names: Iterable[str]) -> None:
     """Raise one ``ConfigError`` for all ``names`` that are not settings."""
-    if messages := [str(unknown(name)) for name in names if name not in LEAVES]:
+    if messages := [str(unknown(name)) for name in names if name not in LEAVES and name not in ENTRIES]:
         raise ConfigError(" ".join(messages))
 
 
@@ -83,6 +93,7 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     Args:
         config: the settings to start from; they are not changed.
         settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
+            An entry has a name, too: ``{"memory_settings.window": 64}``.
         join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
 
     Returns:
@@ -99,9 +110,17 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
                 raise ConfigError(f"{alternative} = {shown(given)} and {name} = {shown(settings[name])}: give one of them.")
             changes[LEAVES[alternative].group][alternative] = 0
     for name, value in settings.items():
-        leaf, value = LEAVES[name], coerce(LEAVES[name], value)
-        if join and isinstance(value, dict) and value:
-            value = {**leaf.value_in(config), **value}
+        name, _, entry = name.partition(".")
+        leaf = LEAVES[name]
+        before = changes[leaf.group].get(name, leaf.value_in(config))
+        if entry:
+            value = dataclasses.replace(before, **{entry: coerce(ENTRIES[f"{name}.{entry}"], value)})
+        elif leaf.entries and join and value:
+            value = dataclasses.replace(before, **coerce_entries(leaf, value))
+        else:
+            value = coerce(leaf, value)
+            if join and isinstance(value, dict) and value:
+                value = {**before, **value}
         changes[leaf.group][name] = value
     groups = {group: dataclasses.replace(getattr(config, group), **new) for group, new in changes.items() if new}
     return dataclasses.replace(config, **groups)
@@ -131,11 +150,12 @@ def by_name(groups: Any, source: str) -> dict[str, Any]:
         for name, value in content.items():
             if (name, value) in REMOVED.items():
                 continue
-            if name not in LEAVES:
+            leaf = (LEAVES | ENTRIES).get(RENAMED.get(name, str(name)))
+            if leaf is None:
                 raise unknown(str(name), f" under {group!r} in {source}")
-            if LEAVES[name].group != group:
-                raise ConfigError(f"{source}: {name} is under `{group}:`; it belongs under `{LEAVES[name].group}:`.")
-            settings[name] = value
+            if leaf.group != group:
+                raise ConfigError(f"{source}: {name} is under `{group}:`; it belongs under `{leaf.group}:`.")
+            settings[leaf.name] = value
     return settings
 
 
@@ -162,6 +182,8 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
             return value.plain()
         if isinstance(value, Custom):
             return str(value)
+        if isinstance(value, Entries):
+            return dict(vars(value))
         return list(value) if isinstance(value, tuple) else value
 
     groups = {group: vars(getattr(config, group)) for group in GROUPS}

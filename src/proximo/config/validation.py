@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from proximo.config.custom import choices, is_custom, is_name, is_transformation, resolve
-from proximo.config.mapping import LEAVES, override, text_of
+from proximo.config.mapping import ENTRIES, LEAVES, override, text_of
 from proximo.config.schema import MAX_SEED, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
@@ -56,11 +56,10 @@ def _critic_takes_rate(config: Config) -> bool:
 _RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
 _OF_NETWORK = (
     "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory",
-    "memory_size", "memory_layers", "memory_horizon", "memory_window", "memory_heads", "memory_gate", "shared_sizes", "head_sizes",
-    "critic_head_sizes", "actor", "critic", "sde_every",
+    "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
     "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
 )  # fmt: skip
-_OF_MEMORY = ("memory_size", "memory_layers", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
+_OF_MEMORY = ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
 CONDITIONS = (
     _built_in(_OF_NETWORK, "actor_critic"),
     _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
@@ -75,13 +74,13 @@ CONDITIONS = (
     _one_of(("shared_sizes",), "towers", "shared"),
     _one_of(("cnn_features",), "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
     Condition(_OF_MEMORY, ("memory",), lambda config: config.network.remembers, "set memory, for example to gru"),
-    _one_of(("memory_size", "memory_layers"), "memory", *BUILT_IN_MEMORIES),
-    _one_of(("memory_horizon",), "memory", "gru", "lstm"),
-    _one_of(("memory_window", "memory_heads", "memory_gate"), "memory", "gtrxl"),
-    _one_of(("dual_clip",), "objective", "clip"),
-    _one_of(("kl_coef", "kl_target"), "objective", "kl_penalty"),
-    _one_of(("weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
-    _one_of(("adam_b1", "adam_b2", "adam_eps"), ("optimizer", "critic_optimizer"), "adam", "adamw"),
+    _one_of(("memory_size", "memory_settings"), "memory", *BUILT_IN_MEMORIES),
+    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
+    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
+    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
+    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
+    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
+    _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
     Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
     Condition(
         ("learning_rate", "desired_kl"),
@@ -101,57 +100,145 @@ CONDITIONS = (
 
 def without_effect(config: Config) -> dict[str, str]:
     """The settings that differ from their defaults and have no effect with the others. The values are sentences for the user."""
-    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items()}
-    found = {}
+    leaves = LEAVES | ENTRIES
+    values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
+    found: dict[str, str] = {}
     for names, others, is_met, fix in CONDITIONS:
-        changed = [name for name in names if values[name] != LEAVES[name].default]
+        changed = [name for name in names if values[name] != leaves[name].default]
         if changed and not is_met(config):
             with_others = " and ".join(f"{other} = {text_of(values[other])}" for other in others)
-            sentences = {name: f"{name} = {text_of(values[name])} has no effect with {with_others}: {fix}." for name in changed}
-            found = {**sentences, **found}
+            for name in changed:
+                found.setdefault(name, f"{name} = {text_of(values[name])} has no effect with {with_others}: {fix}.")
     return found
 
 
 def validate(config: Config) -> Config:
-    """Check the settings against each other. Returns ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their
-    ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
-    config = _without_alternatives(config)
-    _validate_run(config)
-    for sentence in without_effect(config).values():
-        raise ConfigError(sentence)
-    _validate_memory(config)
-    _validate_batch(config)
-    _validate_actors(config)
-    _validate_objective(config)
-    return config
+    """Check the settings against each other.
 
+    Returns:
+        ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their ``ALTERNATIVES``.
 
-def _without_alternatives(config: Config) -> Config:
-    """``config`` with ``total_updates`` and ``minibatch_size`` converted."""
-    ppo, size = config.ppo, config.ppo.minibatch_size
+    Raises:
+        ConfigError: two settings contradict each other.
+    """
+    ppo, batch = config.ppo, config.batch_size
     if ppo.total_updates:
-        config = override(config, {"total_steps": ppo.total_updates * config.batch_size})
-    if size:
-        if config.batch_size % size or size % config.sequence_length:
-            length = config.sequence_length
+        config = override(config, {"total_steps": ppo.total_updates * batch})
+    if size := ppo.minibatch_size:
+        length = config.sequence_length
+        if batch % size or size % length:
             multiple = f" and a multiple of sequence_length = {length}" if length > 1 else ""
             raise ConfigError(
-                f"minibatch_size = {size}: expected a divisor of the {config.batch_size} steps of a rollout (num_envs "
-                f"{config.env.num_envs} × num_steps {ppo.num_steps}){multiple}."
+                f"minibatch_size = {size}: expected a divisor of the {batch} steps of a rollout (num_envs {config.env.num_envs} × "
+                f"num_steps {ppo.num_steps}){multiple}."
             )
-        config = override(config, {"num_minibatches": config.batch_size // size})
+        config = override(config, {"num_minibatches": batch // size})
+    tracker_names(config.run.track)
+    check_name(config.run.name)
+    for mistakes in (
+        _of_run,
+        lambda config: iter(without_effect(config).values()),
+        _of_memory,
+        _of_batch,
+        _of_actors,
+        _of_objective,
+    ):
+        for sentence in mistakes(config):
+            raise ConfigError(sentence)
     return config
 
 
-def _validate_run(config: Config) -> None:
-    """Check environment, seeds, trackers and name."""
-    run = config.run
+def _of_run(config: Config) -> Iterator[str]:
+    seed, seeds = config.run.seed, config.run.seeds
     if not config.env.id:
-        raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them.")
-    if run.seed + run.seeds - 1 > MAX_SEED:
-        raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}.")
-    tracker_names(run.track)
-    check_name(run.name)
+        yield "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
+    if seed + seeds - 1 > MAX_SEED:
+        yield f"seed = {seed} with seeds = {seeds}: expected no seed above {MAX_SEED}."
+
+
+def _of_memory(config: Config) -> Iterator[str]:
+    ppo, network, length = config.ppo, config.network, config.sequence_length
+    heads, size = network.memory_settings.heads, network.memory_size
+    if network.memory_settings.horizon == 1:
+        yield "memory_settings.horizon = 1: expected 2 steps or more, or 0."
+    if network.memory == "gtrxl" and size % heads:
+        yield f"memory_settings.heads = {heads} does not divide memory_size = {size}: choose a divisor."
+    if ppo.refresh_memory and not ppo.recompute_advantage and length == ppo.num_steps:
+        yield (
+            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the "
+            "first sequence never changes: set sequence_length."
+        )
+    if ppo.refresh_memory and ppo.num_epochs == 1 and not ppo.learner_lag:
+        yield (
+            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that "
+            "learns from it: raise num_epochs."
+        )
+    if ppo.burn_in > length:
+        yield (
+            f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length (0: the whole "
+            "rollout)."
+        )
+
+
+def _of_batch(config: Config) -> Iterator[str]:
+    ppo, length, batch = config.ppo, config.sequence_length, config.batch_size
+    shape = f"num_envs {config.env.num_envs} × num_steps {ppo.num_steps}"
+    if batch >= 2**31:
+        yield f"{shape} = {batch:,} steps: expected fewer than 2³¹."
+    if ppo.num_steps % length:
+        yield (
+            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
+            f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout."
+        )
+    count, what = batch // length, "sequences" if config.network.remembers else "steps"
+    if count % ppo.num_minibatches:
+        parts = f"{shape}{f' / sequence_length {length}' if length > 1 else ''}"
+        yield (
+            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout ({parts}): choose a divisor of "
+            f"{count}, such as {largest_divisor(count, ppo.num_minibatches)}."
+        )
+    if ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2:
+        yield "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
+    if ppo.total_steps < batch:
+        yield (
+            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {batch}): raise total_steps, or lower num_envs or "
+            "num_steps."
+        )
+
+
+def _of_actors(config: Config) -> Iterator[str]:
+    env, count = config.env, config.env.actors
+    if count and env.num_envs % count:
+        below = env.num_envs // count * count
+        yield (
+            f"num_envs = {env.num_envs} cannot be divided equally among {count} actors: choose num_envs = "
+            f"{f'{below} or ' if below else ''}{below + count}, or actors = {largest_divisor(env.num_envs, count)}."
+        )
+    needed = max(env.num_workers, 1 + env.overlap)
+    if count and needed > (each := env.num_envs // count):
+        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
+        yield (
+            f"{name} needs {needed} environments in each actor, but {count} actors of num_envs = {env.num_envs} have {each} each: choose "
+            f"num_envs = {needed * count} or more, or fewer actors."
+        )
+
+
+def _of_objective(config: Config) -> Iterator[str]:
+    ppo, settings = config.ppo, config.ppo.objective_settings
+    if 0 < settings.dual_clip <= 1:
+        yield f"objective_settings.dual_clip = {settings.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off."
+    kl_target = settings.kl_target if ppo.objective == "kl_penalty" else 0
+    for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
+        if target and ppo.num_epochs * ppo.num_minibatches == 1:
+            yield (
+                f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
+                f"num_epochs or num_minibatches above 1, or set {name} to 0."
+            )
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of ``number`` that is at most ``limit``, which is 1 or more."""
+    return next(divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0)
 
 
 def tracker_names(track: str) -> list[str]:
@@ -179,97 +266,4 @@ def check_name(name: str) -> None:
         raise ConfigError(
             f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not "
             "'last' or 'seed-1'."
-        )
-
-
-def _validate_memory(config: Config) -> None:
-    """Check the settings of a memory."""
-    ppo, network = config.ppo, config.network
-    if network.memory_horizon == 1:
-        raise ConfigError("memory_horizon = 1: expected 2 steps or more, or 0.")
-    if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
-        raise ConfigError(
-            f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
-        )
-    if ppo.refresh_memory and not ppo.recompute_advantage and config.sequence_length == ppo.num_steps:
-        raise ConfigError(
-            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the "
-            "first sequence never changes: set sequence_length."
-        )
-    if ppo.refresh_memory and ppo.num_epochs == 1 and not ppo.learner_lag:
-        raise ConfigError(
-            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that "
-            "learns from it: raise num_epochs."
-        )
-    if ppo.burn_in > config.sequence_length:
-        raise ConfigError(
-            f"burn_in = {ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
-            "sequence_length (0: the whole rollout)."
-        )
-
-
-def _validate_batch(config: Config) -> None:
-    """Check sizes of a rollout, its sequences and its minibatches."""
-    ppo, length = config.ppo, config.sequence_length
-    shape = f"num_envs {config.env.num_envs} × num_steps {ppo.num_steps}"
-    if config.batch_size >= 2**31:
-        raise ConfigError(f"{shape} = {config.batch_size:,} steps: expected fewer than 2³¹.")
-    if ppo.num_steps % length:
-        raise ConfigError(
-            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
-            f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout."
-        )
-    count, what = config.batch_size // length, "sequences" if config.network.remembers else "steps"
-    if count % ppo.num_minibatches:
-        parts = f"{shape}{f' / sequence_length {length}' if length > 1 else ''}"
-        raise ConfigError(
-            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout ({parts}): choose a divisor of "
-            f"{count}, such as {largest_divisor(count, ppo.num_minibatches)}."
-        )
-    if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
-        raise ConfigError(
-            "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
-        )
-    if ppo.total_steps < config.batch_size:
-        raise ConfigError(
-            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {config.batch_size}): raise total_steps, or "
-            "lower num_envs or num_steps."
-        )
-
-
-def largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of ``number`` that is at most ``limit``, which is 1 or more."""
-    return next(divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0)
-
-
-def _validate_actors(config: Config) -> None:
-    """Check the settings of Ray actors."""
-    env = config.env
-    if not env.actors:
-        return
-    if env.num_envs % env.actors:
-        below = env.num_envs // env.actors * env.actors
-        raise ConfigError(
-            f"num_envs = {env.num_envs} cannot be divided equally among {env.actors} actors: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + env.actors}, or actors = {largest_divisor(env.num_envs, env.actors)}."
-        )
-    each, needed = env.num_envs // env.actors, max(env.num_workers, 1 + env.overlap)
-    if needed > each:
-        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
-        raise ConfigError(
-            f"{name} needs {needed} environments in each actor, but {env.actors} actors of num_envs = {env.num_envs} have {each} each: "
-            f"choose num_envs = {needed * env.actors} or more, or fewer actors."
-        )
-
-
-def _validate_objective(config: Config) -> None:
-    """Check the settings of the objective and of the learning rate that adapts to the KL divergence."""
-    ppo = config.ppo
-    if 0 < ppo.dual_clip <= 1:
-        raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
-    adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
-    if adapting and ppo.num_epochs * ppo.num_minibatches == 1:
-        raise ConfigError(
-            f"{adapting} = {getattr(ppo, adapting)} needs two gradient steps in each update, because the first one measures a KL "
-            f"divergence of 0: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
         )

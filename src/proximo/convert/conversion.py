@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config import ENTRIES, GROUPS, LEAVES, Config, kinds, override, presets, text_of, to_mapping
 from proximo.config.loading import Layer, resolve
 from proximo.config.mapping import by_name
 from proximo.config.schema import ALTERNATIVES
@@ -93,7 +93,7 @@ class _Conversion:
 
     def _note(self, entry: Entry, value: Any, converted: dict[str, str]) -> None:
         given, was = entry.name in self.given, _shown(value)
-        lines = [f"{ours} = {new}" for ours, new in converted.items() if given or new != _shown(LEAVES[ours].default)]
+        lines = [f"{ours} = {new}" for ours, new in converted.items() if given or new != _shown((LEAVES | ENTRIES)[ours].default)]
         if lines == [f"{entry.name} = {was}"]:
             self.unchanged.append(entry.name)
         elif lines:
@@ -112,8 +112,8 @@ class _Conversion:
     def config(self) -> Config:
         """Our settings, with a number of minibatches that divides the rollout."""
         if self.ours.get("memory") == "lstm":
-            self.ours["memory_horizon"] = 2
-            self.changed.append("memory_horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
+            self.ours["memory_settings.horizon"] = 2
+            self.changed.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
         config = override(Config(), self.ours)
         count, was = config.batch_size // config.sequence_length, config.ppo.num_minibatches
         if count % was:

@@ -113,7 +113,7 @@ def describe_network(config: Config, policy: ActorCritic) -> str:
 
     encoder = policy.torsos[0].encoder
     is_mlp = hasattr(encoder, "mlp")
-    size = "" if is_custom(network.memory) else f" {network.memory_size}×{network.memory_layers}"
+    size = "" if is_custom(network.memory) else f" {network.memory_size}×{network.memory_settings.layers}"
     parts = [
         of_both("hidden_sizes", "MLP") if is_mlp else str(custom.get("encoder") or type(encoder).__name__),
         "" if network.memory == "none" else f"{network.memory}{size}",

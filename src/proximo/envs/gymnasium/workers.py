@@ -146,7 +146,7 @@ class WorkerVectorEnvironment:
                 raise EnvError("The environments were closed during a step.")
             if self.restarts == most:
                 raise EnvironmentFault(
-                    f"{what} {why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase max_restarts."
+                    f"{what} {why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase max_restarts in worker_settings."
                 )
             self.restarts += 1
             self._processes[group][w].release()

@@ -16,7 +16,7 @@ CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU, "gtrxl": GTrXL}
 
 
 def make_memory(key: Key[Array, ""], in_size: int, config: NetworkConfig) -> tuple[MemoryCell, int]:
-    """Make the built-in memory that ``config.memory`` names, with ``config.memory_layers`` layers.
+    """Make the built-in memory that ``config.memory`` names, with ``memory_settings.layers`` layers.
 
     Returns:
         The memory and its number of outputs.
@@ -24,7 +24,7 @@ def make_memory(key: Key[Array, ""], in_size: int, config: NetworkConfig) -> tup
     if config.memory == "none":
         return NoMemory(), in_size
     create, size = CELLS[str(config.memory)].create, config.memory_size
-    first, *others = jax.random.split(key, config.memory_layers)
+    first, *others = jax.random.split(key, config.memory_settings.layers)
     cells = (create(first, in_size, config), *(create(k, size, config) for k in others))
     return (cells[0] if len(cells) == 1 else Stack(cells)), size
 

@@ -81,12 +81,12 @@ class GTrXL(MemoryCell):
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> GTrXL:
         """A layer for ``in_size`` features, with orthogonal weights."""
-        size, heads = config.memory_size, config.memory_heads
+        size, heads = config.memory_size, config.memory_settings.heads
         keys = jax.random.split(key, 9)
         linear = partial(Linear.create, gain=1.0)
 
         def make_gate(k: Key[Array, ""]) -> GRUGate | IdentityGate:
-            return GRUGate.create(k, size) if config.memory_gate == "gru" else IdentityGate()
+            return GRUGate.create(k, size) if config.memory_settings.gate == "gru" else IdentityGate()
 
         return cls(
             embed=None if in_size == size else linear(keys[0], in_size, size),
@@ -99,7 +99,7 @@ class GTrXL(MemoryCell):
             widen=linear(keys[5], size, WIDEN * size),
             narrow=linear(keys[6], WIDEN * size, size),
             gates=(make_gate(keys[7]), make_gate(keys[8])),
-            window=config.memory_window,
+            window=config.memory_settings.window,
         )
 
     @property
