@@ -1,7 +1,6 @@
 """``proximo eval``: a run by any of its names, in words, as one JSON object, or a line for each episode."""
 
 import json
-import os
 import statistics
 from types import SimpleNamespace
 
@@ -90,21 +89,6 @@ def test_episodes_file_agrees_with_the_reported_means(runs, tmp_path, capsys):
     assert {(line["run"], line["step"], line["levels"]) for line in lines} == {(f"{runs}/proximo-PocMemory/r", 640, "5:8")}
     greedy, sampled = ([line["level"] for line in lines if line["policy"] == p] for p in ("greedy", "sampled"))
     assert greedy == sampled, "both play the same episodes"
-
-
-def test_episodes_file_may_be_a_link_or_a_pipe(runs, tmp_path, capsys):
-    real, link, pipe = (tmp_path / name for name in ("real.jsonl", "link.jsonl", "pipe"))
-    real.write_text("old")
-    link.symlink_to(real)
-    evaluated(capsys, runs, "r", "--episodes", "2", "--episodes-file", str(link))
-    assert link.is_symlink()
-    assert len(real.read_text().splitlines()) == 4
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    evaluated(capsys, runs, "r", "--episodes", "2", "--episodes-file", str(pipe))
-    assert pipe.is_fifo()
-    assert len(os.read(reader, 100_000).splitlines()) == 4
-    os.close(reader)
 
 
 def test_group_reports_the_mean_over_seeds_and_two_intervals(runs, tmp_path, capsys):

@@ -106,24 +106,12 @@ def test_requested_formats_are_written(runs, capsys, monkeypatch, words, names):
     assert endings == [name.rpartition(".")[2] for name in names]
 
 
-def test_out_names_the_file(runs, capsys, tmp_path):
-    path = tmp_path / "deep" / "x.gif"
-    assert watched(capsys, runs, "r", "--episodes", "1", "--out", str(path))["files"] == [str(path)]
-    assert path.exists()
-
-
 def test_untrained_environment_is_watched_with_random_actions(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = watched(capsys, tmp_path, "gym_toys:DrawnWalk", "--agent", "random", "--fps", "9")
     assert (result["run"], result["step"], result["agent"], result["fps"]) == (None, None, "random", 9)
     assert result["files"] == ["gym_toys-DrawnWalk-random.mp4"]
     assert frames(tmp_path / "gym_toys-DrawnWalk-random.mp4") == result["frames"]
-
-
-def test_random_agent_differs_from_the_policy_of_the_run(runs, capsys):
-    policy, chance = (watched(capsys, runs, "r", "--gif", "--episodes", "3", *words) for words in ([], ["--agent", "random"]))
-    assert policy["episodes"] != chance["episodes"]
-    assert chance["files"][0].endswith("r/videos/watch-random.gif")
 
 
 def test_requested_levels_and_parameters_are_used(runs, capsys):
@@ -164,14 +152,6 @@ def test_missing_library_and_encoder_are_reported_in_one_sentence(runs, capsys, 
     words = ["r", "--runs-dir", runs]
     assert main(["watch", *map(str, words)]) == 2
     assert capsys.readouterr().err.startswith("proximo: No ffmpeg was found")
-
-
-def test_help_fits_a_screen(capsys):
-    with pytest.raises(SystemExit):
-        main(["watch", "--help"])
-    text = capsys.readouterr().out
-    assert "--agent" in text
-    assert text.count("\n") < 40
 
 
 class Screen:

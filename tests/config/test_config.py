@@ -207,7 +207,7 @@ ACTORS = {"actors": 4, "num_steps": 16}
         ({"diagnose_every": 5}, r"^diagnose_every = 5 has no effect with memory = none: set memory, for example to gru\.$"),
         ({"towers": "shared", "privileged": "a"}, r"^privileged = a has no effect with towers = shared: leave it out, or set towers to sep"),
         ({"distribution": "beta", "sde_every": 4}, r"^sde_every = 4 has no effect with distribution = beta: leave it out, or set distrib"),
-        ({"state_dependent_std": True, "sde_every": 4}, r"^sde_every = 4 has no effect with state_dependent_std = true: leave it out"),
+        ({"state_dependent_std": True, "sde_every": 4}, r"^state_dependent_std = true has no effect with sde_every = 4: leave it out"),
         ({"actor_critic": "custom_networks:Whole", "critic_learning_rate": "1e-3"}, r"^critic_learning_rate = 1e-3 has no effect with "
          r"actor_critic = custom_networks:Whole: leave one of them out\.$"),
         ({"actor": "custom_networks:Actor", "critic": "custom_networks:Critic", "head_sizes": 32}, r"^head_sizes = 32 has no effect with "

@@ -101,12 +101,6 @@ def test_resume_cannot_drop_custom_code(by_object, lost, tmp_path):
         proximo.load_policy(lost, encoder="mlp")
 
 
-def test_yaml_value_that_is_not_text_raises(tmp_path):
-    (tmp_path / "my.yaml").write_text("network: {encoder: 2024-01-01}")
-    with pytest.raises(ConfigError, match=r"my.yaml: encoder = datetime.*: expected a word, or a name as"):
-        proximo.make_config("CartPole-v1", file=tmp_path / "my.yaml")
-
-
 def test_network_that_differs_from_the_run_raises(lost):
     with pytest.raises(CheckpointError):
         proximo.load_policy(lost, encoder=lambda key, space: networks.Actor(key, space.size, 3))
@@ -125,22 +119,6 @@ def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
     assert not (tmp_path / "runs").exists()
     pulled = pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"), trust_code=True)
     assert proximo.load_policy(pulled).actor_critic.is_recurrent
-
-
-@pytest.mark.parametrize(
-    ("env_id", "settings"),
-    [
-        ("HalfCheetah-v5", {"distribution": "beta"}),
-        ("CarRacing-v3", {"state_dependent_std": "true"}),
-        ("brax:ant", {"sde_every": "4"}),
-    ],
-)
-def test_preset_drops_settings_that_a_requested_distribution_excludes(env_id, settings):
-    (name,) = settings
-    assert str(getattr(proximo.make_config(env_id, **settings).network, name)).lower() == settings[name]
-    clash = {"log_std_init": -1} if name == "distribution" else {"sde_every": 4, "state_dependent_std": True}
-    with pytest.raises(ConfigError, match="leave"):
-        proximo.make_config(env_id, **{**settings, **clash})
 
 
 def test_preset_drops_settings_that_custom_networks_replace():

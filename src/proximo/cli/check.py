@@ -62,8 +62,7 @@ def make_parser() -> Parser:
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
-    parser.add_flag("--config", "YAML of settings, such as a run's config.yaml", "FILE", type=Path)
-    parser.add_flag("--no-preset", "no preset, and no defaults by kind")
+    parser.add_config()
     parser.add_flag("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
     parser.add_json()
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
