@@ -37,7 +37,7 @@ class ScheduleText:
         if kind != "polynomial":
             others = [EXPONENTIAL if kind == "exponential" else 1.0, *others]
         power, fraction = others if len(others) == 2 else (*others, 1.0)
-        is_valid = 0 < min(initial, final) and max(initial, final) < math.inf if kind == "exponential" else power > 0
+        is_valid = min(initial, final) > 0 and max(initial, final) < math.inf if kind == "exponential" else power > 0
         if not (is_valid and 0 < fraction < math.inf):
             raise ValueError(self.text)
         for name, value in (("initial", initial), ("final", final), ("power", power), ("fraction", fraction)):

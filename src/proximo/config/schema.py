@@ -5,7 +5,8 @@ YAML files have groups (``env: {num_envs: 16}``). Later layers override earlier 
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
 ``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static`` otherwise (a field of ``ppo.state.StaticSettings``).
-``ONLY_WITH`` in ``validation.py`` lists settings that need another one. ``docs/settings.md`` is generated from here, and so is ``typed_settings.py``: run ``python tests/config/test_typed_settings.py``.
+``CONDITIONS`` in ``validation.py`` lists what a setting needs to have an effect. ``docs/settings.md`` and ``typed_settings.py`` are
+generated from here, by ``python docs/tables.py`` and ``python tests/config/test_typed_settings.py``.
 """
 
 from __future__ import annotations
