@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
-from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened
+from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened, with_given
 from proximo.config.schedule_text import ScheduleText
 from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
@@ -128,6 +128,8 @@ def test_contradictions_in_one_layer_are_errors_also_under_another_layer(tune, f
         make_config(ENV, {"memory": "lru", "memory_settings": {"horizon": 8}})
     with pytest.raises(ConfigError, match=r"privileged = a has no effect with towers = shared"):
         make_config(ENV, {"gamma": 0.9}, file("network: {towers: shared, privileged: a}"))
+    with pytest.raises(ConfigError, match=r"memory_size = 64 has no effect with memory = none"):
+        with_given(make_config(ENV, {"memory": "gru", "memory_size": 64}), {"memory": "none"})
 
 
 PATTERNS = ("ale:pong", "ale_py:ALE/Pong-v5", "PongNoFrameskip-v4", "minigrid:MultiRoom-N4-S5", "playground:CheetahRun")

@@ -179,11 +179,14 @@ def test_the_value_clip_may_be_a_schedule():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"}, r"^learning_rate = 1e-2 has no effect, because the optax"),
+        (
+            {"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"},
+            r"^learning_rate = 1e-2 has no effect with optimizer = .*its own learning rate",
+        ),
         ({"critic_optimizer": plain_adam(1e-3), "critic_learning_rate": 1}, r"^critic_learning_rate = 1 has no effect"),
         (
             {"optimizer": f"{__name__}:MOMENTUM", "learning_rate": "1e-2"},
-            r"^learning_rate = 1e-2 has no effect, because the optax",
+            r"^learning_rate = 1e-2 has no effect with optimizer = .*its own learning rate",
         ),
         (
             {"optimizer": plain_adam, "optimizer_settings": "weight_decay=0.1"},

@@ -65,14 +65,15 @@ def resolve(layers: Sequence[Layer]) -> Config:
 
 
 def with_layer(config: Config, layer: Layer) -> Config:
-    """``config`` with the settings of a higher layer. Settings that have no effect any more with those get their default."""
+    """``config`` with the settings of a higher layer. Settings that have no effect any more with those get their default, unless the user
+    gave both by name."""
     given, is_given = layer.settings, layer.origin == GIVEN
     try:
         changed = override(config, given, join=is_given)
     except ConfigError as error:
         raise ConfigError(str(error) if is_given else f"{layer.origin}: {error}") from None
     before, meaningless = without_effect(config), set[str]()
-    kept = set(_names_in(given))
+    kept = {*_names_in(given), *(_names_in(config.given) if is_given else ())}
     while found := without_effect(changed).keys() - before.keys() - kept:
         meaningless |= found
         changed = override(changed, {name: (LEAVES | ENTRIES)[name].default for name in found}, join=False)
