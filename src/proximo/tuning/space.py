@@ -32,7 +32,11 @@ NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
     **{name: f"it is another way to give {setting}: search that one" for name, setting in ALTERNATIVES.items()},
-    **dict.fromkeys(("overlap", *WORKER_SETTINGS), "it changes how fast training is, not what it learns"),
+    **{name: f"search its entries, such as {leaf.entries[0].name}" for name, leaf in LEAVES.items() if leaf.entries},
+    **dict.fromkeys(
+        ("overlap", *WORKER_SETTINGS, *(entry.name for entry in LEAVES["worker_settings"].entries)),
+        "it changes how fast training is, not what it learns",
+    ),
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 NOT_IN_JAX = dict.fromkeys(GYMNASIUM_ONLY, "it is for Gymnasium environments, and this is a JAX environment")
@@ -69,7 +73,7 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
             raise unknown(str(name), f" in {source}")
         if name in not_searched:
             raise ConfigError(f"{source}: {name} cannot be searched: {not_searched[name]}.")
-        if name not in fixed:
+        if not fixed & {name, name.partition(".")[0]}:
             try:
                 space[name] = _distribution(SEARCHED[name], given, base)
             except ConfigError as error:
