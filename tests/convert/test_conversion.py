@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from proximo.config import Config
+from proximo.config import ENTRIES, LEAVES, Config
 from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
@@ -91,8 +91,7 @@ def zoo(tmp_path):
 
 def given(config, **expected):
     """The values that ``config`` has where ``expected`` names one."""
-    groups = [vars(group) for group in (config.env, config.ppo, config.network, config.run)]
-    found = {name: value for group in groups for name, value in group.items() if name in expected}
+    found = {name: leaf.value_in(config) for name, leaf in (LEAVES | ENTRIES).items() if name in expected}
     return {name: str(value) if "(" in str(value) and isinstance(expected[name], str) else value for name, value in found.items()}
 
 

@@ -68,14 +68,14 @@ def unknown(name: str, where: str = "") -> ConfigError:
     plain = name.replace("-", "_")
     if plain == "id" or other_libraries.is_environment(plain):
         hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
-    elif (new := RENAMED.get(plain, plain)) in ENTRIES:
-        setting, _, entry = new.partition(".")
-        flag = setting.replace("_", "-")
-        hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
     elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
         hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
+    elif (new := RENAMED.get(plain, plain)) in ENTRIES:
+        setting, _, entry = new.partition(".")
+        flag = setting.replace("_", "-")
+        hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
     else:
         hint = f"{nearest(plain, LEAVES, MIN_SIMILARITY)}."
     return ConfigError(f"Unknown setting {name!r}{where}{hint}")
