@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -41,12 +40,27 @@ def load(env_id: str) -> dict[str, Any] | None:
         for served, groups in map(_read, found):
             if name in served:
                 return groups
-    for family in _families():
-        if _matches(env_id, family["match"]):
-            return _for(env_id, family)
+    for family in map(_read, _files(resources.files(__name__))):
+        if any(fnmatchcase(env_id, pattern) for pattern in family[1]["match"]):
+            return _for(env_id, family[1])
     if library == ENVPOOL and (preset := load(name)) is not None and not preset["env"].keys() & NOT_IN_ENVPOOL:
         return preset
     return None
+
+
+def has_preset(env_id: str) -> bool:
+    """Whether ``env_id`` has a preset."""
+    return load(env_id) is not None
+
+
+def names() -> list[str]:
+    """The environment ids that have a preset, without those that only a pattern matches."""
+    root = resources.files(__name__)
+    single = [
+        (folder.name, name) for folder in root.iterdir() if folder.is_dir() for path in _files(folder) for name in _read(path)[0]
+    ]
+    ids = {name if library == GYMNASIUM else f"{library}:{name}" for library, name in single}
+    return sorted({*ids, *(name for path in _files(root) for name in _read(path)[1]["match"] if "*" not in name)})
 
 
 def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
@@ -55,45 +69,15 @@ def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
     return _with_changes(groups, preset.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {})
 
 
-def names() -> list[str]:
-    """The environment ids that have a preset, without those that only a pattern matches."""
-    return sorted(name for name in _known() if "*" not in name)
-
-
-def has_preset(env_id: str) -> bool:
-    """Whether ``env_id`` has a preset."""
-    env_id = env_id.removeprefix(f"{GYMNASIUM}:")
-    of_gymnasium = env_id.removeprefix(f"{ENVPOOL}:")
-    return _matches(env_id, _known()) or (
-        of_gymnasium != env_id and _matches(of_gymnasium, _known()) and load(env_id) is not None
-    )
-
-
-@functools.cache
-def _known() -> tuple[str, ...]:
-    """Every id and every pattern that has a preset."""
-    folders = [f for f in resources.files(__name__).iterdir() if f.is_dir()]
-    ids = [(folder.name, name) for folder in folders for path in _files(folder) for name in _read(path)[0]]
-    single = [name if library == GYMNASIUM else f"{library}:{name}" for library, name in ids]
-    return tuple(dict.fromkeys([*single, *(name for family in _families() for name in family["match"])]))
-
-
-def _matches(env_id: str, patterns: Any) -> bool:
-    return any(fnmatchcase(env_id, pattern) for pattern in patterns)
-
-
 def _files(folder: Traversable) -> list[Traversable]:
     return sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
 
 
+@functools.cache
 def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
-    """The environments that a file is for, and its settings."""
+    """The environments that a file is for, and its settings, which nobody changes."""
     groups = read_yaml(path.read_bytes())
     return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups
-
-
-def _families() -> Iterator[dict[str, Any]]:
-    return (read_yaml(path.read_bytes()) for path in _files(resources.files(__name__)))
 
 
 def _for(env_id: str, family: dict[str, Any]) -> dict[str, Any]:
