@@ -64,14 +64,6 @@ def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys):
     assert len(found["improvement"]) == 1
 
 
-def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("sys.platform", "linux")
-    _, err = reported(capsys, runs, "a", "--open", "--out", tmp_path)
-    assert err == f"warning: no browser was found to open {tmp_path}/report.html.\n"
-
-
 def test_open_opens_the_page(runs, capsys, monkeypatch, tmp_path):
     opened = []
     monkeypatch.setenv("DISPLAY", ":0")

@@ -46,33 +46,20 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--memory-window", "8"], "Unknown setting 'memory-window': it is the entry window of memory_settings, as in --memory-settings"),
         ([ENV, "--memory-settings.window", "8"], "it is the entry window of memory_settings, as in --memory-settings window=VALUE"),
         ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
-        ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
         ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no argument 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "has no argument 'sise' (did you mean 'size'?)"),
         (["odd_envs:NoStep"], "'odd_envs:NoStep' is a class without step: expected the class of a JAX or Gymnasium environment"),
-        (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns 5 values: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
-        (["broken_envs:Unseeded"], "broken_envs:Unseeded.reset does not accept seed and options ("),
-        (["broken_envs:UnseededWrapper"], "UnseededWrapper.reset() got an unexpected keyword argument 'seed'): define reset(self, *, seed"),
         (["broken_envs:Stranger"], "broken_envs:Stranger.reset does not accept seed and options (Stranger.reset() got an unexpected keyword"),
         ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),
     ],
 )  # fmt: skip
 def test_mistake_is_reported_in_one_sentence_before_compilation(nothing_compiles, tmp_path, capsys, words, sentence):
     assert sentence in mistake(capsys, tmp_path, *words)
-
-
-def test_existing_run_directory_is_left_unchanged(nothing_compiles, tmp_path, capsys):
-    run_dir = run_directory.create(tmp_path, ENV, "r", lambda folder: (folder / "config.yaml").write_text("mine"))
-    assert main(train_words(tmp_path, "r")) == 2
-    out, err = capsys.readouterr()
-    assert err == f"proximo: {run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name.\n"
-    assert (out, [path.name for path in run_dir.iterdir()]) == ("", ["config.yaml"])
-    assert [path.name for path in run_dir.parent.iterdir()] == ["r"]
 
 
 def test_json_ends_stdout_with_one_object_of_seven_results(tmp_path, capsys):
