@@ -21,20 +21,17 @@ from proximo.serialization import is_storable, read_yaml
 
 SCHEDULE = ScheduleText | Custom
 """The type of a setting that may change with the progress of the training."""
-
 SizesOrSame = tuple[int, ...] | Literal["same"]
-"""Sizes of layers; ``same``: those of another setting."""
-
 CountOrAll = int | Literal["all"]
-"""How many; ``all``: as many as there are."""
-
 BoolOrAuto = bool | Literal["auto"]
-"""A switch; ``auto``: other settings or the environment determine it."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One setting, and the values that it accepts."""
+    """One setting, or one entry of a setting, and the values that it accepts: numbers with ``low <= x <= high`` and ``x > above``.
+
+    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: the entries of a setting that consists of them, named ``SETTING.ENTRY``.
+    """
 
     group: str
     name: str
@@ -42,17 +39,11 @@ class Leaf:
     default: Any
     help: str
     low: float | None
-    """Smallest valid number."""
     high: float | None
-    """Largest valid number."""
     above: float | None
-    """Valid numbers are larger than this one."""
     traced: bool
-    """Whether it is a number or a schedule that may change without a new compilation."""
     zero_is_off: bool
-    """Whether its code is not compiled if it is 0; only for traced settings."""
     entries: tuple[Leaf, ...] = ()
-    """The entries of a setting that consists of them. Their names are ``SETTING.ENTRY``."""
 
     @property
     def entry(self) -> str:

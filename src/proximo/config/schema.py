@@ -470,20 +470,11 @@ MAX_UPDATES = 64
 WORKER_SETTINGS = ("num_workers", "worker_settings", "actors")
 """Settings of worker processes and of Ray actors, which change how fast training is and not what it learns."""
 RENAMED = {
-    "step_timeout": "worker_settings.step_timeout",
-    "max_restarts": "worker_settings.max_restarts",
-    "dual_clip": "objective_settings.dual_clip",
-    "kl_coef": "objective_settings.kl_coef",
-    "kl_target": "objective_settings.kl_target",
-    "adam_b1": "optimizer_settings.b1",
-    "adam_b2": "optimizer_settings.b2",
-    "adam_eps": "optimizer_settings.eps",
+    **{name: f"worker_settings.{name}" for name in ("step_timeout", "max_restarts")},
+    **{name: f"objective_settings.{name}" for name in ("dual_clip", "kl_coef", "kl_target")},
+    **{f"adam_{name}": f"optimizer_settings.{name}" for name in ("b1", "b2", "eps")},
     "weight_decay": "optimizer_settings.weight_decay",
-    "memory_layers": "memory_settings.layers",
-    "memory_horizon": "memory_settings.horizon",
-    "memory_window": "memory_settings.window",
-    "memory_heads": "memory_settings.heads",
-    "memory_gate": "memory_settings.gate",
+    **{f"memory_{name}": f"memory_settings.{name}" for name in ("layers", "horizon", "window", "heads", "gate")},
 }
 """Settings of earlier versions, and what they are now. Files may still have the old names; elsewhere they are answered with the new ones."""
 REMOVED = {"ray": "auto", "actor_cpus": 0.0, "reset_timeout": 600.0}
