@@ -62,7 +62,7 @@ def source() -> str:
         HEAD,
         typed_dict(both, "TypedDict", about.format("an agent"), of_agents & resumable),
         typed_dict(of_runs, "TypedDict", "Settings of run directories that a resume may change.", APART & resumable),
-        typed_dict("AgentSettings", both, "Settings of an agent: all but those of run directories.", of_agents - resumable),
+        typed_dict("AgentSettings", both, "Settings of an agent: all except settings of run directories.", of_agents - resumable),
         typed_dict("Settings", f"AgentSettings, {of_runs}", "Settings of a training.", APART - resumable),
         typed_dict("ResumeSettings", f"{both}, {of_runs}", about.format("a training"), set()),
     ]

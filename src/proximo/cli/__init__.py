@@ -98,13 +98,13 @@ class Parser(argparse.ArgumentParser):
     def add_episode_flags(self) -> None:
         """Add the flags that choose the episodes of a trained policy."""
         self.add_flag("--seed", "seed of the episodes, independent of the training's (default 0)", "N", type=int, default=0)
-        self.add_flag("--levels", "levels to play, such as 1000:1050 (default: those of the training)", "FROM:TO")
+        self.add_flag("--levels", "levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO")
         pairs: dict[str, Any] = {"type": _env_settings, "action": Pairs, "default": {}}
         self.add_flag("--env-settings", "parameters of the environment to change", "KEY=VALUE,...", **pairs)
 
     def add_other_env(self) -> None:
         """Add the flag that chooses another environment for a trained policy."""
-        self.add_flag("--env", "another environment with the same spaces (default: that of the training)", "ENV")
+        self.add_flag("--env", "another environment with the same spaces (default: the training's)", "ENV")
 
 
 class Pairs(argparse.Action):
@@ -129,7 +129,7 @@ def first_clause(text: str, ends: str = ";:\n") -> str:
 
 
 class _Help(argparse.Action):
-    """Prints a help text and exits: for ``--help`` that of ``short()``, which fits a screen, for ``--help-all`` all of it."""
+    """Prints a help text and exits: the short one of ``short()`` for ``--help``, all of it for ``--help-all``."""
 
     def __init__(self, *arguments: Any, short: Callable[[], Parser], **options: Any):
         super().__init__(*arguments, **options, nargs=0)
@@ -147,7 +147,7 @@ def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line with the words after ``proximo``, by default those of this process.
+    """Run the command line with the words after ``proximo``, by default this process's words.
 
     Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
     """

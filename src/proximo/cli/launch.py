@@ -103,7 +103,7 @@ def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: l
 
 
 def _variables(count: int) -> list[dict[str, str]]:
-    """The environment variables of each process, which are those of torchrun."""
+    """The environment variables of each process, named as torchrun names them."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     shared = {

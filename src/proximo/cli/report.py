@@ -45,7 +45,7 @@ def make_parser() -> Parser:
         default="",
     )
     parser.add_flag(
-        "--out", "folder of report.html, .png and .csv (default: that of a single RUN, else report)", "FOLDER", type=Path
+        "--out", "folder of report.html, .png and .csv (default: the folder of a single RUN, else report)", "FOLDER", type=Path
     )
     parser.add_runs_dir()
     parser.add_json("print the final table as one JSON object")

@@ -89,7 +89,7 @@ def make_parser(settings: bool = True) -> Parser:
     add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
     add = parser.add_flag
-    add("--trials", "number of trials, including that of the initial settings (default 64)", "N", type=int)
+    add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
     add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
     add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
     add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "M", type=int)

@@ -78,7 +78,7 @@ def make_parser() -> Parser:
     parser.add_other_env()
     parser.add_episode_flags()
     parser.add_flag("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N", type=int)
-    parser.add_flag("--fps", "frames per second (default: those of the environment)", "X", type=float)
+    parser.add_flag("--fps", "frames per second (default: the environment's)", "X", type=float)
     parser.add_flag("--video", "write an mp4 even if there is a display")
     parser.add_flag("--gif", "write a GIF; with --video also an mp4")
     parser.add_flag("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "PATH", type=Path)

@@ -47,7 +47,7 @@ class Leaf:
 
     @property
     def entry(self) -> str:
-        """The name without that of the setting that it is an entry of."""
+        """The name of an entry within its setting; the name itself for a setting."""
         return self.name.rpartition(".")[2]
 
     def value_in(self, config: Any) -> Any:

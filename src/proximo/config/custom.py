@@ -47,7 +47,7 @@ class Custom:
 
 
 def choices(kind: Any) -> tuple[str, ...]:
-    """The words that a setting of type ``kind`` accepts: those of its ``Literal``, or none."""
+    """The words that a setting of type ``kind`` accepts: the ``Literal`` in it."""
     parts = typing.get_args(kind) if takes_custom(kind) else (kind,)
     return tuple(word for part in parts if typing.get_origin(part) is Literal for word in typing.get_args(part))
 

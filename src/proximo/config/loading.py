@@ -36,7 +36,7 @@ SMOKE_EPISODE = 1000
 class Layer:
     """Settings by name, and their origin: ``GIVEN`` by the user, or what messages call a preset, the defaults of a kind, or a file.
 
-    The values are not checked yet. The entries of a mapping (``env_settings``) are added to those of the layers below if they are
+    The values are not checked yet. The entries of a mapping (``env_settings``) are added to the entries below if they are
     ``GIVEN``; otherwise the mapping replaces the one below.
     """
 

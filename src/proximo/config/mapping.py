@@ -94,7 +94,7 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
         config: the settings to start from; they are not changed.
         settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
             An entry has a name, too: ``{"memory_settings.window": 64}``.
-        join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
+        join: whether entries of a mapping (``env_settings``) are added to the entries in ``config``; an empty mapping removes all.
 
     Returns:
         The settings, which are not validated, with the origins of ``config``.
@@ -163,7 +163,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
     """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it does not have keep their value
     in ``base``.
 
-    A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly. ``source`` names the file in
+    A mapping (``env_settings``) replaces the one in ``base``, so that saved settings are restored exactly. ``source`` names the file in
     messages. Raises ``ConfigError`` for an unknown group or name, or a wrong value.
     """
     settings = by_name(mapping, source)

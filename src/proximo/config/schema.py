@@ -155,8 +155,7 @@ class EnvConfig:
         "Ray actors (processes, not the network `actor`) that step the environments, an equal part each, on "
         "the machines of the Ray cluster at RAY_ADDRESS; 0: none", low=0, high=10**5)
     env_settings: dict[str, Any] = _setting({},
-        "parameters of the environment itself, as key=value,key=value; they are added to those of the "
-        "preset")
+        "parameters of the environment itself, as key=value,key=value; they are added to the preset's")
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ class PPOConfig:
         "normalize advantages over the whole rollout (batch) or over each minibatch")
     normalize_observation: BoolOrAuto = _setting("auto",
         "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the "
-        "policy; auto: those of at most two axes, such as vectors and stacked vectors")
+        "policy; auto: only those with at most two axes, such as vectors and stacked vectors")
     clip_observation: float = _setting(0.0,
         "clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off",
         low=0)
@@ -357,7 +356,7 @@ class RunConfig:
         "episodes in each evaluation, see eval_every; 0: no evaluation, not even at the end",
         low=0, high=10**6)
     eval_env: str = _setting("",
-        "environment of the evaluations, with the same spaces; empty: that of the training")
+        "environment of the evaluations, with the same spaces; empty: the training's environment")
     eval_env_settings: dict[str, Any] = _setting({},
         "parameters of the environment of the evaluations, as key=value,key=value; they are added to those "
         "of env_settings")

@@ -55,7 +55,7 @@ class ResumeRunSettings(TypedDict, total=False):
 
 
 class AgentSettings(ResumeAgentSettings, total=False):
-    """Settings of an agent: all but those of run directories."""
+    """Settings of an agent: all except settings of run directories."""
 
     num_envs: int
     max_episode_steps: int
