@@ -56,8 +56,8 @@ def custom_settings(config: Config) -> dict[str, str | Custom]:
 
 
 def may_replace(config: Config, name: str, value: Any) -> bool:
-    """Whether ``value`` may replace the custom code of the setting ``name``: code of the same name, or any if the old code has no name by
-    which it can be found."""
+    """Whether ``value`` may replace the custom code of the setting ``name``: code of the same name, or any
+    if the old code has no name by which it can be found."""
     was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
     return str(now) == was or (is_lost(was) and is_custom(now))
 
@@ -160,8 +160,8 @@ def by_name(groups: Any, source: str) -> dict[str, Any]:
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it does not have keep their value
-    in ``base``.
+    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it
+    does not have keep their value in ``base``.
 
     A mapping (``env_settings``) replaces the one in ``base``, so that saved settings are restored exactly. ``source`` names the file in
     messages. Raises ``ConfigError`` for an unknown group or name, or a wrong value.
@@ -174,8 +174,8 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
 
 
 def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it. It has no ``ALTERNATIVES``:
-    ``validation.validate`` replaced them."""
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it.
+    It has no ``ALTERNATIVES``: ``validation.validate`` replaced them."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, ScheduleText):
