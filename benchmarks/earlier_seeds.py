@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import suite_tasks
 from proximo.config import Config, to_mapping
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,7 +37,7 @@ def versions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def flat(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings by name. A setting that did not exist yet counts as its default."""
     defaults = to_mapping(Config())
-    return {name: value for group, content in settings.items() for name, value in {**defaults[group], **content}.items()}
+    return suite_tasks.flat({group: defaults[group] for group in settings}) | suite_tasks.flat(settings)
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
-from proximo.config import Config, to_mapping
+from proximo.config import LEAVES, Config, to_mapping
+from proximo.config.schema import RENAMED
 from proximo.serialization import read_yaml
 
 EVALUATION_SEEDS = 1_000_000
@@ -139,9 +140,9 @@ def add_result(path: Path, about: dict[str, Any], task: str, described: dict[str
 
 def differences(recorded: dict[str, Any], described: dict[str, Any]) -> list[str]:
     """What differs between two descriptions of a task. Seeds of tasks that differ cannot share a row."""
-    settings = [_flat(record["settings"]) for record in (recorded, described)]
+    settings = [flat(record["settings"]) for record in (recorded, described)]
     # A setting that only one of them has is newer than the other: it has its default there.
-    defaults = _flat(to_mapping(Config()))
+    defaults = flat(to_mapping(Config()))
     names = [
         name
         for name in settings[0].keys() | settings[1].keys()
@@ -150,6 +151,13 @@ def differences(recorded: dict[str, Any], described: dict[str, Any]) -> list[str
     return sorted([*names, *(name for name in ("metric", "policy", "episodes", "unseen") if recorded[name] != described[name])])
 
 
-def _flat(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The settings of all groups together, by name."""
-    return {name: value for group in settings.values() for name, value in group.items()}
+def has_entries(name: str) -> bool:
+    """Whether a setting consists of entries."""
+    return name in LEAVES and bool(LEAVES[name].entries)
+
+
+def flat(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The settings of all groups together, and entries of settings, by their present names."""
+    by_name = {RENAMED.get(name, name): value for group in settings.values() for name, value in group.items()}
+    entries = {f"{name}.{entry}": x for name, value in by_name.items() if has_entries(name) for entry, x in value.items()}
+    return {name: value for name, value in by_name.items() if not has_entries(name)} | entries

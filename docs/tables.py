@@ -74,7 +74,9 @@ def _groups() -> Iterator[str]:
         for leaf in LEAVES.values():
             if leaf.group == group:
                 host = " *Gymnasium environments only.*" if leaf.name in GYMNASIUM_ONLY else ""
-                yield f'| <span id="{leaf.name}"></span>`{leaf.name}` | {_default(leaf)} | {_takes(leaf)} | {_escaped(leaf.help)}.{host} |'
+                for row in (leaf, *leaf.entries):
+                    place = "" if "." in row.name else f'<span id="{row.name}"></span>'
+                    yield f"| {place}`{row.name}` | {_default(row)} | {_takes(row)} | {_escaped(row.help)}.{host} |"
 
 
 def _kinds() -> Iterator[str]:
@@ -114,7 +116,7 @@ def _zoo() -> Iterator[str]:
 
 
 def _default(leaf: Leaf) -> str:
-    if leaf.name == "id":
+    if leaf.name == "id" or leaf.entries:
         return ""
     value = leaf.default
     shown = value.plain() if isinstance(value, ScheduleText) else ",".join(map(str, value)) if isinstance(value, tuple) else value

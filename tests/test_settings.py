@@ -1,6 +1,5 @@
 """Settings of environments without a preset: defaults by the kind of environment."""
 
-import dataclasses
 import inspect
 
 import pytest
@@ -12,7 +11,6 @@ from proximo.cli import main
 from proximo.cli.reporters import banner
 from proximo.collect import devices
 from proximo.config import LEAVES, Config, kinds, override, to_mapping
-from proximo.config.loading import changed_for_resume, shortened
 from proximo.config.validation import validate
 from proximo.convert.conversion import convert
 from proximo.errors import ConfigError, EnvError
@@ -49,12 +47,6 @@ def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
     assert has(config, kind)
 
 
-def test_kinds_differ_and_name_their_measurement():
-    settings = [{name: group for name, group in kinds.load(kind).items() if name != "provenance"} for kind in kinds.KINDS]
-    assert len({str(groups) for groups in settings}) == len(kinds.KINDS)
-    assert all("suites/defaults" in kinds.load(kind)["provenance"] for kind in kinds.KINDS)
-
-
 @pytest.mark.parametrize(
     ("env", "kind"),
     [(ContinuousRandomEnds(), "continuous"), (RandomEnds(), "discrete"), (Countdown, "discrete"), (Parts(), "images"),
@@ -67,14 +59,6 @@ def test_an_object_has_the_defaults_of_its_kind(env, kind):
     assert plain.ppo.num_epochs == Config().ppo.num_epochs
 
 
-def test_given_settings_override_the_defaults(tmp_path):
-    file = tmp_path / "settings.yaml"
-    file.write_text("ppo: {num_epochs: 3, learning_rate: 1e-5}")
-    config = make_config("toys:ContinuousRandomEnds", {"learning_rate": 2e-5}, file)
-    assert (config.ppo.num_epochs, config.ppo.learning_rate.initial) == (3, 2e-5)
-    assert has(config, "continuous", without=("num_epochs", "learning_rate"))
-
-
 @pytest.mark.parametrize(
     ("settings", "count"),
     [
@@ -85,6 +69,8 @@ def test_given_settings_override_the_defaults(tmp_path):
         ({"num_envs": 3, "num_steps": 7}, 1),
         ({"memory": "gru", "num_envs": 6}, 1),
         ({"memory": "gru", "num_steps": 127}, 2),
+        ({"num_envs": 4, "num_steps": 32, "num_minibatches": 2}, 2),
+        ({"num_envs": 4, "num_steps": 32, "minibatch_size": 32}, 4),
     ],
 )
 def test_number_of_minibatches_fits_the_rollout(settings, count):
@@ -97,17 +83,6 @@ def test_number_of_minibatches_fits_every_device(monkeypatch):
     monkeypatch.setattr(devices, "available_devices", lambda: [None] * 4)
     settings = {"num_envs": 12, "num_steps": 100, "devices": "all"}
     assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_minibatches == 15  # of 300 steps on each device
-
-
-def test_sequences_longer_than_the_rollout_are_refused():
-    with pytest.raises(ConfigError, match="sequence_length = 5000 does not divide"):
-        make_config("toys:RandomEnds", {"memory": "gru", "sequence_length": 5000})
-
-
-@pytest.mark.parametrize("given", [{"critic_hidden_sizes": (32,)}, {"privileged": "pose"}])
-def test_settings_of_two_towers_replace_the_one_tower_of_images(given):
-    assert make_config("gym_toys:Parts").network.towers == "shared"
-    assert make_config("gym_toys:Parts", given).network.towers == "separate"
 
 
 @pytest.mark.parametrize("flag", ["--json", "--show-config"])
@@ -123,12 +98,6 @@ def test_converted_settings_are_complete_without_a_preset():
     text = convert("python ppo.py --env-id not_installed:Env --num-envs 8 --num-steps 128").yaml
     written = {name for group in yaml.safe_load(text).values() for name in group}
     assert kinds.names() <= written
-
-
-def test_given_minibatches_are_kept():
-    sizes = {"num_envs": 4, "num_steps": 32}
-    assert make_config("toys:ContinuousRandomEnds", {**sizes, "num_minibatches": 2}).ppo.num_minibatches == 2
-    assert make_config("toys:ContinuousRandomEnds", {**sizes, "minibatch_size": 32}).ppo.num_minibatches == 4
 
 
 def test_saved_settings_need_no_environment(tmp_path):
@@ -150,21 +119,6 @@ def test_saved_settings_need_no_environment(tmp_path):
 def test_preset_needs_no_environment(monkeypatch):
     monkeypatch.setattr(proximo.envs, "make_env", None)
     assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
-
-
-def test_origins_name_the_last_layer_that_gave_a_setting(tmp_path):
-    file = tmp_path / "part.yaml"
-    file.write_text("ppo: {gae_lambda: 0.9, gamma: 0.9}")
-    config = make_config("gymnax:CartPole-v1", {"gamma": 0.8, "total_updates": 3}, file)
-    preset = "the preset of gymnax:CartPole-v1"
-    expected = {"gae_lambda": str(file), "gamma": "given", "total_steps": "given", "learning_rate": preset, "ent_coef": None}
-    assert {name: config.origins.get(name) for name in expected} == expected
-    assert config.given == {"id": "gymnax:CartPole-v1", "gamma": 0.8, "total_updates": 3}
-    unset = make_config("gymnax:CartPole-v1", {"total_updates": 0, "minibatch_size": 0})
-    assert unset.origins["total_steps"] == unset.origins["num_minibatches"] == preset, "0 leaves the preset's value"
-    assert shortened(config).given == config.given, "--smoke is no setting of the user"
-    resumed = changed_for_resume(dataclasses.replace(config, origins={}, given={}), {"total_updates": 5})
-    assert (resumed.given, resumed.origins) == ({"total_updates": 5}, {"total_steps": "given"})
 
 
 def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, tmp_path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from proximo.config import Config, kinds, override, presets
 from proximo.config.listing import lists_settings
-from proximo.config.loading import Given
+from proximo.config.loading import Layer, given_layers, merged, resolve
+from proximo.config.mapping import by_name
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
@@ -16,9 +17,6 @@ from proximo.errors import ConfigError
 
 if TYPE_CHECKING:
     from proximo.envs import Environment
-
-NEED_TWO_TOWERS = {"critic_hidden_sizes", "privileged"}
-"""Settings that have a meaning only if policy and value have separate towers."""
 
 
 @lists_settings(Settings)
@@ -50,16 +48,18 @@ def make_config(
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise ConfigError(f"settings = {settings!r}: expected a dict of settings; a YAML file is file=….")
-    given = Given.read({**(settings or {}), **more, **({"id": env} if env else {})}, file)
-    env_id = given.by_name.get("id")
+    layers = given_layers({**(settings or {}), **more, **({"id": env} if env else {})}, file)
+    given = merged(layers)
+    env_id = given.get("id")
     if not preset or not isinstance(env_id, str) or not env_id:
-        return validate(given.over())
+        return validate(resolve(layers))
     if tuned := presets.load(env_id):
-        return validate(given.over(tuned, OF_PRESET.format(env_id)))
-    config = given.over()
-    if kinds.names() <= given.by_name.keys():
+        origin, groups = OF_PRESET.format(env_id), presets.for_memory(tuned, given.get("memory"))
+        return validate(resolve([Layer(by_name(groups, origin), origin), *layers]))
+    config = resolve(layers)
+    if kinds.names() <= given.keys():
         return validate(config)
-    return with_defaults(given, _made(config))
+    return with_defaults(layers, _made(config))
 
 
 def _made(config: Config) -> Environment:
@@ -72,14 +72,11 @@ def _made(config: Config) -> Environment:
     return make_env(config.env.id, config.env.env_settings, preprocessing_of(config), config.given.get("id") != config.env.id)
 
 
-def with_defaults(given: Given, env: Environment) -> Config:
-    """The validated settings of a user over the defaults for the kind of ``env``."""
-    kind = _kind_of(env, given.over())
-    groups = {name: dict(content) for name, content in kinds.load(kind).items() if name != "provenance"}
-    if given.by_name.keys() & NEED_TWO_TOWERS:
-        groups.get("network", {}).pop("towers", None)
-    config = given.over(groups, f"the defaults for {kinds.KINDS[kind]}")
-    if not given.by_name.keys() & {"num_minibatches", "minibatch_size"}:
+def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
+    """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
+    kind = _kind_of(env, resolve(layers))
+    config = resolve([Layer(by_name(kinds.load(kind), kind), f"the defaults for {kinds.KINDS[kind]}"), *layers])
+    if not merged(layers).keys() & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
     return validate(config)
 

@@ -91,12 +91,3 @@ def test_unreadable_images_fail_and_the_suggested_setting_fixes_them(capsys):
     assert out.splitlines()[-1] == "broken_envs:SmallImages cannot be trained as it is: 1 error."
     assert main(["check", "broken_envs:SmallImages", "--encoder", "mlp"]) == 0
     assert "✓ policy" in capsys.readouterr().out
-
-
-def test_the_help_fits_a_screen(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main(["check", "--help"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 27
-    assert max(map(len, lines)) <= 80

@@ -56,11 +56,6 @@ def test_checkpoints_follow_an_at(place):
     assert "CartPole-v1/first@1280" in known_names("runs", "CartPole-v1/first@1")
 
 
-def test_policies_of_the_zoo_follow_their_prefix(place):
-    assert {"zoo:CartPole", "zoo:PocMemory"} <= set(known_names("runs", "zoo:P"))
-    assert not any(name.startswith("zoo:") for name in known_names("runs"))
-
-
 def test_completed_study_names_are_accepted_by_resume(place):
     assert known_names("studies") == []
     for name in ("CartPole-v1/wide", "Pendulum-v1/wide", "Pendulum-v1/long"):
@@ -164,8 +159,3 @@ def test_fish_completes_choices_and_names(place, line, completed):
     script = shell_script(place, "fish")
     ended = in_shell(place, "fish", "--no-config", "-c", f"source {script}; complete -C 'proximo {line}'")
     assert [reply.split("\t")[0] for reply in ended.stdout.splitlines()] == [completed], ended.stderr
-
-
-def test_unknown_shell_is_a_mistake(capsys):
-    assert main(["completion", "tcsh"]) == 2
-    assert "choose from" in capsys.readouterr().err

@@ -132,7 +132,6 @@ def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):
     [
         (["--episodes", "0"], "episodes = 0: expected a whole number of 1 … 1000000."),
         (["--num-envs", "-1"], "num_envs = -1: expected a whole number of 0 … 100000."),
-        (["--seed", "-1"], "seed = -1: expected a whole number of 0 … 4294967295."),
         (["--env", "CartPole-v1"], "The observation space of CartPole-v1 is Box(4,) float32, but the policy is for Box"),
         (["--episodes-file", "."], "Cannot write --episodes-file .: expected a file in a folder that exists."),
         (["--episodes-file", "nowhere/lines.jsonl"], "expected a file in a folder that exists."),

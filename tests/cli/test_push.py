@@ -65,7 +65,6 @@ def test_push_and_pull_name_the_seed_of_a_group(runs, tmp_path, capsys):
     [
         (("push", "r"), "The following arguments are required: FOLDER; see `proximo push --help`."),
         (("push", "s", "out"), "No run 's'"),
-        (("pull", "out"), "out is not a published policy, or damaged: cannot read proximo.json (No such file or directory)."),
     ],
 )
 def test_mistake_is_reported_in_one_sentence_and_leaves_no_files(runs, tmp_path, monkeypatch, capsys, words, sentence):

@@ -35,64 +35,31 @@ def mistake(capsys, tmp_path, *words):
     [
         ([], "No environment given: name one, as in `proximo train CartPole-v1`"),
         (["gymnax:CartPol-v1"], "gymnax has no environment 'CartPol-v1' (did you mean 'CartPole-v1'?)"),
-        (["CartPole-v1", "--frame-stack", "0"], "frame_stack = '0': expected at least 1"),
         (["gymnax:CartPole-v1", "--num-workers", "2"], "num_workers is for Gymnasium environments: it has no effect on gymnax:CartPole-v1, a JAX environment"),
         (["Cartpol"], "Unknown environment 'Cartpol' (did you mean 'CartPole-v1'?)"),
-        (["proximo:PocMemry"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
         (["nowhere:Env"], "no library or module 'nowhere' is on Python's path"),
         (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
         (["NONSENSE", "--show-config"], "Unknown environment 'NONSENSE': expected an id of the form"),
         (["proximo:PocMemry", "--show-config"], "proximo has no environment 'PocMemry' (did you mean 'PocMemory'?)"),
         (["--id", "CartPole-v1"], "Unknown setting 'id': give the environment without a flag"),
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
-        ([ENV, "--num-enfs", "4"], "Unknown setting 'num-enfs' (did you mean 'num_envs'?)"),
+        ([ENV, "--memory-window", "8"], "Unknown setting 'memory-window': it is the entry window of memory_settings, as in --memory-settings"),
+        ([ENV, "--memory-settings.window", "8"], "it is the entry window of memory_settings, as in --memory-settings window=VALUE"),
         ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
-        ([ENV, "--lr=1"], "Unknown setting 'lr': lr is called learning_rate here"),
-        ([ENV, "--num-envs", "four"], "num_envs = 'four': expected a whole number"),
-        ([ENV, "--num-envs", "0"], "num_envs = '0': expected at least 1"),
-        ([ENV, "--gamma", "1.5"], "gamma = '1.5': expected at most 1"),
-        ([ENV, "--gamma", "nan"], "gamma = 'nan': expected a finite number"),
-        ([ENV, "--memory", "gr"], "memory = 'gr': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: an object, or its name as my_package.module:Name (did you mean 'gru'?)"),
-        ([ENV, "--learning-rate", "linear(1)"], "learning_rate = 'linear(1)': expected a number, linear(from, to)"),
-        ([ENV, "--num-minibatches", "7"], "num_minibatches = 7 does not divide the 2048 steps of a rollout"),
-        ([ENV, "--memory", "gru", "--sequence-length", "7"], "sequence_length = 7 does not divide num_steps = 128"),
-        ([ENV, "--total-steps", "10"], "total_steps = 10 is less than one rollout"),
-        ([ENV, "--name", "a/b"], "name = 'a/b': expected a plain name"),
-        ([ENV, "--keep-checkpoints", "1"], "keep_checkpoints = '1': expected at least 2"),
-        ([ENV, "--track", "wnadb"], "track = 'wnadb': there is no tracker 'wnadb' (did you mean 'wandb'?)"),
         ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no argument 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "has no argument 'sise' (did you mean 'size'?)"),
         (["odd_envs:NoStep"], "'odd_envs:NoStep' is a class without step: expected the class of a JAX or Gymnasium environment"),
-        (["odd_envs:FiveValues"], "odd_envs:FiveValues.step returns 5 values: expected (state, observation, reward,"),
         (["odd_envs:WrongShape"], "odd_envs:WrongShape.reset returns an observation of shape (4,): its observation space is Box(3,)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
-        (["broken_envs:Unseeded"], "broken_envs:Unseeded.reset does not accept seed and options ("),
-        (["broken_envs:UnseededWrapper"], "UnseededWrapper.reset() got an unexpected keyword argument 'seed'): define reset(self, *, seed"),
         (["broken_envs:Stranger"], "broken_envs:Stranger.reset does not accept seed and options (Stranger.reset() got an unexpected keyword"),
-        (["--config", "missing.yaml"], "Cannot read --config missing.yaml (No such file or directory)"),
-        ([ENV, "--config", "/"], "Cannot read --config / (Is a directory)"),
         ([ENV, "--num-envs"], "Argument --num-envs: expected one argument"),
     ],
 )  # fmt: skip
 def test_mistake_is_reported_in_one_sentence_before_compilation(nothing_compiles, tmp_path, capsys, words, sentence):
     assert sentence in mistake(capsys, tmp_path, *words)
-
-
-def test_config_of_a_wrong_type_is_reported_in_one_sentence(nothing_compiles, tmp_path, capsys):
-    (tmp_path / "a.yaml").write_text("ppo: {gamma: [1]}")
-    assert "gamma = [1]: expected a number" in mistake(capsys, tmp_path, ENV, "--config", str(tmp_path / "a.yaml"))
-
-
-def test_existing_run_directory_is_left_unchanged(nothing_compiles, tmp_path, capsys):
-    run_dir = run_directory.create(tmp_path, ENV, "r", lambda folder: (folder / "config.yaml").write_text("mine"))
-    assert main(train_words(tmp_path, "r")) == 2
-    out, err = capsys.readouterr()
-    assert err == f"proximo: {run_dir} exists already: continue it with `--resume {run_dir}`, or choose another --name.\n"
-    assert (out, [path.name for path in run_dir.iterdir()]) == ("", ["config.yaml"])
-    assert [path.name for path in run_dir.parent.iterdir()] == ["r"]
 
 
 def test_json_ends_stdout_with_one_object_of_seven_results(tmp_path, capsys):
@@ -136,15 +103,6 @@ def test_smoke_is_three_updates_with_all_parts(tmp_path, capsys):
     assert result["steps"] == 3 * BATCH
     assert result["return_mean"] is not None
     assert main(["eval", result["run_dir"], "--episodes", "2"]) == 0
-
-
-def test_preset_is_used_unless_no_preset_is_given():
-    from proximo.settings import make_config
-
-    for words, used in ((["gymnax:CartPole-v1"], True), (["gymnax:CartPole-v1", "--no-preset"], False)):
-        options, settings = train.parse(words)
-        tuned = make_config(options.env, settings, options.config, preset=not options.no_preset)
-        assert (tuned.ppo != make_config(options.env, {}, preset=False).ppo) == used
 
 
 @pytest.mark.parametrize(

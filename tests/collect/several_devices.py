@@ -44,7 +44,7 @@ from helpers import small_config
 LEARNING_RATE, ADAM_EPS, EPOCHS, MINIBATCHES, ENVS, STEPS = 1e-3, 1e-3, 2, 4, 8, 16
 COMMON = {
     "num_envs": ENVS, "num_steps": STEPS, "num_epochs": EPOCHS, "num_minibatches": MINIBATCHES, "learning_rate": LEARNING_RATE,
-    "adam_eps": ADAM_EPS, "normalize_observation": True, "normalize_reward": True, "normalize_advantage": "minibatch",
+    "optimizer_settings": {"eps": ADAM_EPS}, "normalize_observation": True, "normalize_reward": True, "normalize_advantage": "minibatch",
 }  # fmt: skip
 
 

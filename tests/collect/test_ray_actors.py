@@ -98,7 +98,7 @@ def test_actors_train_as_local_groups_do(learner_lag):
 
 
 def test_a_killed_actor_is_replaced_until_the_limit():
-    with training(**ACTORS, max_restarts=1) as (update, backend, warnings, _):
+    with training(**ACTORS, worker_settings="max_restarts=1") as (update, backend, warnings, _):
         assert update()["rollout/restarts"] == 0
         os.kill(processes()[0], signal.SIGKILL)
         assert update()["rollout/restarts"] == 1
@@ -126,7 +126,9 @@ def test_fault_of_an_environment_names_its_number_among_all():
 def test_a_hang_in_an_actor_is_found_by_the_time_limit_of_its_worker():
     hangs = {"what": "hang", "at": 3}
     with (
-        training(gym_toys.Misbehaving, hangs, **ACTORS, num_envs=2, num_workers=0, step_timeout=1.0, max_restarts=0) as (
+        training(
+            gym_toys.Misbehaving, hangs, **ACTORS, num_envs=2, num_workers=0, worker_settings="step_timeout=1,max_restarts=0"
+        ) as (
             update,
             *_,
         ),

@@ -101,12 +101,6 @@ def test_resume_cannot_drop_custom_code(by_object, lost, tmp_path):
         proximo.load_policy(lost, encoder="mlp")
 
 
-def test_yaml_value_that_is_not_text_raises(tmp_path):
-    (tmp_path / "my.yaml").write_text("network: {encoder: 2024-01-01}")
-    with pytest.raises(ConfigError, match=r"my.yaml: encoder = datetime.*: expected a word, or a name as"):
-        proximo.make_config("CartPole-v1", file=tmp_path / "my.yaml")
-
-
 def test_network_that_differs_from_the_run_raises(lost):
     with pytest.raises(CheckpointError):
         proximo.load_policy(lost, encoder=lambda key, space: networks.Actor(key, space.size, 3))
@@ -127,33 +121,13 @@ def test_pull_of_custom_code_requires_trust(by_object, tmp_path):
     assert proximo.load_policy(pulled).actor_critic.is_recurrent
 
 
-@pytest.mark.parametrize(
-    ("env_id", "settings"),
-    [
-        ("HalfCheetah-v5", {"distribution": "beta"}),
-        ("CarRacing-v3", {"state_dependent_std": "true"}),
-        ("brax:ant", {"sde_every": "4"}),
-    ],
-)
-def test_preset_drops_settings_that_a_requested_distribution_excludes(env_id, settings):
-    (name,) = settings
-    assert str(getattr(proximo.make_config(env_id, **settings).network, name)).lower() == settings[name]
-    clash = {"log_std_init": -1} if name == "distribution" else {"sde_every": 4, "state_dependent_std": True}
-    with pytest.raises(ConfigError, match="leave"):
-        proximo.make_config(env_id, **{**settings, **clash})
-
-
 def test_preset_drops_settings_that_custom_networks_replace():
     """The preset has a memory, its size, and a limit for the gradient of the value function alone."""
     config = proximo.make_config("gymnax:CartPoleNoVel-v1", {"actor_critic": networks.WholeWithMemory})
     assert (config.network.memory, config.sequence_length > 1, config.ppo.critic_max_grad_norm) == ("none", True, 0.0)
     assert proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory}).network.memory_size == 128
-    with pytest.raises(ConfigError, match=r"^memory_size = 64 needs memory = gru or .*, not custom_networks:Memory"):
+    with pytest.raises(ConfigError, match=r"^memory_size = 64 has no effect with memory = custom_networks:Memory"):
         proximo.make_config("gymnax:CartPoleNoVel-v1", {"memory": networks.Memory, "memory_size": 64})
-    with pytest.raises(
-        ConfigError, match=r"^hidden_sizes = 32 has no effect with encoder = custom_networks:Encoder: leave one of them out"
-    ):
-        proximo.make_config("gymnax:CartPole-v1", {"encoder": networks.Encoder, "hidden_sizes": (32,)})
 
 
 def test_agent_checks_custom_networks_at_once():

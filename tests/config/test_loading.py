@@ -1,10 +1,14 @@
-"""Where a setting comes from: default < preset < file < flag; and what a resumed run may change."""
+"""Layers: default < preset < file < flag; what a higher layer makes meaningless; and what a resumed run may change."""
 
+import dataclasses
+
+import optax
 import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
-from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened
+from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened, with_given
+from proximo.config.schedule_text import ScheduleText
 from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
 
@@ -12,27 +16,36 @@ ENV = "gymnax:CartPole-v1"
 
 
 @pytest.fixture
-def tuned(monkeypatch):
-    """A preset that sets two values."""
-    preset = {"provenance": "made up", "ppo": {"gamma": 0.5, "gae_lambda": 0.5}, "env": {"num_envs": 4}}
-    monkeypatch.setattr(presets, "load", lambda env_id: preset | {} if env_id == ENV else None)
+def tune(monkeypatch):
+    """Give ``ENV`` this preset, and no other environment one."""
+
+    def change(**groups):
+        monkeypatch.setattr(presets, "load", lambda env_id: {"provenance": "made up", **groups} if env_id == ENV else None)
+
+    return change
 
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "settings.yaml"
-    path.write_text("provenance: mine\nppo: {gae_lambda: 0.6, vf_coef: 0.6}\n")
-    return path
+    """A function that writes a file of settings."""
+
+    def write(text):
+        path = tmp_path / "settings.yaml"
+        path.write_bytes(text.encode(errors="surrogateescape"))
+        return path
+
+    return write
 
 
-def test_flag_beats_file_beats_preset_beats_default(tuned, file):
-    ppo = make_config(ENV, {"vf_coef": "0.7"}, file).ppo
-    assert (ppo.gamma, ppo.gae_lambda, ppo.vf_coef, ppo.clip_value_eps) == (0.5, 0.6, 0.7, Config().ppo.clip_value_eps)
-
-
-def test_values_without_a_preset_are_the_defaults(tuned, file):
-    assert make_config(ENV, {}, file, preset=False).ppo.gamma == Config().ppo.gamma
-    assert make_config("proximo:PocMemory", {}, file, preset=False).env.num_envs == Config().env.num_envs
+def test_flag_beats_file_beats_preset_beats_default(tune, file):
+    tune(ppo={"gamma": 0.5, "gae_lambda": 0.5}, env={"num_envs": 4})
+    path = file(f"provenance: mine\nenv: {{id: '{ENV}'}}\nppo: {{gae_lambda: 0.6, vf_coef: 0.6}}\n")
+    for env in (ENV, ""):
+        ppo = make_config(env, {"vf_coef": "0.7"}, path).ppo
+        assert (ppo.gamma, ppo.gae_lambda, ppo.vf_coef, ppo.clip_value_eps) == (0.5, 0.6, 0.7, Config().ppo.clip_value_eps)
+    assert make_config(ENV, {}, path, preset=False).ppo.gamma == Config().ppo.gamma
+    assert make_config("proximo:PocMemory", {}, path).ppo.gamma == Config().ppo.gamma, "the flag's environment selects the preset"
+    assert make_config(ENV, {}, file("")) == make_config(ENV)
 
 
 @pytest.mark.parametrize("content", ["ppo: {gamma: 0.5}", "- a list"])
@@ -43,42 +56,14 @@ def test_an_id_with_a_path_reads_no_file_there(tmp_path, content):
         make_config(f"{tmp_path}:MyEnv")
 
 
-def test_environment_of_the_file_selects_the_preset(tuned, tmp_path):
-    path = tmp_path / "settings.yaml"
-    path.write_text(f"env: {{id: '{ENV}'}}")
-    assert make_config(file=path).ppo.gamma == 0.5
-    # A flag's environment wins over the file's, and so does its preset.
-    assert make_config("proximo:PocMemory", {}, path).ppo.gamma == Config().ppo.gamma
-
-
-def test_updates_and_minibatch_size_are_converted_with_the_final_sizes(tmp_path):
-    path = tmp_path / "settings.yaml"
-    path.write_text("ppo: {total_updates: 10, minibatch_size: 64}\n")
+def test_updates_and_minibatch_size_are_converted_with_the_final_sizes(file):
+    path = file("ppo: {total_updates: 10, minibatch_size: 64}\n")
     config = make_config(ENV, {"num_envs": 8, "num_steps": 32}, path)
     assert (config.ppo.total_steps, config.ppo.num_minibatches, config.total_updates) == (2560, 4, 10)
     assert not {"total_updates", "minibatch_size"} & {name for group in to_mapping(config).values() for name in group}
     assert make_config(ENV, {"total_updates": 0, "total_steps": 4096}).ppo.total_steps == 4096
     later = make_config(ENV, {"num_envs": 8, "num_steps": 32, "total_steps": 512, "num_minibatches": 2}, path)
     assert (later.ppo.total_steps, later.ppo.num_minibatches) == (512, 2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"total_updates": 3, "total_steps": 4096}, r"^total_updates = 3 and total_steps = 4096: give one of them\.$"),
-        ({"minibatch_size": "64", "num_minibatches": 2}, r"^minibatch_size = '64' and num_minibatches = 2: give one of them\.$"),
-        ({"minibatch_size": 100}, r"^minibatch_size = 100: expected a divisor of the 1024 steps of a rollout \(num_envs 8 × num_steps 128\)\.$"),
-        ({"minibatch_size": 8, "memory": "gru", "sequence_length": 16}, r" and a multiple of sequence_length = 16\.$"),
-    ],
-)  # fmt: skip
-def test_alternatives_that_do_not_fit_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        make_config("toys:RandomEnds", settings, preset=False)
-
-
-def test_a_resumed_run_may_be_extended_by_updates():
-    config = make_config("toys:RandomEnds", {"total_updates": 2})
-    assert changed_for_resume(config, {"total_updates": 3}).total_updates == 3
 
 
 @pytest.mark.parametrize(
@@ -93,32 +78,61 @@ def test_a_resumed_run_may_be_extended_by_updates():
     ],
 )
 @pytest.mark.parametrize("preset", [True, False])
-def test_atari_ids_have_the_standard_preprocessing_by_default(env_id, settings, expected, preset):
-    env = make_config(env_id, settings, preset=preset).env
-    assert (env.preprocessing, env.frame_stack) == expected
+def test_atari_ids_have_the_standard_preprocessing_by_default(env_id, settings, expected, preset, file):
+    for given in ({"settings": settings}, {"file": file(yaml.safe_dump({"env": settings}))}):
+        env = make_config(env_id, preset=preset, **given).env
+        assert (env.preprocessing, env.frame_stack) == expected
 
 
-def test_file_may_switch_off_the_preprocessing_of_an_atari_id(tmp_path):
-    path = tmp_path / "settings.yaml"
-    path.write_text("env: {id: ALE/Pong-v5, preprocessing: none}")
-    assert make_config(file=path).env.frame_stack == 1
+@pytest.mark.parametrize(
+    ("lower", "given", "expected"),
+    [
+        ({"memory": "gru", "memory_settings": {"horizon": 16}, "memory_size": 48, "burn_in": 2}, {"memory": "none"},
+         {"memory_settings.horizon": 0, "memory_size": 128, "burn_in": 0}),
+        ({"memory": "gru", "memory_settings": {"horizon": 16, "layers": 2}, "memory_size": 48, "burn_in": 2}, {"memory": "lru"},
+         {"memory_settings.horizon": 0, "memory_settings.layers": 2, "memory_size": 48, "burn_in": 2}),
+        ({"memory": "gru", "memory_settings": {"horizon": 16}}, {"memory": "lru", "memory_settings": {"layers": 2}},
+         {"memory_settings.horizon": 0, "memory_settings.layers": 2}),
+        ({"memory": "gru", "memory_settings": {"horizon": 16}}, {"memory": "lstm"}, {"memory_settings.horizon": 16}),
+        ({"optimizer": "adamw", "optimizer_settings": {"weight_decay": 0.1, "eps": 1e-8}}, {"optimizer": "adam"},
+         {"optimizer_settings.weight_decay": 0, "optimizer_settings.eps": 1e-8}),
+        ({"optimizer": "adamw", "optimizer_settings": {"weight_decay": 0.1}}, {"optimizer": "adam", "critic_optimizer": "adamw"},
+         {"optimizer_settings.weight_decay": 0.1}),
+        ({"learning_rate": "linear(1e-3, 0)", "max_grad_norm": 1}, {"optimizer": optax.adam(1e-3)},
+         {"learning_rate": ScheduleText("3e-4"), "max_grad_norm": 1}),
+        ({"towers": "shared", "shared_sizes": [8]}, {"critic_hidden_sizes": "8"}, {"towers": "separate", "shared_sizes": ()}),
+        ({"critic_hidden_sizes": [8]}, {"towers": "shared"}, {"critic_hidden_sizes": "same"}),
+        ({"state_dependent_std": True, "log_std_init": -1}, {"sde_every": 4}, {"state_dependent_std": False, "log_std_init": -1}),
+        ({"log_std_init": -1}, {"distribution": "beta"}, {"log_std_init": 0}),
+    ],
+)  # fmt: skip
+def test_a_higher_layer_drops_what_it_makes_meaningless(tune, file, lower, given, expected):
+    """In a preset, and in a file below flags; the same settings together are an error or have no effect."""
+    groups = {group: {name: value for name, value in lower.items() if LEAVES[name].group == group} for group in GROUPS}
+    tune(**groups)
+    config = make_config(ENV, given)
+    path = file(yaml.safe_dump(groups))
+    tune()
+    for found in (config, make_config(ENV, given, path)):
+        assert {name: (LEAVES.get(name) or entry(name)).value_in(found) for name in expected} == expected
+        assert not [name for name in found.origins if LEAVES[name].value_in(found) == LEAVES[name].default and name in expected]
 
 
-def test_preset_keeps_the_settings_of_a_critic_with_adamw(monkeypatch):
-    preset = {"ppo": {"optimizer": "adamw", "weight_decay": 0.1}}
-    monkeypatch.setattr(presets, "load", lambda env_id: preset | {} if env_id == ENV else None)
-    assert make_config(ENV, {"optimizer": "adam"}).ppo.weight_decay == 0
-    assert make_config(ENV, {"optimizer": "adam", "critic_optimizer": "adamw"}).ppo.weight_decay == 0.1
+def entry(name):
+    return next(leaf for leaf in LEAVES[name.partition(".")[0]].entries if leaf.name == name)
 
 
-PATTERNS = (
-    "ale:pong",
-    "ALE/Pong-v5",
-    "ale_py:ALE/Pong-v5",
-    "PongNoFrameskip-v4",
-    "minigrid:MultiRoom-N4-S5",
-    "playground:CheetahRun",
-)
+def test_contradictions_in_one_layer_are_errors_also_under_another_layer(tune, file):
+    tune(network={"memory": "gru"})
+    with pytest.raises(ConfigError, match=r"memory_settings.horizon = 8 has no effect with memory = lru"):
+        make_config(ENV, {"memory": "lru", "memory_settings": {"horizon": 8}})
+    with pytest.raises(ConfigError, match=r"privileged = a has no effect with towers = shared"):
+        make_config(ENV, {"gamma": 0.9}, file("network: {towers: shared, privileged: a}"))
+    with pytest.raises(ConfigError, match=r"memory_size = 64 has no effect with memory = none"):
+        with_given(make_config(ENV, {"memory": "gru", "memory_size": 64}), {"memory": "none"})
+
+
+PATTERNS = ("ale:pong", "ale_py:ALE/Pong-v5", "PongNoFrameskip-v4", "minigrid:MultiRoom-N4-S5", "playground:CheetahRun")
 
 
 @pytest.mark.parametrize("env_id", [*presets.names(), *PATTERNS])
@@ -138,37 +152,29 @@ def test_family_of_presets_has_exceptions_and_yields_to_a_preset_of_one_environm
     assert swimmer["ppo"]["gamma"] == 0.9999 != half_cheetah["ppo"].get("gamma")
     assert swimmer["ppo"]["normalize_reward"] is half_cheetah["ppo"]["normalize_reward"] is True
     assert presets.load("minigrid:MemoryS9")["network"]["memory"] == "gtrxl"
-    assert presets.load("minigrid:Empty-5x5")["env"]["env_settings"] == {"view": 7}
     assert [name for name in ("Unknown-v5", "ale:", "minigrid") if presets.has_preset(name)] == ["ale:"]
     for name in ("gymnasium:CartPole-v1", "gymnasium:HalfCheetah-v5"):
         assert presets.has_preset(name)
         assert presets.load(name) == presets.load(name.removeprefix("gymnasium:"))
-    assert presets.load("Unknown-v5") is None
 
 
-def test_preset_has_settings_for_another_memory(tmp_path):
+def test_preset_has_settings_for_another_memory(file):
     env_id = "craftax:Craftax-Symbolic-v1"
-    gru, none, gtrxl, lstm = (
-        make_config(env_id, **kind) for kind in ({}, {"memory": "none"}, {"memory": "gtrxl"}, {"memory": "lstm"})
-    )
+    gru, none, gtrxl, lstm = (make_config(env_id, **kind) for kind in ({}, *({"memory": m} for m in ("none", "gtrxl", "lstm"))))
     assert (gru.network.memory, gru.network.towers, gru.network.head_sizes) == ("gru", "shared", (512, 512))
     assert (none.network.memory, none.network.towers, none.network.hidden_sizes) == ("none", "separate", (512, 512, 512))
-    assert (gtrxl.ppo.gamma, gtrxl.ppo.num_steps, gtrxl.network.memory_window) == (0.999, 128, 128)
+    assert (gtrxl.ppo.gamma, gtrxl.ppo.num_steps, gtrxl.network.memory_settings.window) == (0.999, 128, 128)
     assert gtrxl.ppo.learning_rate == gru.ppo.learning_rate, "the other settings are those of the preset"
     assert override(lstm, {"memory": "gru"}) == gru
     assert make_config(env_id, memory="none", activation="relu").network.activation == "relu", "a given setting overrides it"
-    for memory, settings in presets.load(env_id)["memories"].items():
-        assert settings["provenance"], memory
-    file = tmp_path / "file.yaml"
-    file.write_text("network: {memory: gtrxl}")
-    assert make_config(env_id, file=file) == gtrxl
+    assert all(settings["provenance"] for settings in presets.load(env_id)["memories"].values())
+    assert make_config(env_id, file=file("network: {memory: gtrxl}")) == gtrxl
 
 
 def test_envpool_has_gymnasiums_presets_except_those_for_single_environments():
     for name in ("LunarLander-v3", "Hopper-v5"):
         assert presets.load(f"envpool:{name}") == presets.load(name)
-    for env_id in ("envpool:LunarLander-v3", "envpool:Pong-v5"):
-        assert presets.has_preset(env_id)
+    assert presets.has_preset("envpool:Pong-v5")
     for env_id in ("envpool:HalfCheetah-v5", "envpool:CarRacing-v3", "envpool:Unknown-v5", "other:Hopper-v5"):
         assert presets.load(env_id) is None
         assert not presets.has_preset(env_id)
@@ -178,63 +184,39 @@ def test_envpool_has_gymnasiums_presets_except_those_for_single_environments():
     ("content", "words"),
     [
         ("- 1", "expected groups of settings .*, found list"),
-        ("7", "found int"),
-        ("ppo: 3", "under 'ppo' expected settings as name: value, found 3"),
-        ("ppo: {gama: 1}", r"Unknown setting 'gama' under 'ppo' in .*did you mean 'gamma'"),
-        (
-            "ppo: {learning_rate: linear(1e-3, 0)}",
-            r"Unknown setting '0\)' under 'ppo' in .*: in braces of YAML, a schedule needs quotation marks",
-        ),
-        ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
-        ("gamma: 1", "gamma is at the top level; it belongs under `ppo:`"),
-        ("env: {gamma: 1}", "gamma is under `env:`; it belongs under `ppo:`"),
         (f"{END_NOTE}\nppo: {{gamma: 0.9}}\n", "settings.yaml is damaged: its end is missing, expected '# end of config.yaml'"),
-        ("ppo: {gamma: high}", "gamma = 'high': expected a number"),
-        ("ppo: {num_epochs: 1.5}", "num_epochs = 1.5: expected a whole number"),
-        (
-            "network: {memory: gruu}",
-            r"memory = 'gruu': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: .*\(did you mean 'gru'\?\)",
-        ),
+        ("ppo: {gamma: high}", "settings.yaml: gamma = 'high': expected a number"),
+        ("network: {encoder: 2024-01-01}", r"settings.yaml: encoder = datetime.*: expected one of auto, mlp"),
         ("ppo: [", "is not valid YAML"),
+        ("ppo:\n  gamma: 0.9\n  gamma: 0.8\n", r"settings.yaml is not valid YAML: gamma is given 2 times"),
         ("\udcff", "is not valid YAML"),
-        (None, "Cannot read --config .*No such file"),
     ],
 )
-def test_wrong_content_of_a_file_raises(tmp_path, content, words):
-    path = tmp_path / "settings.yaml"
-    if content is not None:
-        path.write_bytes(content.encode(errors="surrogateescape"))
+def test_wrong_content_of_a_file_raises(file, content, words):
     with pytest.raises(ConfigError, match=words):
-        make_config(ENV, {}, path)
+        make_config(ENV, {}, file(content))
 
 
-def test_folder_as_config_file_raises(tmp_path):
+def test_file_that_cannot_be_read_raises(tmp_path):
+    with pytest.raises(ConfigError, match=r"Cannot read --config .*No such file"):
+        make_config(ENV, file=tmp_path / "missing.yaml")
     with pytest.raises(ConfigError, match=r"Cannot read --config .*Is a directory"):
         read_file(tmp_path)
 
 
-def test_empty_file_changes_nothing(tmp_path):
-    (tmp_path / "empty.yaml").write_text("")
-    assert make_config(ENV, {}, tmp_path / "empty.yaml") == make_config(ENV)
-
-
 def test_smoke_test_changes_only_the_length():
     config = make_config(ENV, {"num_envs": 4, "num_steps": 8, "num_minibatches": 1})
-    short, whole = to_mapping(shortened(config)), to_mapping(config)
-    assert short["ppo"].pop("total_steps") == 3 * 32
-    assert [short["run"].pop(name) for name in ("eval_episodes", "eval_every", "eval_max_steps")] == [2, 3 * 32, 1000]
-    del whole["ppo"]["total_steps"]
-    for name in ("eval_episodes", "eval_every", "eval_max_steps"):
-        del whole["run"][name]
-    assert short == whole
-    off = make_config(ENV, {"eval_episodes": 0})
-    assert shortened(off).run.eval_episodes == 0
+    changes = {"total_steps": 3 * 32, "eval_episodes": 2, "eval_every": 3 * 32, "eval_max_steps": 1000}
+    assert shortened(config) == override(config, changes)
+    assert shortened(config).given == config.given, "--smoke is no setting of the user"
+    assert shortened(make_config(ENV, {"eval_episodes": 0})).run.eval_episodes == 0
 
 
 def test_resume_may_change_only_resumable_settings():
     config = make_config(ENV)
     changed = changed_for_resume(config, {"total_steps": "2e6", "keep_checkpoints": 5})
     assert (changed.ppo.total_steps, changed.run.keep_checkpoints) == (2_000_000, 5)
+    assert changed_for_resume(config, {"total_updates": 3}).total_updates == 3
     for name in set(LEAVES) - RESUMABLE:
         what = "The environment" if name == "id" else name
         with pytest.raises(ConfigError, match=f"^{what} cannot change when a run is resumed"):
@@ -244,48 +226,26 @@ def test_resume_may_change_only_resumable_settings():
         changed_for_resume(config, {"clip_range": 1})
 
 
-def test_repeated_name_in_a_file_raises(tmp_path):
-    (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo:\n  gamma: 0.9\n  gamma: 0.8\n")
-    with pytest.raises(ConfigError, match=r"a.yaml is not valid YAML: gamma is given 2 times"):
-        make_config(file=tmp_path / "a.yaml")
-
-
-def test_wrong_value_in_a_file_raises_with_its_name(tmp_path):
-    (tmp_path / "a.yaml").write_text("env: {id: toys:RandomEnds}\nppo: {gamma: abc}\n")
-    with pytest.raises(ConfigError, match=r"a.yaml: gamma = 'abc': expected a number"):
-        make_config(file=str(tmp_path / "a.yaml"))
-
-
-def test_env_settings_extend_those_of_the_preset(monkeypatch):
-    monkeypatch.setattr(presets, "load", lambda env_id: {"env": {"env_settings": {"levels": "train", "view": 3}}})
-    assert make_config(ENV, {"env_settings": "view=5,image=true"}).env.env_settings == {
-        "levels": "train",
-        "view": 5,
-        "image": True,
-    }
+def test_given_entries_extend_those_of_the_preset_and_saved_ones_are_complete(tune, file):
+    tune(env={"env_settings": {"levels": "train", "view": 3}})
+    config = make_config(ENV, {"env_settings": "view=5,image=true"})
+    assert config.env.env_settings == {"levels": "train", "view": 5, "image": True}
     assert make_config(ENV, {"env_settings": {}}).env.env_settings == {}
-
-
-def test_saved_settings_are_not_extended_by_a_newer_preset(monkeypatch, tmp_path):
-    config = make_config(ENV, {"env_settings": "view=5"})
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(to_mapping(config)))
-    monkeypatch.setattr(presets, "load", lambda env_id: {"env": {"env_settings": {"levels": "train", "view": 3}}})
+    path = file(yaml.safe_dump(to_mapping(config)))
+    tune(env={"env_settings": {"of a newer version": 1}})
     assert make_config(file=path) == config
-    assert make_config(file=path, settings={"env_settings": "image=true"}).env.env_settings == {"view": 5, "image": True}
+    assert make_config(file=path, settings={"env_settings": "image=false"}).env.env_settings["image"] is False
 
 
-@pytest.mark.parametrize("memory", ["none", "lru", "gtrxl"])
-def test_another_memory_drops_settings_of_the_presets_memory(monkeypatch, tmp_path, memory):
-    network = {"memory": "gru", "memory_horizon": 16, "memory_size": 48}
-    size = 48 if memory != "none" else Config().network.memory_size
-    monkeypatch.setattr(presets, "load", lambda env_id: {"network": dict(network), "ppo": {"burn_in": 2, "gamma": 0.5}})
-    config = make_config(ENV, {"memory": memory})
-    assert (config.network.memory, config.network.memory_horizon, config.network.memory_size) == (memory, 0, size)
-    assert (config.ppo.burn_in, config.ppo.gamma) == (0 if memory == "none" else 2, 0.5)
-    path = tmp_path / "settings.yaml"
-    path.write_text(f"network: {{memory: {memory}}}")
-    assert make_config(ENV, {}, path) == config
-    assert make_config(ENV, {"memory": "lstm"}).network.memory_horizon == 16
-    with pytest.raises(ConfigError, match="memory_horizon = 8 needs memory = gru or lstm"):  # asked for, not tuned: an error
-        make_config(ENV, {"memory": memory, "memory_horizon": 8})
+def test_origins_name_the_last_layer_that_gave_a_setting(file):
+    path = file("ppo: {gae_lambda: 0.9, gamma: 0.9}")
+    config = make_config(ENV, {"gamma": 0.8, "total_updates": 3}, path)
+    preset = f"the preset of {ENV}"
+    expected = {"gae_lambda": str(path), "gamma": "given", "total_steps": "given", "learning_rate": preset, "ent_coef": None}
+    assert {name: config.origins.get(name) for name in expected} == expected
+    assert config.started_from == f"{preset}, then {path}"
+    assert config.given == {"id": ENV, "gamma": 0.8, "total_updates": 3}
+    unset = make_config(ENV, {"total_updates": 0, "minibatch_size": 0})
+    assert unset.origins["total_steps"] == unset.origins["num_minibatches"] == preset, "0 leaves the preset's value"
+    resumed = changed_for_resume(dataclasses.replace(config, origins={}, given={}), {"total_updates": 5})
+    assert (resumed.given, resumed.origins) == ({"total_updates": 5}, {"total_steps": "given"})

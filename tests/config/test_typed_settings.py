@@ -4,7 +4,6 @@ import importlib.util
 import subprocess
 import sys
 import typing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,16 @@ import pytest
 import proximo.config
 from proximo.config import LEAVES
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
-from proximo.config.custom import Custom, choices, takes_custom
+from proximo.config.custom import choices, takes_custom
 from proximo.config.loading import RESUMABLE
-from proximo.config.schema import RUN_DIRECTORY
+from proximo.config.schema import RUN_DIRECTORY, Activation
 
 PATH = Path(proximo.config.__file__).with_name("typed_settings.py")
 TYPES = {
-    int: "int", float: "float", bool: "bool", BoolOrAuto: "bool | Literal['auto']", str: "str", SCHEDULE: "float | str | Callable[[Any], Any]", SizesOrSame: "int | Sequence[int] | str",
-    CountOrAll: "int | Literal['all']",
-    tuple[int, ...]: "int | Sequence[int] | str",
-    tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
+    int: "int", float: "float", bool: "bool", BoolOrAuto: "bool | Literal['auto']", str: "str",
+    SCHEDULE: "float | str | Callable[[Any], Any]", Activation: "Activation", SizesOrSame: "int | Sequence[int] | str",
+    CountOrAll: "int | Literal['all']", tuple[int, ...]: "int | Sequence[int] | str", tuple[str, ...]: "Sequence[str]",
+    dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip
 HEAD = '''"""The settings as keyword arguments, for editors and type checkers.
 
@@ -32,44 +31,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
+
+from proximo.config.schema import Activation
 '''
+APART = {*RUN_DIRECTORY, "eval_env"}
+"""An agent takes ``eval_env``, which may be an object, as an argument of its own."""
 
 
 def annotation(leaf: Leaf) -> str:
     """The values of a setting in Python; custom code is any object."""
-    if leaf.type is Custom:
-        return "object"
+    if leaf.entries:
+        return "Mapping[str, Any] | str"
     if leaf.type in TYPES:
         return TYPES[leaf.type]
-    if words := choices(leaf.type):
-        return f"Literal[{', '.join(map(repr, words))}]{' | object' if takes_custom(leaf.type) else ''}"
-    return TYPES[leaf.type]
+    return f"Literal[{', '.join(map(repr, choices(leaf.type)))}]{' | object' if takes_custom(leaf.type) else ''}"
 
 
-def typed_dict(name: str, base: str, about: str, leaves: list[Leaf]) -> str:
-    lines = [f"class {name}({base}, total=False):", f'    """{about}"""', ""]
-    for leaf in leaves:
-        lines += [f"    {leaf.name}: {annotation(leaf)}", f'    """{leaf.help}."""']
-    return "\n".join(lines)
+def typed_dict(name: str, bases: str, about: str, names: set[str]) -> str:
+    fields = [f"    {leaf.name}: {annotation(leaf)}" for leaf in LEAVES.values() if leaf.name in names]
+    return "\n".join([f"class {name}({bases}, total=False):", f'    """{about}"""', "", *fields])
 
 
 def source() -> str:
     """The text of the generated file, formatted."""
-    apart = (*RUN_DIRECTORY, "eval_env")  # an agent takes eval_env, which may be an object, as an argument of its own
-    of_agents = [leaf for leaf in LEAVES.values() if leaf.name not in ("id", *apart)]
-    objects = {name: replace(leaf, type=Custom) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
-    repeated = {*RESUMABLE, *objects, "eval_env"}
-    again = [objects.get(name, leaf) for name, leaf in LEAVES.items() if name in repeated]
+    resumable = {*RESUMABLE, "eval_env", *(name for name, leaf in LEAVES.items() if takes_custom(leaf.type))}
+    of_agents = LEAVES.keys() - APART - {"id"}
+    both, of_runs = "ResumeAgentSettings", "ResumeRunSettings"
+    about = "Settings of {} that a resume may change, and custom code, which may be passed again."
     parts = [
         HEAD,
-        typed_dict("AgentSettings", "TypedDict", "Settings of an agent: all but those of run directories.", of_agents),
-        typed_dict("Settings", "AgentSettings", "Settings of a training.", [LEAVES[name] for name in apart]),
-        typed_dict(
-            "ResumeSettings",
-            "TypedDict",
-            "Settings that a resumed run may change, and custom code, which may be passed again.",
-            again,
-        ),
+        typed_dict(both, "TypedDict", about.format("an agent"), of_agents & resumable),
+        typed_dict(of_runs, "TypedDict", "Settings of run directories that a resume may change.", APART & resumable),
+        typed_dict("AgentSettings", both, "Settings of an agent: all except settings of run directories.", of_agents - resumable),
+        typed_dict("Settings", f"AgentSettings, {of_runs}", "Settings of a training.", APART - resumable),
+        typed_dict("ResumeSettings", f"{both}, {of_runs}", about.format("a training"), set()),
     ]
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
     return subprocess.run(command, input="\n\n".join(parts), capture_output=True, text=True, check=True).stdout

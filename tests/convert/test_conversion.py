@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from proximo.config import Config
+from proximo.config import ENTRIES, LEAVES, Config
 from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
@@ -91,8 +91,7 @@ def zoo(tmp_path):
 
 def given(config, **expected):
     """The values that ``config`` has where ``expected`` names one."""
-    groups = [vars(group) for group in (config.env, config.ppo, config.network, config.run)]
-    found = {name: value for group in groups for name, value in group.items() if name in expected}
+    found = {name: leaf.value_in(config) for name, leaf in (LEAVES | ENTRIES).items() if name in expected}
     return {name: str(value) if "(" in str(value) and isinstance(expected[name], str) else value for name, value in found.items()}
 
 
@@ -148,7 +147,7 @@ def test_a_config_of_truncated_bptt_becomes_ours(tmp_path):
     expected = {
         "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "reward_scale": 0.01, "num_envs": 16, "num_steps": 256, "total_steps": 409_600, "num_epochs": 3,
         "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25, "sequence_length": 0, "memory": "lstm",
-        "memory_size": 64, "memory_horizon": 2, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
+        "memory_size": 64, "memory_settings.horizon": 2, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
         "learning_rate": "linear(0.0003, 0.0001, 2)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
     }  # fmt: skip
     assert given(config, **expected) == expected
@@ -186,7 +185,7 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
             'main.py --env_name="LunarLander-v3" --model="mlp"',
             {
                 "id": "LunarLander-v3", "num_envs": 8, "num_steps": 128, "clip_eps": "0.1", "clip_value_eps": ScheduleText("0.1"), "ent_coef": ScheduleText("0.01"),
-                "normalize_advantage": "batch", "adam_eps": 1e-8, "normalize_observation": True, "normalize_reward": True, "encoder": "mlp",
+                "normalize_advantage": "batch", "optimizer_settings.eps": 1e-8, "normalize_observation": True, "normalize_reward": True, "encoder": "mlp",
                 "total_steps": 10**10 * 1024,
             },
         ),
@@ -201,7 +200,7 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
             "python ppo_jax.py --num_iterations=500_000 --num-envs=8 --env_name=Acrobot-v1 --clip_vloss --capture_video --track",
             {
                 "id": "Acrobot-v1", "num_envs": 8, "num_steps": 128, "total_steps": 500_000, "learning_rate": "0.0003", "max_grad_norm": 1e9, "track": "wandb",
-                "clip_value_eps": ScheduleText("0"), "vf_coef": 1.0, "normalize_observation": False, "adam_eps": 1e-8, "seed": 1,
+                "clip_value_eps": ScheduleText("0"), "vf_coef": 1.0, "normalize_observation": False, "optimizer_settings.eps": 1e-8, "seed": 1,
             },
         ),
         (
@@ -274,14 +273,14 @@ SEVERAL = {"towers": "shared", "hidden_sizes": (), "head_sizes": (32,), "critic_
         ("Mlp+sde", "log_std_init=-2, net_arch=[]", {"log_std_init": -2}, [NO_LAYER]),
         ("Mlp+sde", "", {"log_std_init": 2}, ["log_std_init = 0 with use_sde: the equivalent is 2.0794, but proximo allows at most 2"]),
         # The optimizer has the numbers of PyTorch.
-        ("Mlp", "optimizer_class=th.optim.AdamW", {"optimizer": "adamw", "weight_decay": 0.01, "adam_eps": 1e-8}, [ADAMW]),
+        ("Mlp", "optimizer_class=th.optim.AdamW", {"optimizer": "adamw", "optimizer_settings.weight_decay": 0.01, "optimizer_settings.eps": 1e-8}, [ADAMW]),
         (
-            "Mlp", BETAS, {"optimizer": "adamw", "weight_decay": 0.1, "adam_eps": 1e-6, "adam_b1": 0.8, "adam_b2": 0.99},
+            "Mlp", BETAS, {"optimizer": "adamw", "optimizer_settings.weight_decay": 0.1, "optimizer_settings.eps": 1e-6, "optimizer_settings.b1": 0.8, "optimizer_settings.b2": 0.99},
             ["optimizer_kwargs amsgrad = true: nothing in proximo corresponds to it", ADAMW],
         ),
-        ("Mlp", "optimizer_kwargs=dict(weight_decay=0.1)", {"weight_decay": 0}, ["optimizer_kwargs weight_decay = 0.1"]),
+        ("Mlp", "optimizer_kwargs=dict(weight_decay=0.1)", {"optimizer_settings.weight_decay": 0}, ["optimizer_kwargs weight_decay = 0.1"]),
         ("Mlp", "optimizer_class=th.optim.RMSprop", {"optimizer": "adam"}, ["optimizer_class = RMSprop"]),
-        ("Mlp", "ortho_init=True", {"optimizer": "adam", "adam_eps": 1e-5}, ["ortho_init"]),
+        ("Mlp", "ortho_init=True", {"optimizer": "adam", "optimizer_settings.eps": 1e-5}, ["ortho_init"]),
         # Layers follow the entries of an observation, and defaults that are written out change no tower.
         ("MultiInput", "net_arch=dict(pi=[32], vf=[16])", SEVERAL, ["the CNN of MultiInputPolicy: it has 256 features"]),
         ("MultiInput", "", {"head_sizes": (64, 64)}, ["the CNN of MultiInputPolicy: it has 256 features"]),

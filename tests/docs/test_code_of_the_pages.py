@@ -73,7 +73,9 @@ CLAIMS = {
     "docs/checkpoints.md": _claims_of_checkpoints,
     "docs/demonstrations.md": _claims_of_demonstrations,
     "docs/from-purejaxrl.md": lambda names: names["metrics"]["rollout/return_mean"].shape == (2, 16),
-    "docs/from-rsl-rl.md": lambda names: (names["config"].network.activation, names["config"].ppo.adam_eps) == ("elu", 1e-8),
+    "docs/from-rsl-rl.md": lambda names: (
+        (names["config"].network.activation, names["config"].ppo.optimizer_settings.eps) == ("elu", 1e-8)
+    ),
     "docs/variants.md": lambda names: names["action"] in (0, 1),
     "docs/custom-gymnasium-environment.md": lambda names: names["agent"].evaluate(50).summary()["success_rate"] > 0.9,
 }

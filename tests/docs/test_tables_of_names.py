@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from proximo.config import LEAVES
+from proximo.config import ENTRIES, LEAVES
 from proximo.other_libraries import load
 
 from pages import DOCS, ROOT, codes, rows, script
@@ -19,10 +19,10 @@ ROLLOUT = {"bootstrap_value", "valid", "reset", "step"}
 @pytest.mark.parametrize("page", LIBRARIES, ids=lambda page: page.stem)
 def test_proximo_names_in_the_tables_exist(page):
     ours = {code.split("=")[0] for row in rows(page) for code in codes(row[0] if row[1] == TABLES.SAME else row[1])}
-    plain = {code for code in ours if re.fullmatch("[a-z_]+", code)}
+    plain = {code for code in ours if re.fullmatch("[a-z_.]+", code)}
     assert len(plain) > 15
     words = {choice for leaf in LEAVES.values() for choice in getattr(leaf.type, "__args__", ())}
-    assert plain <= {*LEAVES, *words, *ROLLOUT}
+    assert plain <= {*LEAVES, *ENTRIES, *words, *ROLLOUT}
     metrics = {code for code in ours if re.fullmatch("(rollout|train|memory|eval|time)/[a-z_]+", code)}
     assert metrics <= METRICS
 
@@ -76,6 +76,6 @@ def test_settings_and_functions_of_the_algorithm_exist():
     table = rows(DOCS / "algorithm.md")
     settings = {code.split("=")[0] for row in table for code in codes(row[1])}
     functions = {code for row in table for code in codes(row[2])}
-    assert settings <= set(LEAVES)
+    assert settings <= {*LEAVES, *ENTRIES}
     assert functions <= defined | methods
     assert min(len(settings), len(functions)) > 20

@@ -26,9 +26,9 @@ BOUNDED = Box((2,), (-2.0, 0.0), (2.0, 10.0))
 COVERING = {
     "all encoders, masked choices, GRU": {"space": toys.masked(toys.PARTS, 9), "actions": MIXED, "memory": "gru"},
     "two towers, tanh, stacked LRU": {
-        "actions": BOUNDED, "action_mapping": "tanh", "towers": "separate", "memory": "lru", "memory_layers": 2, "observe_action": True,
+        "actions": BOUNDED, "action_mapping": "tanh", "towers": "separate", "memory": "lru", "memory_settings": {"layers": 2}, "observe_action": True,
     },
-    "state-dependent noise, GTrXL": {**MEMORIES["gtrxl"], "memory_layers": 1, "actions": BOUNDED, "sde_every": 4},
+    "state-dependent noise, GTrXL": {**MEMORIES["gtrxl"], "memory_settings": {"window": 3, "heads": 2}, "actions": BOUNDED, "sde_every": 4},
     "custom encoder, memory and distribution": {
         "actions": Discrete(3), "encoder": "custom_networks:Encoder", "memory": "custom_networks:Memory", "distribution": "custom_networks:Choice",
     },

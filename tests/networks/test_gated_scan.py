@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from proximo.config import NetworkConfig
+from proximo.config.schema import MemorySettings
 from proximo.networks.recurrent import CELLS
 from proximo.networks.recurrent.gated_cell import GatedCell
 
@@ -123,7 +124,7 @@ def test_lstm_follows_hochreiter_with_an_open_forget_gate():
 @pytest.mark.parametrize("name", GATED)
 def test_initial_states_last_for_two_to_horizon_steps(name):
     units, horizon = 256, 40
-    cell = create(name, memory_size=units, memory_horizon=horizon)
+    cell = create(name, memory_size=units, memory_settings=MemorySettings(horizon=horizon))
     ones = jax.tree.map(jnp.ones_like, cell.init(1))
     silent = eqx.tree_at(lambda c: c.recurrent.weight, cell, jnp.zeros_like(cell.recurrent.weight))
     after, _ = silent.step(ones, jnp.zeros((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))

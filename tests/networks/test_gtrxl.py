@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from proximo.config import NetworkConfig
+from proximo.config.schema import MemorySettings
 from proximo.networks.recurrent.gtrxl import GTrXL
 
 from helpers import difference, drawn
@@ -16,7 +17,7 @@ SIZE, WINDOW, STEPS = 8, 3, 9
 
 
 def fresh(key, gate="gru", heads=2):
-    config = NetworkConfig(memory_size=SIZE, memory_heads=heads, memory_window=WINDOW, memory_gate=gate)
+    config = NetworkConfig(memory_size=SIZE, memory_settings=MemorySettings(heads=heads, window=WINDOW, gate=gate))
     return GTrXL.create(key, SIZE, config)
 
 

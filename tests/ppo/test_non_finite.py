@@ -88,7 +88,9 @@ def test_an_infinity_that_stays_is_a_constant_of_a_custom_network():
     assert is_bad(with_bias(jnp.nan, 1.0), with_bias(jnp.nan, 1.0))
 
 
-@pytest.mark.parametrize("optimizer", [{"optimizer": "adam"}, {"optimizer": "adamw", "weight_decay": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "optimizer", [{"optimizer": "adam"}, {"optimizer": "adamw", "optimizer_settings": {"weight_decay": 0.1}}], ids=str
+)
 def test_an_update_keeps_a_constant_infinity(optimizer):
     collector = small_collector(**optimizer)
     state = collector.init(jax.random.key(0))

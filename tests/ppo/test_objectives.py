@@ -152,13 +152,13 @@ def reported(kl, active=None):
     ("divergence", "factor"), [(0.019, 0.5), (0.021, 1.0), (0.03, 1.0), (0.044, 1.0), (0.046, 2.0), (5.0, 2.0)]
 )
 def test_beta_halves_or_doubles_beyond_a_factor_of_1_5(divergence, factor):
-    state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
+    state, _ = learner(**PENALTY, objective_settings={"kl_target": 0.03, "kl_coef": 0.8})
     assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8 * factor)
 
 
 @pytest.mark.parametrize("divergence", [0.0, 5.0])
 def test_beta_stays_constant_without_a_target(divergence):
-    state, _ = learner(**PENALTY, kl_target=0, kl_coef=0.8)
+    state, _ = learner(**PENALTY, objective_settings={"kl_target": 0, "kl_coef": 0.8})
     assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8)
 
 
@@ -171,7 +171,7 @@ def test_beta_never_vanishes_and_comes_back():
 
 
 def test_divergence_is_an_epoch_mean_of_taken_steps():
-    state, _ = learner(**PENALTY, kl_target=0.03, kl_coef=0.8)
+    state, _ = learner(**PENALTY, objective_settings={"kl_target": 0.03, "kl_coef": 0.8})
 
     def after(kl, active=None):
         return float(adapt(state, reported(kl, active)).kl_coef)
@@ -188,7 +188,7 @@ def update(**settings):
 
 
 def test_update_uses_and_reports_the_previous_beta():
-    state, after, metrics = update(**PENALTY, kl_coef=0.8, kl_target=1e-6)
+    state, after, metrics = update(**PENALTY, objective_settings={"kl_coef": 0.8, "kl_target": 1e-6})
     assert float(metrics["kl_coef"]) == pytest.approx(0.8)
     assert float(metrics["approx_kl"]) > 1e-6
     assert float(after.adaptive.kl_coef) == pytest.approx(1.6)
@@ -200,8 +200,8 @@ def test_update_uses_and_reports_the_previous_beta():
 
 
 def test_a_large_beta_keeps_the_policy_where_it_was():
-    _, _, free = update(**PENALTY, kl_coef=1e-6, kl_target=0)
-    _, _, bound = update(**PENALTY, kl_coef=1e4, kl_target=0)
+    _, _, free = update(**PENALTY, objective_settings={"kl_coef": 1e-6, "kl_target": 0})
+    _, _, bound = update(**PENALTY, objective_settings={"kl_coef": 1e4, "kl_target": 0})
     assert float(bound["approx_kl"]) < 0.3 * float(free["approx_kl"])
 
 
@@ -295,7 +295,7 @@ ONE = {"num_epochs": 1, "num_minibatches": 1}
 # Together, so that a program serves several.
 TOGETHER = {
     "penalty, adapted rate, critic's rate": {**PENALTY, "desired_kl": 0.01, "critic_learning_rate": "3e-3"},
-    "beta, dual clip": {"distribution": "beta", "dual_clip": 3.0, **ONE},
+    "beta, dual clip": {"distribution": "beta", "objective_settings": {"dual_clip": 3.0}, **ONE},
     "tanh, varying deviation": {"action_mapping": "tanh", "state_dependent_std": True, "ent_coef": "0.01", **ONE},
 }
 

@@ -3,8 +3,9 @@
 import jax
 import pytest
 
-from proximo.config import LEAVES, PPOConfig
+from proximo.config import ENTRIES, LEAVES, PPOConfig
 from proximo.config.schedule_text import ScheduleText
+from proximo.config.schema import ObjectiveSettings
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.hyperparameters import OPTIONAL, TRACED
@@ -21,31 +22,37 @@ def learner(**settings):
 
 
 def test_each_ppo_setting_is_either_traced_or_static():
-    state = learner(dual_clip=3, kl_target=0.02, gamma=0.9)
+    state = learner(objective_settings={"dual_clip": 3, "kl_target": 0.02}, gamma=0.9)
     traced = {name for name in vars(state.hyperparameters) if getattr(state.hyperparameters, name) is not None}
     static = set(vars(state.static)) - {"off"}
     assert traced == set(TRACED)
-    assert traced | static == {name for name, leaf in LEAVES.items() if leaf.group == "ppo"} | {"diagnose_every"}
+    assert traced | static == {leaf.entry for leaf in (LEAVES | ENTRIES).values() if leaf.group == "ppo" and not leaf.entries} | {
+        "diagnose_every"
+    }
     assert not traced & static
 
 
 def test_a_traced_number_leaves_the_static_settings_equal():
-    assert learner(gamma=0.9, dual_clip=3).static == learner(gamma=0.8, dual_clip=2).static
-    assert learner(dual_clip=3).static != learner().static
+    assert (
+        learner(gamma=0.9, objective_settings="dual_clip=3").static == learner(gamma=0.8, objective_settings="dual_clip=2").static
+    )
+    assert learner(objective_settings="dual_clip=3").static != learner().static
 
 
 def test_make_hyperparameters_reads_the_settings_of_the_same_name():
-    h = make_hyperparameters(PPOConfig(gamma=0.5, dual_clip=3.0, clip_eps=ScheduleText("linear(0.4, 0.1)")))
+    h = make_hyperparameters(
+        PPOConfig(gamma=0.5, objective_settings=ObjectiveSettings(dual_clip=3.0), clip_eps=ScheduleText("linear(0.4, 0.1)"))
+    )
     assert (float(h.gamma), float(h.dual_clip)) == (0.5, 3.0)
     assert (float(h.clip_eps.initial), float(h.clip_eps.final)) == (pytest.approx(0.4), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONAL))
 def test_an_optional_hyperparameter_is_off_at_zero_only(name):
-    assert LEAVES[name].default in (0.0, ScheduleText("0"))
-    assert "0: " in LEAVES[name].help
+    assert TRACED[name].default in (0.0, ScheduleText("0"))
+    assert "0: " in TRACED[name].help
     assert getattr(learner().enabled_hyperparameters, name) is None
-    on = learner(**{name: "2"})
+    on = learner(**{TRACED[name].name: "2"})
     assert getattr(on.enabled_hyperparameters, name) is getattr(on.hyperparameters, name)
 
 

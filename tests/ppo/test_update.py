@@ -138,7 +138,7 @@ def test_adamw_shrinks_weight_matrices_by_rate_times_weight_decay():
     # Exactly this change: a decay that enters Adam's moments would give another one.
     start = vector_of(learner())
     adam, _ = learned(learning_rate=0.1, **ONE)
-    adamw, _ = learned(learning_rate=0.1, optimizer="adamw", weight_decay=0.3, **ONE)
+    adamw, _ = learned(learning_rate=0.1, optimizer="adamw", optimizer_settings={"weight_decay": 0.3}, **ONE)
     trainable, _ = split_policy(learner().policy)
     marks = np.concatenate(
         [np.full(x.size, m) for x, m in zip(*map(jax.tree.leaves, (trainable, weight_mask(trainable))), strict=True)]
@@ -149,7 +149,7 @@ def test_adamw_shrinks_weight_matrices_by_rate_times_weight_decay():
 
 @pytest.mark.parametrize("settings", [{"memory": "lru"}, {"memory": "gtrxl"}, {"sde_every": 4}], ids=["lru", "gtrxl", "sde"])
 def test_only_weight_matrices_are_decayed(settings):
-    config = small_config(optimizer="adamw", weight_decay=0.1, **settings)
+    config = small_config(optimizer="adamw", optimizer_settings={"weight_decay": 0.1}, **settings)
     policy = drawn(lambda key: make_policy(key, Box((3,)), Box((2,)), config.network, True))
     trainable, _ = split_policy(policy)
     marks = weight_mask(trainable)
@@ -161,7 +161,7 @@ def test_only_weight_matrices_are_decayed(settings):
 
 
 def test_adamw_without_a_weight_matrix_raises():
-    config = small_config(optimizer="adamw", weight_decay=0.1)
+    config = small_config(optimizer="adamw", optimizer_settings={"weight_decay": 0.1})
     policy = learner().policy
     without = jax.tree.map(lambda x: x.ravel() if eqx.is_array(x) else x, policy)
     with pytest.raises(ConfigError, match=r"weight_decay = 0.1 decays arrays .* this policy has none: rename"):

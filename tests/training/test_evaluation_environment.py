@@ -127,7 +127,7 @@ REFUSED = {
     "no parameter of the training's environment": (lambda: agent("gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Count"),
     "parameter of the training": (lambda: agent("gym_toys:Countdown", env_settings="length=4", eval_env="gym_toys:Walk"), r"^env_settings: gym_toys:Walk has no argument 'length'"),
     "no parameter in a run": (lambda: proximo.train("CartPole-v1", eval_env_settings="size=3"), r"^eval_env_settings: CartPole-v1 has no parameter 'size'"),
-    "no evaluation": (lambda: agent(eval_env="gym_toys:Countdown", eval_episodes=0), r"eval_env = 'gym_toys:Countdown' needs evaluations, but eval_ep"),
+    "no evaluation": (lambda: agent(eval_env="gym_toys:Countdown", eval_episodes=0), r"eval_env = gym_toys:Countdown has no effect with eval_episodes = 0"),
     "train": (lambda: proximo.train("gym_toys:Countdown", eval_env=Countdown), r"eval_env = <class .*: expected an id"),
     "resume": (lambda: changed_for_resume(override(Config(), {"id": "x"}), {"eval_env": "y"}), r"eval_env cannot change when a run is resumed"),
 }  # fmt: skip

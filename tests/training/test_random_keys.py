@@ -97,7 +97,7 @@ def evaluated(policy, env, config, seed=0):
     evaluator.close()
 
 
-GRU = {"memory": "gru", "memory_horizon": 6, "towers": "separate"}
+GRU = {"memory": "gru", "memory_settings": {"horizon": 6}, "towers": "separate"}
 
 
 def test_no_key_is_used_twice_in_training_and_evaluation(uses):
@@ -138,7 +138,7 @@ def test_no_key_is_used_twice_on_gymnasium(uses):
 @pytest.mark.parametrize("memory", [pytest.param("none", marks=pytest.mark.slow), "lru", "mingru", "gtrxl"])
 def test_no_key_is_used_twice_in_a_fresh_policy(uses, memory):
     space = toys.PARTS if memory == "none" else Box((3,))
-    settings = small_config(memory=memory, memory_heads=2, head_sizes=(4,)).network
+    settings = small_config(memory=memory, memory_settings={"heads": 2}, head_sizes=(4,)).network
     make_policy(jax.random.key(0), space, Discrete(3), settings, True)
     assert not uses.repeated()
     assert len(uses.of) > 5

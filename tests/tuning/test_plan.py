@@ -31,7 +31,7 @@ SPACE = "gamma: [0.9, 0.99]\n"
         ("- gamma", {}, {}, "expected settings with their values, such as `num_steps: [64, 128]`, found list."),
         ("gamma: [0.9, 0.99]\ngamma: [1]", {}, {}, "is not valid YAML: gamma is given 2 times"),
         ("num_minibatches: [3, 7]", {}, {}, "can be trained; the last one: num_minibatches = "),
-        ("weight_decay: [0.1]", {}, {}, "can be trained; the last one: weight_decay = 0.1 needs optimizer = adamw"),
+        ("optimizer_settings.weight_decay: [0.1]", {}, {}, "the last one: optimizer_settings.weight_decay = 0.1 has no effect with"),
     ],
 )  # fmt: skip
 def test_mistake_raises_one_sentence_before_anything_runs(tmp_path, space, settings, search, sentence):

@@ -77,35 +77,43 @@ class Parser(argparse.ArgumentParser):
         answers = other_libraries.answer_flags(unknown, known, takes_run)
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
+    def add_flag(self, name: str, help: str, metavar: str | None = None, **options: Any) -> None:
+        """Add ``name``: a flag with a value if it has a ``metavar``, else a switch."""
+        kind = {"action": "store_true"} if metavar is None else {"metavar": metavar}
+        self.add_argument(name, help=help, **kind, **options)
+
+    def add_runs_dir(self) -> None:
+        """Add the flag for the folder in which runs are found by name."""
+        self.add_flag("--runs-dir", "folder of all runs (default runs)", "FOLDER", default="runs")
+
+    def add_json(self, help: str = "print one JSON object") -> None:
+        """Add ``--json``."""
+        self.add_flag("--json", help)
+
+    def add_config(self) -> None:
+        """Add the flags of commands that make settings."""
+        self.add_flag("--config", "YAML of settings, such as a run's config.yaml", "FILE", type=Path)
+        self.add_flag("--no-preset", "no preset, and no defaults by kind")
+
     def add_episode_flags(self) -> None:
         """Add the flags that choose the episodes of a trained policy."""
-        seed_help = "seed of the episodes, independent of the training's seed (default 0)"
-        self.add_argument("--seed", type=int, default=0, metavar="N", help=seed_help)
-        self.add_argument(
-            "--levels", metavar="FROM:TO", help="levels to play, such as 1000:1050 (default: those of the training)"
-        )
-        settings_help = "parameters of the environment to change"
-        self.add_argument(
-            "--env-settings", type=_env_settings, action=Pairs, default={}, metavar="KEY=VALUE,...", help=settings_help
-        )
+        self.add_flag("--seed", "seed of the episodes, independent of the training's (default 0)", "N", type=int, default=0)
+        self.add_flag("--levels", "levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO")
+        pairs: dict[str, Any] = {"type": _env_settings, "action": Pairs, "default": {}}
+        self.add_flag("--env-settings", "parameters of the environment to change", "KEY=VALUE,...", **pairs)
+
+    def add_other_env(self) -> None:
+        """Add the flag that chooses another environment for a trained policy."""
+        self.add_flag("--env", "another environment with the same spaces (default: the training's)", "ENV")
 
 
 class Pairs(argparse.Action):
     """Joins the pairs of a flag that is given several times: the texts of all, or the dicts of their ``type``."""
 
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
-    ) -> None:
-        earlier = getattr(namespace, self.dest)
-        if earlier:
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        if earlier := getattr(namespace, self.dest):
             values = f"{earlier},{values}" if isinstance(values, str) else {**earlier, **values}
         setattr(namespace, self.dest, values)
-
-
-def add_env_flag(parser: Parser) -> None:
-    """Add the flag that chooses another environment for a trained policy."""
-    text = "another environment with the same spaces (default: that of the training)"
-    parser.add_argument("--env", metavar="ENV", help=text)
 
 
 def _env_settings(text: str) -> dict[str, Any]:
@@ -121,7 +129,7 @@ def first_clause(text: str, ends: str = ";:\n") -> str:
 
 
 class _Help(argparse.Action):
-    """Prints a help text and exits: for ``--help`` that of ``short()``, which fits a screen, for ``--help-all`` all of it."""
+    """Prints a help text and exits: the short one of ``short()`` for ``--help``, all of it for ``--help-all``."""
 
     def __init__(self, *arguments: Any, short: Callable[[], Parser], **options: Any):
         super().__init__(*arguments, **options, nargs=0)
@@ -138,6 +146,85 @@ def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
     parser.add_argument("--help-all", action=_Help, short=short, help="show all settings")
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line with the words after ``proximo``, by default this process's words.
+
+    Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
+    """
+    if arguments is None:  # the process is this command's own
+        _prepare_streams()
+        gc.set_threshold(GARBAGE_THRESHOLD)
+        faulthandler.enable()  # a crash in an environment's native code shows where
+        atexit.register(gc.freeze)  # the end of the process need not look for garbage
+        arguments = sys.argv[1:]
+    code, as_json = 0, "--json" in arguments
+    try:
+        _search_working_folder()
+        with _exit_on_interrupt(as_json), short_warnings():
+            code = _dispatch(arguments)
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+        return code
+    except (Exception, KeyboardInterrupt) as error:
+        code, sentence = _failure(error)
+        if sentence is None:
+            if as_json:
+                print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+            raise
+        _print_error(as_json, sentence)
+        if getattr(error, "ends_process", False):
+            os._exit(code)
+        return code
+
+
+def _failure(error: BaseException) -> tuple[int, str | None]:
+    """The exit code and the sentence for an error; None if only its traceback explains it."""
+    if isinstance(error, ProximoError | TrainingError):
+        return 1 if isinstance(error, TrainingError) else 2, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted."
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard_output(sys.stdout)
+        return 2, f"Cannot write {error.filename or 'the output or a file'} ({error.strerror})."
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
+        return 2, f"Out of memory ({detail}): lower num_envs, num_steps or the sizes of the network."
+    return 1, None
+
+
+def _search_working_folder() -> None:
+    """Let imports find a user's `module:Class`, which is often in the current folder."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("The working folder does not exist any more: change to another one.") from None
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0].startswith("-"):
+        parser = _parser()
+        parser.parse_args(arguments)
+        parser.print_help()
+        return 0
+    verb = arguments[0]
+    if verb == COMPLETE:
+        return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
+    if verb not in VERBS:
+        from proximo import other_libraries
+
+        ours = other_libraries.answer_verb(verb)
+        hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
+        raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
+    return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])
+
+
 def _parser() -> Parser:
     lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
     parser = Parser(
@@ -152,76 +239,13 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line with the words after ``proximo``, by default those of this process.
-
-    Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
-    """
-    if arguments is None:  # the process is this command's own
-        _prepare_streams()
-        gc.set_threshold(GARBAGE_THRESHOLD)
-        faulthandler.enable()  # a crash in an environment's native code shows where
-        atexit.register(gc.freeze)  # the end of the process need not look for garbage
-        arguments = sys.argv[1:]
-    try:
-        folder = os.getcwd()
-    except FileNotFoundError:
-        _print_error(arguments, "The working folder does not exist any more: change to another one.")
-        return 2
-    if folder not in sys.path:
-        sys.path.append(folder)  # a user's `module:Class` is often in the current folder
-    code = 0
-    try:
-        with _exit_on_interrupt("--json" in arguments), short_warnings():
-            code = _dispatch(arguments)
-            sys.stdout.flush()
-            return code
-    except ProximoError as error:
-        _print_error(arguments, str(error))
-        return 2
-    except TrainingError as error:
-        _print_error(arguments, str(error))
-        if getattr(error, "ends_process", False):
-            os._exit(1)
-        return 1
-    except BrokenPipeError:
-        discard_output(sys.stdout)
-        return code
-    except KeyboardInterrupt:
-        _print_error(arguments, "interrupted.")
-        return 130
-    except Exception as error:
-        sentence = _of_machine(error)
-        if sentence is None:
-            if "--json" in arguments:
-                print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-            raise
-        _print_error(arguments, sentence)
-        return 2
-
-
-def _of_machine(error: Exception) -> str | None:
-    """What to tell the user if the disk or the memory was full; None for any other error."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        try:
-            sys.stdout.flush()
-        except OSError:
-            discard_output(sys.stdout)
-        return f"Cannot write {error.filename or 'the output or a file'} ({error.strerror})."
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        detail = " ".join(str(error).split("\n")[0].split()) or "MemoryError"
-        return f"Out of memory ({detail}): lower num_envs, num_steps or the sizes of the network."
-    return None
-
-
 def _prepare_streams() -> None:
-    """Make standard output and error writable: discard the output of a closed one (``>&-``), and print ``?`` for characters that its encoding
-    lacks."""
+    """Discard the output of a closed stream (``>&-``), and print ``?`` for characters that an encoding lacks."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number)
+            os.dup2(nowhere, number, inheritable=True)
             os.set_inheritable(number, True)  # dup2 does this only if the two differ
             if nowhere != number:
                 os.close(nowhere)
@@ -240,20 +264,18 @@ def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    answer = os.dup(1) if as_json else None
+    with os.fdopen(os.dup(1), "wb", buffering=0) if as_json else contextlib.nullcontext() as answer:
 
-    def leave(*_: Any) -> NoReturn:
-        if answer is not None:
-            os.write(answer, b'{"error": "interrupted."}\n')
-        os._exit(130)
+        def leave(*_: Any) -> NoReturn:
+            if answer is not None:
+                answer.write(b'{"error": "interrupted."}\n')
+            os._exit(130)
 
-    signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if answer is not None:
-            os.close(answer)
+        signal.signal(signal.SIGINT, leave)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager
@@ -274,35 +296,6 @@ def short_warnings() -> Iterator[None]:
         warnings.showwarning = usual
 
 
-def print_warnings(messages: Iterable[str]) -> None:
-    """Print one line for each warning to standard error."""
-    for message in messages:
-        print(printable(f"warning: {message}"), file=sys.stderr, flush=True)
-
-
-def print_json(value: Any) -> None:
-    """Print ``value`` as one line of strict JSON."""
-    from proximo.serialization import jsonable
-
-    print(json.dumps(jsonable(value), allow_nan=False))
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose columns are two spaces apart."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _print_error(arguments: list[str], message: str) -> None:
-    """Print the message to standard error; with ``--json`` also as an object to standard output, which is never left empty."""
-    if "--json" in arguments:
-        try:
-            print(json.dumps({"error": message}), flush=True)
-        except OSError:
-            discard_output(sys.stdout)
-    print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
 def quiet_stdout(quiet: bool) -> Iterator[None]:
     """If ``quiet``, redirect standard output to standard error, for Python and for native code of environments."""
@@ -320,19 +313,30 @@ def quiet_stdout(quiet: bool) -> Iterator[None]:
         os.close(kept)
 
 
-def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0].startswith("-"):
-        parser = _parser()
-        parser.parse_args(arguments)
-        parser.print_help()
-        return 0
-    verb = arguments[0]
-    if verb == COMPLETE:
-        return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
-    if verb not in VERBS:
-        from proximo import other_libraries
+def print_warnings(messages: Iterable[str]) -> None:
+    """Print one line for each warning to standard error."""
+    for message in messages:
+        print(printable(f"warning: {message}"), file=sys.stderr, flush=True)
 
-        ours = other_libraries.answer_verb(verb)
-        hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
-        raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
-    return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])
+
+def print_json(value: Any) -> None:
+    """Print ``value`` as one line of strict JSON."""
+    from proximo.serialization import jsonable
+
+    print(json.dumps(jsonable(value), allow_nan=False))
+
+
+def _print_error(as_json: bool, message: str) -> None:
+    """Print the message to standard error; with ``--json`` also as an object to standard output, which is never left empty."""
+    if as_json:
+        try:
+            print(json.dumps({"error": message}), flush=True)
+        except OSError:
+            discard_output(sys.stdout)
+    print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table whose columns are two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from proximo.cli import Parser, UsageError, print_json, short_warnings
@@ -62,10 +61,9 @@ def make_parser() -> Parser:
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit of the time to play (default 60)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_config()
+    parser.add_flag("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
+    parser.add_json()
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
         add_setting(section, LEAVES[name])

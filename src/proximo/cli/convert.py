@@ -23,10 +23,8 @@ def make_parser() -> Parser:
         help="a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, pytorch-ppo, "
         "PPO-JAX or Baselines, as a file or as text",
     )
-    parser.add_argument(
-        "--env", default="", metavar="ID", help="the environment whose settings are read, if the file has several"
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: standard output)")
+    parser.add_flag("--env", "the environment whose settings are read, if the file has several", "ID", default="")
+    parser.add_flag("--out", "file to write (default: standard output)", "FILE", type=Path)
     return parser
 
 

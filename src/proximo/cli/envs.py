@@ -20,7 +20,7 @@ def make_parser() -> Parser:
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
         help=f"list only this library: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_json()
     return parser
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import POLICY_HELP, Parser, UsageError, add_env_flag, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import amount, number
 
@@ -20,28 +20,25 @@ def make_parser() -> Parser:
         usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
     )
     parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
-    parser.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="episodes of each policy, greedy and sampled (default 100)"
-    )
+    parser.add_flag("--episodes", "episodes of each policy, greedy and sampled (default 100)", "N", type=int, default=100)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
-    add_env_flag(parser)
+    parser.add_other_env()
     parser.add_episode_flags()
-    parser.add_argument(
-        "--num-envs", type=int, default=0, metavar="N", help="environments stepped together (default 0: chosen for speed)"
-    )
-    parser.add_argument("--episodes-file", type=Path, metavar="FILE", help="write one line of JSON for each episode to FILE")
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_flag("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", type=int, default=0)
+    parser.add_flag("--episodes-file", "write one line of JSON for each episode to FILE", "FILE", type=Path)
+    parser.add_runs_dir()
+    parser.add_json()
     return parser
 
 
 def run(arguments: list[str]) -> int:
     """Evaluate a run, or every seed of a training."""
     options = make_parser().parse_args(arguments)
-    if options.episodes_file is not None and (options.episodes_file.is_dir() or not options.episodes_file.parent.is_dir()):
-        raise UsageError(f"Cannot write --episodes-file {options.episodes_file}: expected a file in a folder that exists.")
+    file = options.episodes_file
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise UsageError(f"Cannot write --episodes-file {file}: expected a file in a folder that exists.")
 
     from proximo.storage import retention, run_lookup, zoo
     from proximo.storage.named_folders import seed_run_dirs
@@ -49,8 +46,8 @@ def run(arguments: list[str]) -> int:
     path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
     seed_runs = seed_run_dirs(path)
     evaluations = {zoo.label(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
-    if options.episodes_file is not None:
-        _write_lines(options.episodes_file, evaluations)
+    if file is not None:
+        _write_lines(file, evaluations)
     best = {name: retention.best_step(Path(name)) for name in evaluations}
     if options.json:
         print_json(as_json(evaluations, best))
@@ -61,10 +58,8 @@ def run(arguments: list[str]) -> int:
         print(_group_table(path, evaluations))
     other_best = [name for name, evaluation in evaluations.items() if best[name] not in (None, evaluation.played["step"])]
     if other_best and "@" not in options.run:
-        steps = ", ".join(f"{best[name]:,}" for name in other_best)
-        print(
-            f"Another checkpoint had the best evaluation in training (step {steps}):  {command('proximo', 'eval', f'{path}@best')}"
-        )
+        steps, again = ", ".join(f"{best[name]:,}" for name in other_best), command("proximo", "eval", f"{path}@best")
+        print(f"Another checkpoint had the best evaluation in training (step {steps}):  {again}")
     return 0
 
 
@@ -88,12 +83,8 @@ def as_json(evaluations: dict[str, Any], best: dict[str, int | None]) -> dict[st
     are under its name. For a group, they are means over its seeds, and each seed is under ``seeds``.
     """
     rows = {
-        name: {
-            **_figures({mode: e.summary() for mode, e in evaluation.episodes.items()}),
-            **evaluation.played,
-            "best_step": best[name],
-        }
-        for name, evaluation in evaluations.items()
+        name: _figures({mode: e.summary() for mode, e in one.episodes.items()}) | one.played | {"best_step": best[name]}
+        for name, one in evaluations.items()
     }
     if len(rows) == 1:
         [(name, row)] = rows.items()
@@ -148,22 +139,17 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
 
 def _table(name: str, evaluation: Any) -> str:
     """A line about what was played, and a row for each policy."""
-    rows = {mode: episodes.summary() for mode, episodes in evaluation.episodes.items()}
-    played = evaluation.played
+    rows, played = {mode: episodes.summary() for mode, episodes in evaluation.episodes.items()}, evaluation.played
+    episodes = amount(next(iter(rows.values()))["episodes"], "episode") + (" each" if len(rows) > 1 else "")
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]
     parts += [f"levels {played['levels']}"] if played["levels"] else []
-    parts += [
-        f"environment seed {played['seed']}",
-        amount(next(iter(rows.values()))["episodes"], "episode") + (" each" if len(rows) > 1 else ""),
-    ]
+    parts += [f"environment seed {played['seed']}", episodes]
     return "\n".join([f"{name} at step {played['step']:,}: {', '.join(parts)}", *_summary_table(rows, "95 % of the mean")])
 
 
 def _group_table(path: Path, evaluations: dict[str, Any]) -> str:
     rows = {mode: _over_seeds(evaluations, mode) for mode in next(iter(evaluations.values())).episodes}
-    within = "; ".join(
-        f"{mode} {number(low)} … {number(high)}" for mode, (low, high) in ((h, r["ci95_episodes"]) for h, r in rows.items())
-    )
+    within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in rows.items())
     lines = [f"{path}: means over {len(evaluations)} seeds", *_summary_table(rows, "95 % over seeds")]
     return "\n".join([*lines, f"  95 % of the mean of these policies, by their episodes: {within}"])
 
@@ -172,10 +158,7 @@ def _summary_table(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
     """A table with a header and a row for each policy."""
     lines = [["", "return ± sd", interval, "interquartile mean", "length", "success"]]
     for mode, s in rows.items():
-        low, high = s["ci95"]
         success = "–" if s["success_rate"] is None else f"{s['success_rate']:.1%}"
-        spread = f"{number(s['return_mean'])} ± {number(s['return_std'])}"
-        lines.append(
-            [mode, spread, f"{number(low)} … {number(high)}", number(s["return_iqm"]), f"{s['length_mean']:,.1f}", success]
-        )
+        spread, within = f"{number(s['return_mean'])} ± {number(s['return_std'])}", " … ".join(map(number, s["ci95"]))
+        lines.append([mode, spread, within, number(s["return_iqm"]), f"{s['length_mean']:,.1f}", success])
     return [f"  {line}" for line in aligned(lines)]

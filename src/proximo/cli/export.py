@@ -12,14 +12,10 @@ def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(prog="proximo export", description="Write a policy as files that run without proximo and JAX.")
     parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
-    parser.add_argument("--out", metavar="FOLDER", help="folder to write to (default RUN/export)")
-    parser.add_argument(
-        "--stochastic",
-        action="store_true",
-        help="add an input for noise, which samples the actions (default: the most probable actions)",
-    )
-    parser.add_argument("--batch", type=int, metavar="N", help="accept only N environments (default: any number)")
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
+    parser.add_flag("--out", "folder to write to (default RUN/export)", "FOLDER")
+    parser.add_flag("--stochastic", "add an input for noise, which samples the actions (default: the most probable actions)")
+    parser.add_flag("--batch", "accept only N environments (default: any number)", "N", type=int)
+    parser.add_runs_dir()
     return parser
 
 

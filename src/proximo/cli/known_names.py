@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,48 +15,41 @@ ENVIRONMENTS_FILE = "environments.txt"
 
 def known_names(kind: str, word: str = "") -> list[str]:
     """Names of a ``kind``: ``environments``, ``runs`` or ``studies``. ``word`` is what the user has typed of the name."""
+    if kind == "environments":
+        return _environments()
     if kind == "runs":
-        return runs(Path("runs"), word)
-    return studies(Path("tune"), word) if kind == "studies" else environments()
-
-
-def environments() -> list[str]:
-    """Environments with a preset, and those that ``proximo envs`` listed last. Asking every library would take seconds."""
-    from proximo.config import presets
-
-    try:
-        listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError):
-        listed = []
-    return sorted({*listed, *presets.names()})
+        return _runs(word)
+    return _with_last(known_folders(Path("tune"), lambda path: (path / "journal.log").is_file()), word)
 
 
 def remember_environments(ids: Iterable[str]) -> None:
-    """Save the ids for ``environments``. Does nothing if the file cannot be written: only completion reads it."""
+    """Save the ids for ``known_names``. Does nothing if the file cannot be written: only completion reads it."""
     path = cache_folder() / ENVIRONMENTS_FILE
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(ids) + "\n", encoding="utf-8")
-    except OSError:
-        return
 
 
-def runs(runs_dir: Path, word: str) -> list[str]:
+def _environments() -> list[str]:
+    """Environments with a preset, and those that ``proximo envs`` listed last. Asking every library would take seconds."""
+    from proximo.config import presets
+
+    listed: list[str] = []
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()
+    return sorted({*listed, *presets.names()})
+
+
+def _runs(word: str) -> list[str]:
     """Runs by the names that commands take; after an ``@``, the checkpoints of the run before it; after ``zoo:``, its policies."""
     if word.startswith(zoo.PREFIX):
         return zoo.names()
-    found = known_folders(runs_dir, is_run)
-    name, at, _ = word.rpartition("@")
+    found, (name, at, _) = known_folders(Path("runs"), is_run), word.rpartition("@")
     if not at:
         return _with_last(found, word)
     run_dir = next((path for path in found if name in _names(path, found)), Path(name))
     steps = sorted((int(path.name) for path in run_dir.glob("checkpoints/[0-9]*") if path.name.isdigit()), reverse=True)
     return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *steps)]
-
-
-def studies(tune_dir: Path, word: str) -> list[str]:
-    """Studies by the names that ``proximo tune --resume`` takes."""
-    return _with_last(known_folders(tune_dir, lambda path: (path / "journal.log").is_file()), word)
 
 
 def _with_last(found: list[Path], word: str) -> list[str]:

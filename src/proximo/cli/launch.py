@@ -47,7 +47,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
     help_text = "after this time, a process that does not answer or hangs ends the run (default 100)"
-    parser.add_argument("--heartbeat", type=float, default=100.0, metavar="SECONDS", help=help_text)
+    parser.add_flag("--heartbeat", help_text, "SECONDS", type=float, default=100.0)
     parser.add_argument("command", nargs="*", metavar="train …", help="the command of each process, after --")
     return parser
 
@@ -68,21 +68,12 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
     before = {number: signal.signal(number, pass_on) for number in SIGNALS}
     try:
         for index, variables in enumerate(_variables(count)):
-            processes.append(_start([*command, "--distributed", "--heartbeat", f"{heartbeat:g}"], variables))
-            # JSON is the answer of process 0 alone, without a number.
-            for name, number in (("stdout", "" if "--json" in command else f"[{index}] "), ("stderr", f"[{index}] ")):
-                streams = getattr(processes[-1], name), getattr(sys, name)
-                readers.append(threading.Thread(target=_print_lines, args=(*streams, number), daemon=True))
+            processes.append(process := _start([*command, "--distributed", "--heartbeat", f"{heartbeat:g}"], variables))
+            answer = "" if "--json" in command else f"[{index}] "  # JSON is the answer of process 0 alone, without a number
+            for streams in ((process.stdout, sys.stdout, answer), (process.stderr, sys.stderr, f"[{index}] ")):
+                readers.append(threading.Thread(target=_print_lines, args=streams, daemon=True))
                 readers[-1].start()
-        failed, until = None, math.inf
-        while None in [process.poll() for process in processes] and time.monotonic() < until:
-            if failed is None and (failed := _failed(processes)) is not None:
-                _explain(processes.index(failed), failed.returncode)
-                # After a signal, process 0 may still save.
-                is_slow = failed.returncode < 0 or failed.returncode > 128 or passed_on
-                until = time.monotonic() + ENDING_SECONDS + (heartbeat if is_slow else 0.0)
-            time.sleep(POLL_SECONDS)
-        failed = failed or _failed(processes)
+        code = _wait(processes, heartbeat, passed_on)
     finally:
         for process in processes:
             process.kill()
@@ -91,22 +82,28 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
             signal.signal(number, handler)
     for reader in readers:
         reader.join(ENDING_SECONDS)
-    return 0 if failed is None else 128 - failed.returncode if failed.returncode < 0 else failed.returncode
+    return 128 - code if code < 0 else code
 
 
-def _failed(processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
-    return next((process for process in processes if process.returncode), None)
-
-
-def _explain(index: int, code: int) -> None:
-    """Name a process that was killed: it could not print anything itself."""
-    if code < 0:
-        message = f"proximo: process {index} was ended by {signal.Signals(-code).name}, so the others end, too."
-        print(message, file=sys.stderr, flush=True)
+def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: list[int]) -> int:
+    """Wait until all processes have ended, or, after one has ended with an error, for a short time. Returns its code, or 0."""
+    code, until = 0, math.inf
+    while (codes := [process.poll() for process in processes]) and time.monotonic() < until:
+        if not code and (code := next(filter(None, codes), 0)):
+            if code < 0:  # it was killed, and so could not print anything itself
+                name = signal.Signals(-code).name
+                message = f"proximo: process {codes.index(code)} was ended by {name}, so the others end, too."
+                print(message, file=sys.stderr, flush=True)
+            # After a signal, process 0 may still save.
+            until = time.monotonic() + ENDING_SECONDS + (heartbeat if code < 0 or code > 128 or passed_on else 0.0)
+        if None not in codes:
+            break
+        time.sleep(POLL_SECONDS)
+    return code
 
 
 def _variables(count: int) -> list[dict[str, str]]:
-    """The environment variables of each process, which are those of torchrun."""
+    """The environment variables of each process, named as torchrun names them."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     shared = {

@@ -15,13 +15,9 @@ def make_parser() -> Parser:
     )
     parser.add_argument("source", metavar="FOLDER", help="a published folder, hf:OWNER/NAME on the Hugging Face Hub, or zoo:NAME")
     parser.add_argument("--name", default="", help="name of the run (default: its name when it was published)")
-    parser.add_argument(
-        "--trust-code",
-        action="store_true",
-        help="accept a policy that imports a module from your Python path",
-    )
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_flag("--trust-code", "accept a policy that imports a module from your Python path")
+    parser.add_runs_dir()
+    parser.add_json()
     return parser
 
 

@@ -18,17 +18,13 @@ def make_parser() -> Parser:
     )
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("to", metavar="FOLDER", help="an empty or earlier published folder, or hf:OWNER/NAME")
-    parser.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="episodes of each evaluation, greedy and sampled (default 100)"
-    )
+    parser.add_flag("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", type=int, default=100)
     parser.add_episode_flags()
-    parser.add_argument("--no-clip", action="store_true", help="do not record a video")
-    parser.add_argument(
-        "--policy-only", action="store_true", help="publish the policy without the optimizer, in a third of the space"
-    )
-    parser.add_argument("--private", action="store_true", help="make a new repository on the Hub private")
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_flag("--no-clip", "do not record a video")
+    parser.add_flag("--policy-only", "publish the policy without the optimizer, in a third of the space")
+    parser.add_flag("--private", "make a new repository on the Hub private")
+    parser.add_runs_dir()
+    parser.add_json()
     return parser
 
 

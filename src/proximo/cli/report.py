@@ -38,21 +38,18 @@ def make_parser() -> Parser:
         description="Write a page, a picture and a table of runs: learning curves with intervals, results, settings.",
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a path, a name or last; the parent folder of several seeds")
-    parser.add_argument(
+    parser.add_flag(
         "--by",
+        "settings to group runs by, such as memory,gamma, or name (default: all settings that differ, except the seed)",
+        "SETTING",
         default="",
-        metavar="SETTING",
-        help="settings to group runs by, such as memory,gamma, or name (default: all settings that differ, except the seed)",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="folder of report.html, .png and .csv (default: that of a single RUN, else report)",
+    parser.add_flag(
+        "--out", "folder of report.html, .png and .csv (default: the folder of a single RUN, else report)", "FOLDER", type=Path
     )
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
-    parser.add_argument("--json", action="store_true", help="print the final table as one JSON object")
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    parser.add_runs_dir()
+    parser.add_json("print the final table as one JSON object")
+    parser.add_flag("--open", "open the page in a browser")
     return parser
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from proximo.cli import Pairs, Parser, UsageError, add_help, first_clause, print_json, quiet_stdout
-from proximo.config import GROUPS, LEAVES, Config, check_names, text_of, to_mapping, unknown
+from proximo.config import ENTRIES, GROUPS, LEAVES, Config, check_names, text_of, to_mapping, unknown
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.serialization import dump_yaml
@@ -18,6 +17,8 @@ COMMON = (
     "name", "track",
 )  # fmt: skip
 """The settings that ``--help`` shows."""
+PROCESSES = ("coordinator", "num_processes", "process_id", "heartbeat")
+RESULTS = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
 
 
 def run(arguments: list[str]) -> int:
@@ -25,7 +26,7 @@ def run(arguments: list[str]) -> int:
     options, settings = parse(arguments)
     if options.distributed:
         return run_with_others(options, settings)
-    for flag in ("coordinator", "num_processes", "process_id", "heartbeat"):
+    for flag in PROCESSES:
         if getattr(options, flag) is not None:
             raise UsageError(f"--{flag.replace('_', '-')} has no effect without --distributed: add it.")
     return run_here(options, settings)
@@ -37,7 +38,7 @@ def run_with_others(options: argparse.Namespace, settings: dict[str, Any]) -> in
         raise UsageError("Several processes use all of their devices together: omit --devices.")
     from proximo.processes import join
 
-    peers = join(options.coordinator, options.num_processes, options.process_id, options.heartbeat)
+    peers = join(*(getattr(options, flag) for flag in PROCESSES))
     with peers.failing_together(), quiet_stdout(not peers.is_first):  # only process 0 prints
         options.quiet |= not peers.is_first
         code = run_here(options, settings)
@@ -69,8 +70,7 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
             if options.show_config:
                 from proximo.envs.registry import check_id
 
-                if config.env.id:
-                    check_id(config.env.id)
+                check_id(config.env.id)
                 print(with_origins(config), end="")
                 return 0
             with quiet_stdout(options.json):
@@ -83,31 +83,30 @@ def run_here(options: argparse.Namespace, settings: dict[str, Any]) -> int:
 
 def with_origins(config: Config) -> str:
     """The settings as YAML. A comment names the preset, file or flag that a value comes from; values without a comment are defaults."""
-    lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines(keepends=True)
-    names = [line[2:].partition(":")[0] for line in lines]
-    return "".join(
-        f"{line.rstrip()}  # {config.origins[name]}\n" if line.startswith(f"  {name}:") and name in config.origins else line
-        for line, name in zip(lines, names, strict=True)
-    )
+    lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines()
+    origins = {f"  {name}": f"  # {origin}" for name, origin in config.origins.items()}
+    return "".join(f"{line.rstrip()}{origins.get(line.partition(':')[0], '')}\n" for line in lines)
 
 
 def summary(results: list[Any]) -> dict[str, Any]:
-    """The JSON object: ``{run_dir, steps, seconds, compile_seconds, evaluation_seconds, steps_per_second, return_mean}``.
+    """The JSON object, with the ``RESULTS``.
 
-    Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is that of all seeds together, and the
-    other values are means over the seeds.
+    Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is the speed of all seeds together,
+    and the other values are means over the seeds.
     """
     from proximo.cli.reporters import total_speed
 
-    names = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
-    rows: list[dict[str, Any]] = [{n: str(r.run_dir) if n == "run_dir" else getattr(r, n) for n in names} for r in results]
+    rows: list[dict[str, Any]] = [{n: getattr(r, n) for n in RESULTS} | {"run_dir": str(r.run_dir)} for r in results]
     if len(rows) == 1:
         return rows[0]
-    figures = {n: [row[n] for row in rows if row[n] is not None] for n in names if n != "run_dir"}
-    means = {n: sum(values) / len(values) if values else None for n, values in figures.items()}
-    means["steps"] = round(means["steps"] or 0)
-    means["steps_per_second"] = total_speed(results)
-    return {"run_dir": str(results[0].run_dir.parent), **means, "seeds": rows}
+    figures = {name: [row[name] for row in rows if row[name] is not None] for name in RESULTS[1:]}
+    means = {name: sum(values) / len(values) if values else None for name, values in figures.items()}
+    total = {
+        "run_dir": str(results[0].run_dir.parent),
+        "steps": round(means["steps"] or 0),
+        "steps_per_second": total_speed(results),
+    }
+    return {"run_dir": "", **means, **total, "seeds": rows}
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -127,9 +126,9 @@ def parse_settings(
     for word, name in flags.items():
         if why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
             raise UsageError(f"`{parser.prog}` does not accept {word}, because {why_not}; see `{parser.prog} --help`.")
-    check_names(name for name in flags.values() if name != "id")
-    if "id" in flags.values():
-        raise unknown("id")
+        if name == "id" or name.replace("-", "_") in ENTRIES:
+            raise unknown(name)
+    check_names(flags.values())
     if unread:
         raise UsageError(
             f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{parser.prog} CartPole-v1 {example}`. Several values of a "
@@ -156,68 +155,57 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     )
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
     add_help(parser, "show common settings", lambda: make_parser(COMMON))
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML of settings, such as a run's config.yaml")
-    parser.add_argument("--resume", metavar="RUN", help="continue a run: a path, a name or last, optionally with @best or @STEP")
-    parser.add_argument("--no-preset", action="store_true", help="no preset, and no defaults by kind")
-    parser.add_argument("--show-config", action="store_true", help="print all settings with their origins, and exit")
-    parser.add_argument("--smoke", action="store_true", help="run only three updates, to test that everything works")
+    parser.add_config()
+    parser.add_flag("--resume", "continue a run: a path, a name or last, optionally with @best or @STEP", "RUN")
+    parser.add_flag("--show-config", "print all settings with their origins, and exit")
+    parser.add_flag("--smoke", "run only three updates, to test that everything works")
     others = "train together with other processes, which run the same command"
-    parser.add_argument("--distributed", action="store_true", help=argparse.SUPPRESS if short else others)
+    parser.add_flag("--distributed", argparse.SUPPRESS if short else others)
     if not short:
-        parser.add_argument("--coordinator", metavar="HOST:PORT", help="with --distributed: address of process 0")
-        parser.add_argument("--num-processes", type=int, metavar="N", help="with --distributed: number of processes")
-        parser.add_argument("--process-id", type=int, metavar="I", help="with --distributed: number of this process, from 0")
-        help_text = "with --distributed: after this time, a process that does not answer or hangs ends the run (default 100)"
-        parser.add_argument("--heartbeat", type=float, metavar="SECONDS", help=help_text)
-    parser.add_argument("--quiet", action="store_true", help="print only warnings, to stderr")
-    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout and the rest to stderr")
-    if short:
-        section = parser.add_argument_group("common settings")
-        for name in shown:
-            add_setting(section, LEAVES[name], brief=True)
-        return parser
-    for group in GROUPS:
-        section = parser.add_argument_group(f"{group} settings")
-        for leaf in LEAVES.values():
-            if leaf.group == group and leaf.name != "id":
-                add_setting(section, leaf)
+        parser.add_flag("--coordinator", "with --distributed: address of process 0", "HOST:PORT")
+        parser.add_flag("--num-processes", "with --distributed: number of processes", "N", type=int)
+        parser.add_flag("--process-id", "with --distributed: number of this process, from 0", "I", type=int)
+        limit = "with --distributed: after this time, a process that does not answer or hangs ends the run (default 100)"
+        parser.add_flag("--heartbeat", limit, "SECONDS", type=float)
+    parser.add_flag("--quiet", "print only warnings, to stderr")
+    parser.add_json("print one JSON object to stdout and the rest to stderr")
+    sections = {"common": shown} if short else {group: [n for n in shown if LEAVES[n].group == group] for group in GROUPS}
+    for title, names in sections.items():
+        section = parser.add_argument_group(f"{title} settings")
+        for name in names:
+            if name != "id":
+                add_setting(section, LEAVES[name], brief=short)
     return parser
 
 
 _KINDS = {
-    int: "INT",
-    float: "FLOAT",
-    str: "TEXT",
-    SCHEDULE: "FLOAT|SCHEDULE",
-    SizesOrSame: "LIST|same",
-    CountOrAll: "INT|all",
+    int: "INT", float: "FLOAT", str: "TEXT", SCHEDULE: "FLOAT|SCHEDULE", SizesOrSame: "LIST|same", CountOrAll: "INT|all",
     dict[str, Any]: "KEY=VALUE,...",
-}
+}  # fmt: skip
 _SWITCHES = {bool: "true|false", BoolOrAuto: "auto|true|false"}
 """Types of settings whose flag without a value means true, and the values for the help."""
 
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
-    flag = "--" + leaf.name.replace("_", "-")
-    default = text_of(leaf.default) if isinstance(leaf.default, tuple) else leaf.default
-    shown = "" if default in ("", {}) else f" (default {str(default).lower() if isinstance(default, bool) else default})"
+    flag, is_switch = "--" + leaf.name.replace("_", "-"), leaf.type in _SWITCHES
+    default = str(leaf.default).lower() if isinstance(leaf.default, bool) else leaf.default
+    default = text_of(default) if isinstance(default, tuple | dict) else str(default)
+    help_text = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (
+        f" (default {default})" if default else ""
+    )
+    has_pairs = leaf.entries or isinstance(leaf.default, dict)
+    words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if choices(leaf.type) and takes_custom(leaf.type) else [])]
+    kinds = _SWITCHES.get(leaf.type, "KEY=VALUE,..." if has_pairs else _KINDS.get(leaf.type, "LIST")).split("|")
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",
-        "default": None,
-        "help": (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + shown,
-        **({"action": Pairs} if isinstance(leaf.default, dict) or leaf.type == tuple[str, ...] else {}),
+        "metavar": "|".join(words or kinds[: 1 if brief and not is_switch else None]),
+        **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
+        **({"nargs": "?", "const": "true"} if is_switch else {}),
     }
-    if leaf.type in _SWITCHES:
-        section.add_argument(flag, nargs="?", const="true", metavar=_SWITCHES[leaf.type], **common)
-        section.add_argument(
-            flag.replace("--", "--no-", 1), action="store_const", const="false", **{**common, "help": argparse.SUPPRESS}
-        )
-    else:
-        words = [*filter(None, choices(leaf.type)), *(["MODULE:NAME"] if choices(leaf.type) and takes_custom(leaf.type) else [])]
-        kinds = _KINDS.get(leaf.type, "LIST").split("|")
-        flags = [flag, *(["--wrapper"] if leaf.name == "wrappers" else [])]
-        section.add_argument(*flags, metavar="|".join(words or kinds[: 1 if brief else None]), **common)
+    section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help_text, **common)
     if "_" in leaf.name:
-        hidden = {**common, "help": argparse.SUPPRESS}
-        section.add_argument(f"--{leaf.name}", **({"nargs": "?", "const": "true"} if leaf.type in _SWITCHES else {}), **hidden)
+        section.add_argument(f"--{leaf.name}", help=argparse.SUPPRESS, **common)
+    if is_switch:
+        off = flag.replace("--", "--no-", 1)
+        section.add_argument(off, dest=common["dest"], action="store_const", const="false", help=argparse.SUPPRESS)

@@ -9,7 +9,7 @@ from typing import Any
 from proximo.cli import Parser, UsageError, add_help, print_json, quiet_stdout
 from proximo.cli.train import add_setting, parse_settings
 from proximo.config import LEAVES, text_of
-from proximo.errors import ConfigError, command
+from proximo.errors import command
 from proximo.serialization import dump_yaml
 from proximo.tracking.progress import amount, number
 
@@ -39,8 +39,6 @@ def run(arguments: list[str]) -> int:
         if options.resume is not None:
             result = resume(options.resume, trials=options.trials, **session)
         else:
-            if not options.env and not _names_env(options.config):
-                raise ConfigError("No environment given: name one, as in `proximo tune CartPole-v1`; `proximo envs` lists them.")
             config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
             if "seed" in settings and config.run.seed < REPORTED_SEEDS:
                 reporter.warned(
@@ -60,25 +58,17 @@ def run(arguments: list[str]) -> int:
     return 128 + result.interrupted if result.interrupted else 0
 
 
-def _names_env(file: Path | None) -> bool:
-    """Whether the ``--config`` file, if any, has an environment."""
-    from proximo.config.loading import read_file
-
-    group = read_file(file).get("env") if file is not None else None
-    return isinstance(group, dict) and bool(group.get("id"))
-
-
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
     parser = make_parser()
     options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
     if options.resume is not None:
         given = [f"--{name.replace('_', '-')}" for name in settings]
-        given += [
-            name if name == "env" else f"--{name.replace('_', '-')}"
-            for name, value in vars(options).items()
-            if name not in WITH_RESUME and not name.startswith("setting_") and value != parser.get_default(name)
-        ]
+        others = {
+            name: value for name, value in vars(options).items() if name not in WITH_RESUME and not name.startswith("setting_")
+        }
+        flags = (name for name, value in others.items() if value != parser.get_default(name))
+        given += [name if name == "env" else f"--{name.replace('_', '-')}" for name in flags]
         if given:
             raise UsageError(
                 f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
@@ -96,24 +86,24 @@ def make_parser(settings: bool = True) -> Parser:
         add_help=False,
     )
     add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))
-    add = parser.add_argument
-    add("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add("--trials", type=int, metavar="N", help="number of trials, including that of the initial settings (default 64)")
-    add("--seconds", type=float, metavar="S", help="time limit in seconds, final round included (default: no limit)")
-    add("--seeds", type=int, metavar="K", help="seeds of each trial; its score is their mean (default 2)")
-    add("--together", type=int, metavar="M", help="trials in one program (default 8; 1 for Gymnasium environments)")
-    add("--space", type=Path, metavar="FILE", help="YAML of the search space, such as `num_steps: [64, 128]`")
-    add("--show-space", action="store_true", help="print the search space as YAML and exit")
-    add("--evaluations", type=int, metavar="R", help="evaluations of a trial; each but the last can end it early (default 4)")
-    add("--pruner", choices=("median", "halving", "none"), help="rule that ends trials early (default median)")
-    add("--finalists", type=int, metavar="F", help="best trials to train again on other seeds (default 3)")
-    add("--config", type=Path, metavar="FILE", help="YAML of settings to start from, such as a run's config.yaml")
-    add("--no-preset", action="store_true", help="no preset, and no defaults by kind")
-    add("--name", default="", help="name of the study (default: date and time)")
-    add("--tune-dir", type=Path, default=Path("tune"), metavar="DIR", help="folder of all studies (default tune)")
-    add("--resume", metavar="STUDY", help="continue a study: a path, a name, or last")
-    add("--quiet", action="store_true", help="print only warnings, to stderr")
-    add("--json", action="store_true", help="print one JSON object to stdout and the rest to stderr")
+    parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
+    add = parser.add_flag
+    add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
+    add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
+    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
+    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "M", type=int)
+    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE", type=Path)
+    add("--show-space", "print the search space as YAML and exit")
+    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "R", type=int)
+    pruners = ("median", "halving", "none")
+    parser.add_argument("--pruner", choices=pruners, help="rule that ends trials early (default median)")
+    add("--finalists", "best trials to train again on other seeds (default 3)", "F", type=int)
+    parser.add_config()
+    add("--name", "name of the study (default: date and time)", "NAME", default="")
+    add("--tune-dir", "folder of all studies (default tune)", "DIR", type=Path, default=Path("tune"))
+    add("--resume", "continue a study: a path, a name, or last", "STUDY")
+    add("--quiet", "print only warnings, to stderr")
+    parser.add_json("print one JSON object to stdout and the rest to stderr")
     if not settings:
         return parser
     section = parser.add_argument_group("settings, fixed for all trials")
@@ -126,7 +116,7 @@ def make_parser(settings: bool = True) -> Parser:
 def print_result(result: Any) -> None:
     """Print the best settings, the scores of the base, and how to train with them."""
     from proximo.tuning.journal import FINAL, TEST, TRIAL
-    from proximo.tuning.space import plain
+    from proximo.tuning.space import SEARCHED, plain
 
     best = result.best
     if best is None:
@@ -148,8 +138,8 @@ def print_result(result: Any) -> None:
     if best.number == 0:
         print("No trial was better than the base.")
     configs = (result.plan.base, result.plan.config(best))
-    before, after = ({name: text_of(plain(LEAVES[name].value_in(config))) for name in result.plan.space} for config in configs)
-    for name in sorted(before, key=lambda name: (before[name] == after[name], LEAVES[name].group)):
+    before, after = ({name: text_of(plain(SEARCHED[name].value_in(config))) for name in result.plan.space} for config in configs)
+    for name in sorted(before, key=lambda name: (before[name] == after[name], SEARCHED[name].group)):
         changed = f"  (base {before[name]})" if before[name] != after[name] else ""
         print(f"    {name:<{max(map(len, before))}}  {after[name]}{changed}")
     print(f"See:   {result.folder / 'trials.csv'}")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from proximo.cli import POLICY_HELP, Parser, UsageError, add_env_flag, print_json, quiet_stdout
+from proximo.cli import POLICY_HELP, Parser, UsageError, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
+from proximo.tracking.progress import number
 
 if TYPE_CHECKING:
+    from proximo.rendering.play import PlayedStep
     from proximo.rendering.watching import Subject
+    from proximo.training.interrupts import Interrupts
 
 EPISODES = 3
 
@@ -20,23 +25,37 @@ def run(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
     paths = _asked_paths(options)
 
-    from proximo.cli.playback import Playback
-    from proximo.rendering.window import has_display
+    from proximo.rendering import window
+    from proximo.storage import zoo
     from proximo.training.interrupts import Interrupts
 
     # Checked first, because libraries of environments hide windows for the whole process.
-    in_window = not (paths or options.video or options.gif) and has_display()
+    in_window = not (paths or options.video or options.gif) and window.has_display()
     with quiet_stdout(options.json):
         subject = _subject(options)
     # The first Ctrl-C completes the recording, the second one drops it.
     with Interrupts(owns_process=False) as interrupts, quiet_stdout(options.json):
         playback = Playback(subject, options, interrupts)
+        fps = options.fps or subject.fps
         if in_window:
-            playback.in_window()
+            window.show(subject, playback.frames, options.fps)  # the environment's own window, or ours with --fps
         else:
-            playback.into_files(paths or [subject.path.with_name(f"{subject.path.name}{end}") for end in _endings(options)])
+            paths = paths or [subject.path.with_name(f"{subject.path.name}{end}") for end in _endings(options)]
+            fps = _record(playback, paths, fps)
     if options.json:
-        print_json(playback.report())
+        print_json(
+            {
+                "run": None if subject.run_dir is None else zoo.label(subject.run_dir),
+                "step": subject.step,
+                "env": subject.config.env.id,
+                "agent": subject.acts,
+                "seed": options.seed,
+                "episodes": playback.episodes,
+                "files": [str(path) for path in paths if playback.count],
+                "frames": playback.count,
+                "fps": fps,
+            }
+        )
     return 128 + interrupts.requested if interrupts.requested else 0
 
 
@@ -54,21 +73,17 @@ def make_parser() -> Parser:
         default="policy",
         help="policy of a RUN, or random actions in an ENV (default policy)",
     )
-    parser.add_argument("--episodes", type=int, default=EPISODES, metavar="N", help=f"number of episodes (default {EPISODES})")
-    parser.add_argument("--stochastic", action="store_true", help="sample actions (default: the most probable action)")
-    add_env_flag(parser)
+    parser.add_flag("--episodes", f"number of episodes (default {EPISODES})", "N", type=int, default=EPISODES)
+    parser.add_flag("--stochastic", "sample actions (default: the most probable action)")
+    parser.add_other_env()
     parser.add_episode_flags()
-    parser.add_argument(
-        "--max-steps", type=int, metavar="N", help="end an episode after N steps (default: eval_max_steps, or 10000)"
-    )
-    parser.add_argument("--fps", type=float, metavar="X", help="frames per second (default: those of the environment)")
-    parser.add_argument("--video", action="store_true", help="write an mp4 even if there is a display")
-    parser.add_argument("--gif", action="store_true", help="write a GIF; with --video also an mp4")
-    parser.add_argument(
-        "--out", type=Path, metavar="PATH", help="file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)"
-    )
-    parser.add_argument("--runs-dir", default="runs", metavar="FOLDER", help="folder of all runs (default runs)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_flag("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N", type=int)
+    parser.add_flag("--fps", "frames per second (default: the environment's)", "X", type=float)
+    parser.add_flag("--video", "write an mp4 even if there is a display")
+    parser.add_flag("--gif", "write a GIF; with --video also an mp4")
+    parser.add_flag("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "PATH", type=Path)
+    parser.add_runs_dir()
+    parser.add_json()
     return parser
 
 
@@ -102,3 +117,58 @@ def _subject(options: argparse.Namespace) -> Subject:
             raise UsageError("--stochastic has no effect with --agent random, which draws every action: omit it.")
         return watching.untrained(options.run, Path(options.runs_dir), options.seed, **changes)
     return watching.trained(options.run, Path(options.runs_dir), not options.stochastic, **changes, other=options.env)
+
+
+class Playback:
+    """Plays the episodes of one call, and prints a line for each."""
+
+    def __init__(self, subject: Subject, options: argparse.Namespace, interrupts: Interrupts):
+        self.subject, self.options, self.interrupts = subject, options, interrupts
+        self.episodes: list[dict[str, Any]] = []
+        self.count = 0
+        """Frames played so far."""
+
+    def frames(self, shows_itself: bool = False) -> Iterator[PlayedStep]:
+        """All frames until Ctrl-C."""
+        rows = self.subject.play(self.options.episodes, self.options.seed, self.options.max_steps, shows_itself)
+        with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
+            for row in rows:
+                if self.interrupts.requested:
+                    return
+                if not self.count:
+                    self._announce()
+                self.count += 1
+                yield row
+                if row.ended:
+                    self._print_episode(row)
+
+    def _announce(self) -> None:
+        """Print warnings and what is played, once the first frame exists."""
+        print_warnings(self.subject.warnings)
+        if self.subject.seeds:
+            first, *rest = self.subject.seeds
+            others = ", ".join(rest)
+            print(f"showing {first}{f' (others: {others})' if rest else ''}")
+        print(self.subject, flush=True)
+
+    def _print_episode(self, row: PlayedStep) -> None:
+        self.episodes.append(row.outcome)
+        success = "" if row.success is None else ", success" if row.success else ", no success"
+        cut = f", cut after {row.step:,} steps" if row.ended == "cut" else ""
+        print(f"episode {row.episode + 1}: return {number(row.episode_return)}, length {row.step:,}{success}{cut}", flush=True)
+
+
+def _record(playback: Playback, paths: list[Path], fps: float) -> float:
+    """Record all frames. Files get their names only when they are complete. Returns their frames per second."""
+    from proximo.rendering.video import recording
+
+    with contextlib.ExitStack() as stack:
+        recorders = [stack.enter_context(recording(path, fps)) for path in reversed(paths)]  # completed in the order of paths
+        for row in playback.frames():
+            frame = row.draw()
+            assert frame is not None
+            for recorder in recorders:
+                recorder.add(frame)
+    for recorder in reversed(recorders if playback.count else []):
+        print(f"{recorder.path} ({playback.count:,} frames, {recorder.fps:g} per second)", flush=True)
+    return recorders[-1].fps

@@ -156,8 +156,8 @@ def vector_options(config: Config, warn: Callable[[str], None] = lambda message:
         single_environments=env.num_workers >= 0 or env.overlap or env.stagger_steps > 0,
         num_groups=2 if env.overlap else 1,
         stagger_steps=env.stagger_steps,
-        step_timeout=env.step_timeout,
-        max_restarts=env.max_restarts,
+        step_timeout=env.worker_settings.step_timeout,
+        max_restarts=env.worker_settings.max_restarts,
         cores=cores(),
         warn=warn,
     )

@@ -131,7 +131,10 @@ class RolloutActors:
             lines, name = str(error).strip().splitlines(), f"{self.parts[i].start} … {self.parts[i].stop - 1}"
             if getattr(error, "actor_init_failed", False):
                 raise EnvError(f"The Ray actor of environments {name} cannot start: {lines[-1]}.") from None
-            what, limit = f"The Ray actor of environments {name} was lost ({lines[0].rstrip('.')})", self.config.env.max_restarts
+            what, limit = (
+                f"The Ray actor of environments {name} was lost ({lines[0].rstrip('.')})",
+                self.config.env.worker_settings.max_restarts,
+            )
             self.restarts += 1
             self._check_restarts(what)
             self.warn(f"{what}: it is restarted with new episodes (restart {self.restarts} of at most {limit}).")
@@ -141,10 +144,10 @@ class RolloutActors:
         return part
 
     def _check_restarts(self, what: str) -> None:
-        if self.restarts > (limit := self.config.env.max_restarts):
+        if self.restarts > (limit := self.config.env.worker_settings.max_restarts):
             raise EnvironmentFault(
                 f"{what}, and actors and their workers were restarted {limit} times already: training stops. "
-                "Find out why they end, for example in Ray's logs, or increase max_restarts."
+                "Find out why they end, for example in Ray's logs, or increase max_restarts in worker_settings."
             )
 
     def _start(self, part: range) -> Any:

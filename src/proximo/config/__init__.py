@@ -1,5 +1,6 @@
 """Settings: their schema, their sources (presets, files, flags), and the checks of their values."""
 
+from proximo.config.mapping import ENTRIES as ENTRIES
 from proximo.config.mapping import GROUPS as GROUPS
 from proximo.config.mapping import LEAVES as LEAVES
 from proximo.config.mapping import check_names as check_names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -20,20 +21,17 @@ from proximo.serialization import is_storable, read_yaml
 
 SCHEDULE = ScheduleText | Custom
 """The type of a setting that may change with the progress of the training."""
-
 SizesOrSame = tuple[int, ...] | Literal["same"]
-"""Sizes of layers; ``same``: those of another setting."""
-
 CountOrAll = int | Literal["all"]
-"""How many; ``all``: as many as there are."""
-
 BoolOrAuto = bool | Literal["auto"]
-"""A switch; ``auto``: other settings or the environment determine it."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One setting, and the values that it accepts."""
+    """One setting, or one entry of a setting, and the values that it accepts: numbers with ``low <= x <= high`` and ``x > above``.
+
+    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: the entries of a setting that consists of them, named ``SETTING.ENTRY``.
+    """
 
     group: str
     name: str
@@ -41,25 +39,96 @@ class Leaf:
     default: Any
     help: str
     low: float | None
-    """Smallest valid number."""
     high: float | None
-    """Largest valid number."""
     above: float | None
-    """Valid numbers are larger than this one."""
     traced: bool
-    """Whether it is a number or a schedule that may change without a new compilation."""
     zero_is_off: bool
-    """Whether its code is not compiled if it is 0; only for traced settings."""
+    entries: tuple[Leaf, ...] = ()
+
+    @property
+    def entry(self) -> str:
+        """The name of an entry within its setting; the name itself for a setting."""
+        return self.name.rpartition(".")[2]
 
     def value_in(self, config: Any) -> Any:
         """The value of the setting in a ``Config``."""
-        return getattr(getattr(config, self.group), self.name)
+        return operator.attrgetter(self.name)(getattr(config, self.group))
+
+
+def coerce(leaf: Leaf, value: Any) -> Any:
+    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError`` if its type or range
+    is wrong."""
+
+    def wrong(expected: str) -> ConfigError:
+        return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
+
+    if leaf.entries:
+        return value if isinstance(value, leaf.type) else leaf.type(**coerce_entries(leaf, value))
+    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
+    try:
+        result = read(value)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise wrong(expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))) from None
+    parts = _parts(result)
+    if not all(is_plain(part) for part in parts if isinstance(part, str)):
+        raise wrong("text without control characters")
+    if isinstance(result, dict):
+        for key, item in result.items():
+            if not is_storable(item):
+                raise ConfigError(
+                    f"{leaf.name}: {key} = {shown(item)}: expected a value that config.yaml can store: text, numbers, true or false, "
+                    "lists and mappings. Other objects are given by a function that makes the environment: my_package.module:make_env "
+                    f"or, in proximo.PPO, lambda: MyEnv({key}=…)."
+                )
+        return result
+    for number in parts:
+        if type(number) in (int, float) and (expected := _expected_range(leaf, number)):
+            raise wrong(expected)
+    return result
+
+
+def _expected_range(leaf: Leaf, number: float) -> str:
+    """The limit that ``number`` exceeds, in words; empty if it is in the range of the setting."""
+    if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
+        return "a finite number"
+    if leaf.low is not None and number < leaf.low:
+        zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
+        return f"at least {_shown(leaf.low)}" + (f" (0: {zero[1]})" if zero else "")
+    if leaf.high is not None and number > leaf.high:
+        return f"at most {_shown(leaf.high)}"
+    return f"more than {leaf.above:g}" if leaf.above is not None and number <= leaf.above else ""
+
+
+def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
+    """Convert the entries that ``value`` gives of a setting that consists of entries. Raises ``ConfigError`` as ``coerce`` does."""
+    if isinstance(value, leaf.type):
+        return vars(value)
+    known = {entry.entry: entry for entry in leaf.entries}
+    try:
+        given = _pairs(value)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"{leaf.name} = {shown(value)}: expected key=value pairs with the keys {', '.join(known)}.") from None
+    for name in given.keys() - known.keys():
+        raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
+    return {name: coerce(known[name], item) for name, item in given.items()}
+
+
+def _parts(value: Any) -> list[Any]:
+    """All texts and numbers in ``value``, including the keys of mappings."""
+    if isinstance(value, ScheduleText):
+        return [value.text, value.initial, value.final]
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return [part for item in value for part in _parts(item)] if isinstance(value, tuple | list) else [value]
+
+
+def _shown(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
 
 
 def _integer(value: Any) -> int:
     if isinstance(value, str):
-        text = value.replace("_", "")
-        value = int(text) if text.isdigit() else float(text)
+        value = int(value) if value.replace("_", "").isdigit() else float(value)
     if isinstance(value, bool) or value != int(value):
         raise ValueError
     return int(value)
@@ -76,40 +145,34 @@ def _boolean(value: Any) -> bool:
     return value if isinstance(value, bool) else words[str(value).lower()]
 
 
-def _boolean_or_auto(value: Any) -> bool | Literal["auto"]:
-    return "auto" if value == "auto" else _boolean(value)
-
-
 def _integers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         value = [] if value.strip() == "none" else [part for part in value.strip("()[] ").split(",") if part.strip()]
     return tuple(_integer(v) for v in (value if isinstance(value, list | tuple) else [value]))
 
 
-def _integers_or_same(value: Any) -> tuple[int, ...] | Literal["same"]:
-    return "same" if value == "same" else _integers(value)
-
-
-def _count_or_all(value: Any) -> int | Literal["all"]:
-    return "all" if value == "all" else _integer(value)
+def _word_or(word: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: word if isinstance(value, str) and value == word else read(value)
 
 
 def _names(value: Any) -> tuple[str, ...]:
     if value == "none":
         return ()
     parts = _split(value) if isinstance(value, str) else [str(Custom(x)) if isinstance(x, type) else x for x in value]
-    if not all(isinstance(part, str) for part in parts):
-        raise ValueError
     return tuple(part.strip() for part in parts if part.strip())
 
 
-def _scalar(text: str) -> Any:
-    for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
-        try:
-            return read(text)
-        except (ValueError, KeyError):
-            continue
-    return text
+def _text(value: Any) -> str:
+    if not isinstance(value, str | PurePath):
+        raise ValueError
+    return str(value)
+
+
+def _schedule(value: Any) -> ScheduleText | Custom | str:
+    """The numbers of a schedule, or a function of the progress, or its name."""
+    if callable(value) and not isinstance(value, Custom):
+        return Custom(value)
+    return value if isinstance(value, ScheduleText) or custom.is_custom(value) else ScheduleText(str(value))
 
 
 def _pairs(value: Any) -> dict[str, Any]:
@@ -120,21 +183,14 @@ def _pairs(value: Any) -> dict[str, Any]:
 
 
 def _stored(value: Any) -> Any:
-    """``value`` as config.yaml stores it: NumPy values as numbers and lists, tuples as lists, paths as text. A resumed run then gives its
-    environment the same."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _stored(item) for key, item in value.items()}
-    value = _plain(value)
-    return [_stored(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(value: Any) -> Any:
-    """A NumPy value as numbers, a path as text, and a member of an enumeration as its value."""
+    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values as numbers and lists, members
+    of enumerations as their value, paths as text, tuples as lists."""
     if hasattr(value, "tolist") and not isinstance(value, type):
-        return value.tolist()
-    if isinstance(value, Enum):
-        return value.value
-    return str(value) if isinstance(value, PurePath) else value
+        value = value.tolist()
+    value = value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
+    if isinstance(value, Mapping):
+        return {_stored(key): _stored(item) for key, item in value.items()}
+    return [_stored(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _split(text: str) -> list[str]:
@@ -149,6 +205,27 @@ def _split(text: str) -> list[str]:
     return parts
 
 
+def _nested(text: str) -> Any:
+    """The value of one parameter: a list or a mapping in YAML's brackets, a tuple of Python, or a scalar."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): read(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [read(item) for item in value]
+        return _scalar(value) if isinstance(value, str) else value
+
+    text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)
+    return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
+
+
+def _scalar(text: str) -> Any:
+    for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
+        with contextlib.suppress(ValueError, KeyError):
+            return read(text)
+    return text
+
+
 def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
     """The name of a wrapper and its arguments: ``my_package.module:MyWrapper(name=value)``, with values as in ``env_settings``. Raises
     ``ConfigError``."""
@@ -158,100 +235,22 @@ def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
             return match[1], _pairs(match[2] or "")
     raise ConfigError(
         f"wrappers = {shown(text)}: expected my_package.module:MyWrapper or my_package.module:MyWrapper(name=value, name=value). "
-        "Wrappers with other arguments need Python: pass a function that returns the wrapped environment, such as lambda: MyWrapper(MyEnv())."
+        "Wrappers with other arguments need Python: pass a function that returns the wrapped environment, such as "
+        "lambda: MyWrapper(MyEnv())."
     )
-
-
-def _nested(text: str) -> Any:
-    """The value of one parameter: a list or a mapping in YAML's brackets, or a scalar."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {str(key): read(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [read(item) for item in value]
-        return _scalar(value) if isinstance(value, str) else value
-
-    text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)  # Python's tuple
-    return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, PurePath):
-        return str(value)
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _schedule(value: Any) -> ScheduleText | Custom | str:
-    """The numbers of a schedule, or a function of the progress, or its name."""
-    if isinstance(value, ScheduleText | Custom):
-        return value
-    if callable(value):
-        return Custom(value)
-    return value if custom.is_custom(value) else ScheduleText(str(value))
 
 
 _TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _integer),
     float: ("a number", _number),
     bool: ("true or false", _boolean),
-    BoolOrAuto: ("auto, true or false", _boolean_or_auto),
+    BoolOrAuto: ("auto, true or false", _word_or("auto", _boolean)),
     str: ("text", _text),
     SCHEDULE: (EXPECTED, _schedule),
     tuple[int, ...]: ("whole numbers such as 64,64, or none", _integers),
-    SizesOrSame: ("whole numbers such as 64,64, none, or same", _integers_or_same),
-    CountOrAll: ("a whole number, or all", _count_or_all),
+    SizesOrSame: ("whole numbers such as 64,64, none, or same", _word_or("same", _integers)),
+    CountOrAll: ("a whole number, or all", _word_or("all", _integer)),
     tuple[str, ...]: ("names such as one,two, or none", _names),
     dict[str, Any]: ("key=value pairs", _pairs),
 }
 """What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""
-
-
-def _parts(value: Any) -> list[Any]:
-    """All texts and numbers in ``value``, including the keys of mappings."""
-    if isinstance(value, ScheduleText):
-        return [value.text, value.initial, value.final]
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    return [part for item in value for part in _parts(item)] if isinstance(value, tuple | list) else [value]
-
-
-def _shown(number: float) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
-
-
-def coerce(leaf: Leaf, value: Any) -> Any:
-    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError`` if its type or range
-    is wrong."""
-
-    def wrong(expected: str) -> ConfigError:
-        return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
-
-    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
-    try:
-        result = read(value)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        raise wrong(expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))) from None
-    parts = _parts(result)
-    if not all(is_plain(part) for part in parts if isinstance(part, str)):
-        raise wrong("text without control characters")
-    for key, item in result.items() if isinstance(result, dict) else ():
-        if not is_storable(item):
-            raise ConfigError(
-                f"{leaf.name}: {key} = {shown(item)}: expected a value that config.yaml can store: text, numbers, true or false, lists and "
-                "mappings. Other objects are given by a function that makes the environment: my_package.module:make_env or, in proximo.PPO, "
-                f"lambda: MyEnv({key}=…)."
-            )
-    for number in [] if isinstance(result, dict) else [part for part in parts if type(part) in (int, float)]:
-        if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
-            raise wrong("a finite number")
-        if leaf.low is not None and number < leaf.low:
-            zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
-            raise wrong(f"at least {_shown(leaf.low)}" + (f" (0: {zero[1]})" if zero else ""))
-        if leaf.high is not None and number > leaf.high:
-            raise wrong(f"at most {_shown(leaf.high)}")
-        if leaf.above is not None and number <= leaf.above:
-            raise wrong(f"more than {leaf.above:g}")
-    return result

@@ -7,6 +7,7 @@ import inspect
 import sys
 import typing
 from dataclasses import dataclass
+from datetime import date
 from types import ModuleType
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ class Custom:
 
 
 def choices(kind: Any) -> tuple[str, ...]:
-    """The words that a setting of type ``kind`` accepts: those of its ``Literal``, or none."""
+    """The words that a setting of type ``kind`` accepts: the ``Literal`` in it."""
     parts = typing.get_args(kind) if takes_custom(kind) else (kind,)
     return tuple(word for part in parts if typing.get_origin(part) is Literal for word in typing.get_args(part))
 
@@ -68,7 +69,7 @@ def read(kind: Any, value: Any) -> str | Custom:
     if isinstance(value, str):
         is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
     else:
-        is_plain = isinstance(value, bool | int | float | list | tuple | dict | None)
+        is_plain = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
         # An optax transformation is a named tuple.
         is_accepted = takes_custom(kind) and (not is_plain or hasattr(value, "_fields"))
     if not is_accepted:
@@ -104,41 +105,46 @@ def _is_optax_function(code: Any) -> bool:
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     """The custom code that ``value`` is or names. ``setting`` is its name, for messages.
 
-    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with ``methods``, or a function of a
-    module that is not part of an installed library. An optimizer may also be an optax transformation or a function of optax. Raises
+    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with ``methods``, or a function
+    of a module that is not part of an installed library. An optimizer may also be an optax transformation or a function of optax. Raises
     ``ConfigError`` if the code is not found or fails the check.
     """
     if isinstance(value, Custom):
-        check_not_torch(setting, value.value)
-        if inspect.isclass(value.value):
-            _check_methods(setting, str(value), value.value, methods)
-        return value.value
-    if is_lost(value):
+        found = value.value
+    elif is_lost(value):
         raise ConfigError(
-            f"{setting} = {value} was an object in the program that trained the run: pass it again from Python, as the argument {setting}=…."
+            f"{setting} = {value} was an object in the program that trained the run: pass it again from Python, as the argument "
+            f"{setting}=…."
         )
-    module_name, _, name = value.rpartition(":")
-    module = imported(module_name, f"{setting} = {value!r}")
-    found = _follow(module, name)
+    else:
+        found = _imported(setting, value)
+    check_not_torch(setting, found)
+    # Searched in the class itself: its metaclass makes every class callable.
+    bases = found.__mro__ if inspect.isclass(found) else ()
+    lacking = [method for method in methods if bases and not any(method in vars(base) for base in bases)]
+    if lacking:
+        raise ConfigError(f"{setting} = {value}: the class lacks {' and '.join(lacking)} (docs/custom-networks.md).")
+    return found
+
+
+def _imported(setting: str, name: str) -> Any:
+    """The class or function of this name. Raises ``ConfigError`` for anything else, because a library may have made it."""
+    module_name, _, path = name.rpartition(":")
+    module = imported(module_name, f"{setting} = {name!r}")
+    found = _follow(module, path)
     if found is None:
         offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
-        raise ConfigError(f"{setting} = {value!r}: {module_name} has no such name{nearest(name, offered)}.")
-    if is_users_function(found):
-        return found
-    check_not_torch(setting, found)
-    if setting in OPTIMIZERS:
-        if is_transformation(found) or _is_optax_function(found):
-            return found
-        raise ConfigError(
-            f"{setting} = {value!r} is {type(found).__name__}: expected an optax transformation, or a function of optax or of a custom module "
-            "that makes one from the learning rate."
-        )
-    if not inspect.isclass(found):
-        raise ConfigError(
-            f"{setting} = {value!r} is {type(found).__name__}: expected a class, or a function of a custom module. Pass objects "
-            "from Python."
-        )
-    _check_methods(setting, value, found, methods)
+        raise ConfigError(f"{setting} = {name!r}: {module_name} has no such name{nearest(path, offered)}.")
+    is_optimizer = setting in OPTIMIZERS and (is_transformation(found) or _is_optax_function(found))
+    is_class = inspect.isclass(found) and setting not in OPTIMIZERS
+    if not (is_users_function(found) or is_optimizer or is_class):
+        check_not_torch(setting, found)
+        expected = "a class, or a function of a custom module. Pass objects from Python"
+        if setting in OPTIMIZERS:
+            expected = (
+                "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
+            )
+        raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {expected}.")
     return found
 
 
@@ -147,8 +153,8 @@ def check_not_torch(setting: str, code: Any) -> None:
     cls = code if inspect.isclass(code) else type(code)
     if any(base.__module__.split(".")[0] == "torch" for base in cls.__mro__):
         raise ConfigError(
-            f"{setting}: {cls.__name__} is a PyTorch module, and proximo computes with JAX, which cannot differentiate PyTorch's modules: write "
-            "the network with Equinox or Flax (docs/custom-networks.md)."
+            f"{setting}: {cls.__name__} is a PyTorch module, and proximo computes with JAX, which cannot differentiate PyTorch's "
+            "modules: write the network with Equinox or Flax (docs/custom-networks.md)."
         )
 
 
@@ -160,10 +166,3 @@ def _follow(module: ModuleType, name: str) -> Any:
         if found is None or inspect.ismodule(found):
             return None
     return found
-
-
-def _check_methods(setting: str, name: str, cls: type, methods: tuple[str, ...]) -> None:
-    # Searched in the class itself: its metaclass makes every class callable.
-    lacking = [method for method in methods if not any(method in vars(base) for base in cls.__mro__)]
-    if lacking:
-        raise ConfigError(f"{setting} = {name}: the class lacks {' and '.join(lacking)} (docs/custom-networks.md).")

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proximo import other_libraries
-from proximo.config.coercion import Leaf, coerce
-from proximo.config.custom import NAMED, Custom, choices, is_custom, is_lost, takes_custom
+from proximo.config.coercion import Leaf, coerce, coerce_entries
+from proximo.config.custom import Custom, is_custom, is_lost, takes_custom
 from proximo.config.schedule_text import ScheduleText
-from proximo.config.schema import ALTERNATIVES, REMOVED, Config
+from proximo.config.schema import ALTERNATIVES, REMOVED, RENAMED, Config, Entries
 from proximo.errors import ConfigError, command, nearest, shown
 
 GROUPS: dict[str, type] = {
@@ -19,17 +19,23 @@ GROUPS: dict[str, type] = {
 }
 
 
-def _leaves() -> Iterator[Leaf]:
-    for group, cls in GROUPS.items():
-        types, defaults = typing.get_type_hints(cls), cls()
-        for f in dataclasses.fields(cls):
-            yield Leaf(group, f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
+def _leaves(group: str, cls: type, prefix: str = "") -> Iterator[Leaf]:
+    types, defaults = typing.get_type_hints(cls), cls()
+    for f in dataclasses.fields(cls):
+        leaf = Leaf(group, prefix + f.name, types[f.name], getattr(defaults, f.name), **f.metadata)
+        if isinstance(leaf.default, Entries):
+            entries = tuple(_leaves(group, leaf.type, f"{f.name}."))
+            listed = f"{leaf.help}: {', '.join(entry.entry for entry in entries)}"
+            leaf = dataclasses.replace(leaf, entries=entries, help=listed)
+        yield leaf
 
 
 MIN_SIMILARITY = 0.8
 """Names of settings that are less similar to what was given are no typing mistakes of it."""
-LEAVES: dict[str, Leaf] = {leaf.name: leaf for leaf in _leaves()}
+LEAVES: dict[str, Leaf] = {leaf.name: leaf for group, cls in GROUPS.items() for leaf in _leaves(group, cls)}
 """All settings by name, in the order of the tree."""
+ENTRIES: dict[str, Leaf] = {entry.name: entry for leaf in LEAVES.values() for entry in leaf.entries}
+"""All entries of settings by name, such as ``memory_settings.window``."""
 
 
 def text_of(value: Any) -> str:
@@ -50,11 +56,8 @@ def custom_settings(config: Config) -> dict[str, str | Custom]:
 
 
 def may_replace(config: Config, name: str, value: Any) -> bool:
-    """Whether ``value`` may replace the custom code of the setting ``name``.
-
-    Custom code may be replaced by code of the same name. If the old code has no name by which it can be found, any custom code may replace
-    it.
-    """
+    """Whether ``value`` may replace the custom code of the setting ``name``: code of the same name, or any
+    if the old code has no name by which it can be found."""
     was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
     return str(now) == was or (is_lost(was) and is_custom(now))
 
@@ -69,6 +72,10 @@ def unknown(name: str, where: str = "") -> ConfigError:
         hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
+    elif (new := RENAMED.get(plain, plain)) in ENTRIES:
+        setting, _, entry = new.partition(".")
+        flag = setting.replace("_", "-")
+        hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
     else:
         hint = f"{nearest(plain, LEAVES, MIN_SIMILARITY)}."
     return ConfigError(f"Unknown setting {name!r}{where}{hint}")
@@ -76,7 +83,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
 
 def check_names(names: Iterable[str]) -> None:
     """Raise one ``ConfigError`` for all ``names`` that are not settings."""
-    if messages := [str(unknown(name)) for name in names if name not in LEAVES]:
+    if messages := [str(unknown(name)) for name in names if name not in LEAVES and name not in ENTRIES]:
         raise ConfigError(" ".join(messages))
 
 
@@ -86,66 +93,80 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
     Args:
         config: the settings to start from; they are not changed.
         settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
-        join: whether entries of a mapping (``env_settings``) are added to those of ``config``; an empty mapping removes all.
+            An entry has a name, too: ``{"memory_settings.window": 64}``.
+        join: whether entries of a mapping (``env_settings``) are added to the entries in ``config``; an empty mapping removes all.
+
+    Returns:
+        The settings, which are not validated, with the origins of ``config``.
 
     Raises:
         ConfigError: for an unknown name, a value of the wrong type, or one out of range.
     """
     check_names(settings)
     changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
-    for name, value in settings.items():
-        if name in ALTERNATIVES and ALTERNATIVES[name] in settings and str(value) != "0":
-            raise ConfigError(
-                f"{name} = {shown(value)} and {ALTERNATIVES[name]} = {shown(settings[ALTERNATIVES[name]])}: give one of them."
-            )
-        leaf, value = LEAVES[name], coerce(LEAVES[name], value)
-        if join and isinstance(value, dict) and value:
-            value = {**leaf.value_in(config), **value}
-        changes[leaf.group][name] = value
     for alternative, name in ALTERNATIVES.items():
-        if name in settings and alternative not in settings:  # It overrides the alternative of an earlier layer.
+        if name in settings:  # It overrides the alternative of an earlier layer.
+            if str(given := settings.get(alternative, 0)) != "0":
+                raise ConfigError(f"{alternative} = {shown(given)} and {name} = {shown(settings[name])}: give one of them.")
             changes[LEAVES[alternative].group][alternative] = 0
-    return dataclasses.replace(
-        config, **{group: dataclasses.replace(getattr(config, group), **changes[group]) for group in GROUPS}
-    )
+    for name, value in settings.items():
+        name, _, entry = name.partition(".")
+        leaf = LEAVES[name]
+        before = changes[leaf.group].get(name, leaf.value_in(config))
+        if entry:
+            value = dataclasses.replace(before, **{entry: coerce(ENTRIES[f"{name}.{entry}"], value)})
+        elif leaf.entries and join and value:
+            value = dataclasses.replace(before, **coerce_entries(leaf, value))
+        else:
+            value = coerce(leaf, value)
+            if join and isinstance(value, dict) and value:
+                value = {**before, **value}
+        changes[leaf.group][name] = value
+    groups = {group: dataclasses.replace(getattr(config, group), **new) for group, new in changes.items() if new}
+    return dataclasses.replace(config, **groups)
 
 
-def _without_removed(content: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    return [item for item in content.items() if item not in REMOVED.items()]
+def by_name(groups: Any, source: str) -> dict[str, Any]:
+    """The settings by name in a tree ``{group: {name: value}}``. The values are not checked.
+
+    Their ``provenance`` is left out. ``source`` names the file in messages. Raises ``ConfigError`` for an unknown group or name.
+    """
+    if not isinstance(groups, Mapping):
+        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(groups).__name__}.")
+    settings: dict[str, Any] = {}
+    for group, content in groups.items():
+        if group == "provenance":
+            continue
+        if group in LEAVES:
+            raise ConfigError(f"{source}: {group} is at the top level; it belongs under `{LEAVES[group].group}:`.")
+        if group not in GROUPS:
+            names = [group, *(content if isinstance(content, Mapping) else ())]
+            is_foreign = any(other_libraries.answer(str(name)) for name in names)
+            hint = f"{nearest(str(group)[:80], (*GROUPS, *LEAVES))}; the groups are {', '.join(GROUPS)}."
+            foreign = f"; if the file is of another library: `{command('proximo', 'convert', source)}`."
+            raise ConfigError(f"{source}: unknown group {shown(group)}{foreign if is_foreign else hint}")
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
+        for name, value in content.items():
+            if (name, value) in REMOVED.items():
+                continue
+            leaf = (LEAVES | ENTRIES).get(RENAMED.get(name, str(name)))
+            if leaf is None:
+                raise unknown(str(name), f" under {group!r} in {source}")
+            if leaf.group != group:
+                raise ConfigError(f"{source}: {name} is under `{group}:`; it belongs under `{leaf.group}:`.")
+            settings[leaf.name] = value
+    return settings
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it does not have keep their value
-    in ``base``.
+    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it
+    does not have keep their value in ``base``.
 
-    A mapping (``env_settings``) replaces that of ``base``, so that saved settings are restored exactly. ``source`` names the file in
+    A mapping (``env_settings``) replaces the one in ``base``, so that saved settings are restored exactly. ``source`` names the file in
     messages. Raises ``ConfigError`` for an unknown group or name, or a wrong value.
     """
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(mapping).__name__}.")
-    settings: dict[str, Any] = {}
-    for group, content in mapping.items():
-        if group not in GROUPS:
-            if group in LEAVES:
-                raise ConfigError(f"{source}: {group} is at the top level; it belongs under `{LEAVES[group].group}:`.")
-            names = [group, *(content if isinstance(content, Mapping) else ())]
-            if any(other_libraries.answer(str(name)) for name in names):
-                hint = f"; if the file is of another library: `{command('proximo', 'convert', source)}`."
-            else:
-                hint = f"{nearest(str(group)[:80], (*GROUPS, *LEAVES))}; the groups are {', '.join(GROUPS)}."
-            raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")
-        if not isinstance(content, Mapping):
-            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
-        for name, value in _without_removed(content):
-            if name not in LEAVES:
-                raise unknown(str(name), f" under {group!r} in {source}")
-            if LEAVES[name].group != group:
-                raise ConfigError(f"{source}: {name} is under `{group}:`; it belongs under `{LEAVES[name].group}:`.")
-            if (
-                choices(LEAVES[name].type) and takes_custom(LEAVES[name].type) and not isinstance(value, str)
-            ):  # for example a date in YAML
-                raise ConfigError(f"{source}: {name} = {shown(value)}: expected a word, or a name as {NAMED}.")
-            settings[name] = value
+    settings = by_name(mapping, source)
     try:
         return override(base, settings, join=False)
     except ConfigError as error:
@@ -153,17 +174,20 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
 
 
 def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it. It has no ``ALTERNATIVES``:
-    ``validation.validate`` replaced them."""
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it.
+    It has no ``ALTERNATIVES``: ``validation.validate`` replaced them."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, ScheduleText):
             return value.plain()
         if isinstance(value, Custom):
             return str(value)
+        if isinstance(value, Entries):
+            return dict(vars(value))
         return list(value) if isinstance(value, tuple) else value
 
+    groups = {group: vars(getattr(config, group)) for group in GROUPS}
     return {
-        group: {name: plain(value) for name, value in vars(getattr(config, group)).items() if name not in ALTERNATIVES}
-        for group in GROUPS
+        group: {name: plain(value) for name, value in values.items() if name not in ALTERNATIVES}
+        for group, values in groups.items()
     }

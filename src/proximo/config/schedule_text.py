@@ -12,55 +12,40 @@ EXPECTED = (
 )
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
-_CALL = re.compile(r"^(linear|polynomial|exponential)\((.*)\)$")
-_NUMBERS = {
-    "constant": ("initial",),
-    "linear": ("initial", "final", "fraction"),
-    "polynomial": ("initial", "final", "power", "fraction"),
-    "exponential": ("initial", "final", "fraction"),
-}
-"""What the numbers of each kind of schedule are. ``fraction`` may be missing."""
+_CALL = re.compile(r"(linear|polynomial|exponential)\((.*)\)")
 
 
 @dataclass(frozen=True)
 class ScheduleText:
     """A setting that is a constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
 
-    With a ``fraction`` above 1, the training ends before the schedule: a schedule of 10,000 updates has the fraction 2 in a training of 5,000.
-
     The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
-    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. Programs read
-    its numbers as a ``math.schedules.NumericSchedule``.
+    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. With a
+    ``fraction`` above 1, the training ends before the schedule. Programs read its numbers as a ``math.schedules.NumericSchedule``.
     """
 
     text: str = field(compare=False)
     initial: float = field(init=False)
     final: float = field(init=False)
-    power: float = field(init=False, default=1.0)
-    fraction: float = field(init=False, default=1.0)
+    power: float = field(init=False)
+    fraction: float = field(init=False)
 
     def __post_init__(self) -> None:
-        call = _CALL.match(self.text.replace(" ", ""))
-        kind, parts = (call[1], call[2].split(",")) if call else ("constant", [self.text])
-        names = _NUMBERS[kind]
-        values = dict(zip(names, map(float, parts), strict=False))
-        values.setdefault("final", values["initial"])
-        ends = (values["initial"], values["final"])
-        if (
-            not len(names) - ("fraction" in names) <= len(parts) <= len(names)
-            or not 0 < values.get("fraction", 1.0) < math.inf
-            or not values.get("power", 1.0) > 0
-            or (kind == "exponential" and not all(0 < end < math.inf for end in ends))
-        ):
+        call = _CALL.fullmatch(self.text.replace(" ", ""))
+        kind, numbers = (call[1], [*map(float, call[2].split(","))]) if call else ("linear", 2 * [float(self.text)])
+        initial, final, *others = numbers
+        if kind != "polynomial":
+            others = [EXPONENTIAL if kind == "exponential" else 1.0, *others]
+        power, fraction = others if len(others) == 2 else (*others, 1.0)
+        is_valid = min(initial, final) > 0 and max(initial, final) < math.inf if kind == "exponential" else power > 0
+        if not (is_valid and 0 < fraction < math.inf):
             raise ValueError(self.text)
-        if kind == "exponential":
-            values["power"] = EXPONENTIAL
-        for name, value in values.items():
+        for name, value in (("initial", initial), ("final", final), ("power", power), ("fraction", fraction)):
             object.__setattr__(self, name, value)
 
     def plain(self) -> float | str:
         """The value for a settings file: a number if it is constant, else the text."""
-        return self.initial if _CALL.match(self.text.replace(" ", "")) is None else self.text
+        return self.text if "(" in self.text else self.initial
 
     def __str__(self) -> str:
         return self.text

@@ -3,223 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-from proximo.config import LEAVES, MAX_SEED, Config, custom_settings, override, text_of
-from proximo.config.custom import choices, is_name, is_transformation, resolve
+from proximo.config.custom import choices, is_custom, is_name, is_transformation, resolve
+from proximo.config.mapping import ENTRIES, LEAVES, override, text_of
+from proximo.config.schema import MAX_SEED, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
 BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
-ADAM = ("adam", "adamw")
-ONLY_WITH = {
-    "critic_hidden_sizes": ("towers", ("separate",)),
-    "shared_sizes": ("towers", ("shared",)),
-    "memory_size": ("memory", BUILT_IN_MEMORIES),
-    "memory_layers": ("memory", BUILT_IN_MEMORIES),
-    "memory_horizon": ("memory", ("gru", "lstm")),
-    "memory_window": ("memory", ("gtrxl",)),
-    "memory_heads": ("memory", ("gtrxl",)),
-    "memory_gate": ("memory", ("gtrxl",)),
-    "cnn_features": ("encoder", ("auto", "nature_cnn", "impala_cnn", "small_cnn")),
-    "dual_clip": ("objective", ("clip",)),
-    "kl_coef": ("objective", ("kl_penalty",)),
-    "kl_target": ("objective", ("kl_penalty",)),
-    "weight_decay": ("optimizer", ("adamw",)),
-    "adam_b1": ("optimizer", ADAM),
-    "adam_b2": ("optimizer", ADAM),
-    "adam_eps": ("optimizer", ADAM),
-}
-"""Settings that have an effect only with some values of another setting."""
-NEED_MEMORY = ("burn_in", "refresh_memory", "reset_memory", "diagnose_every")
-"""Settings that apply to every memory, including custom ones."""
-OF_NETWORKS = {
-    "encoder": ("hidden_sizes", "critic_hidden_sizes", "cnn_features"),
-    "memory": (),
-    "actor": (),
-    "critic": ("critic_head_sizes",),
-    "actor_critic": (
-        "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory", "memory_size", "memory_layers", "memory_horizon",
-        "memory_window", "memory_heads", "memory_gate", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
-        "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are those of the value function is not known
-    ),
-    "distribution": ("action_mapping", "state_dependent_std", "log_std_init", "sde_every"),
-}  # fmt: skip
-"""Settings that have no meaning with a custom network."""
 
 
-def validate(config: Config) -> Config:
-    """Check the settings against each other. Returns ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their
-    ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
-    config = _without_alternatives(config)
-    values = {name: (leaf.value_in(config), leaf.default) for name, leaf in LEAVES.items()}
-    changed = {name: text_of(value) for name, (value, default) in values.items() if value != default}
-    _validate_run(config)
-    _validate_network(config, changed)
-    _validate_conditions(config, changed)
-    _validate_memory(config)
-    _validate_batch(config)
-    _validate_actors(config)
-    _validate_objective(config)
-    return config
+class Condition(NamedTuple):
+    """What the settings ``names`` need to have an effect."""
+
+    names: tuple[str, ...]
+    others: tuple[str, ...]
+    """The settings that it depends on."""
+    is_met: Callable[[Config], bool]
+    fix: str = "leave one of them out"
 
 
-def _without_alternatives(config: Config) -> Config:
-    """``config`` with ``total_updates`` and ``minibatch_size`` converted."""
-    ppo, size = config.ppo, config.ppo.minibatch_size
-    if ppo.total_updates:
-        config = override(config, {"total_steps": ppo.total_updates * config.batch_size})
-    if size:
-        if config.batch_size % size or size % config.sequence_length:
-            length = config.sequence_length
-            raise ConfigError(
-                f"minibatch_size = {size}: expected a divisor of the {config.batch_size} steps of a rollout (num_envs {config.env.num_envs} × "
-                f"num_steps {ppo.num_steps}){f' and a multiple of sequence_length = {length}' if length > 1 else ''}."
-            )
-        config = override(config, {"num_minibatches": config.batch_size // size})
-    return config
+def _one_of(names: tuple[str, ...], others: tuple[str, ...] | str, *values: Any) -> Condition:
+    """One of the ``others`` has one of these ``values``."""
+    others = (others,) if isinstance(others, str) else others
+    fix = f"leave it out, or set {others[0]} to {' or '.join(map(text_of, values))}"
+    return Condition(names, others, lambda config: any(LEAVES[other].value_in(config) in values for other in others), fix)
 
 
-def _validate_run(config: Config) -> None:
-    """Check environment, seeds and name."""
-    run = config.run
-    tracker_names(run.track)
-    for name in ("eval_env", "eval_env_settings", "eval_num_envs") if not run.eval_episodes else ():
-        if getattr(run, name) != LEAVES[name].default:
-            raise ConfigError(
-                f"{name} = {getattr(run, name)!r} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more."
-            )
-    if run.seed + run.seeds - 1 > MAX_SEED:
-        raise ConfigError(f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}.")
-    if not config.env.id:
-        raise ConfigError("No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them.")
-    check_name(run.name)
-
-
-def check_name(name: str) -> None:
-    """Raise ``ConfigError`` if a run cannot have this name."""
-    length = len(name.encode(errors="replace"))
-    if length > MAX_NAME_BYTES:
-        raise ConfigError(
-            f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}, because file systems limit names. Choose a shorter name."
-        )
-    if not is_plain(name) or any(sep in name for sep in ("/", "\\", "@")) or re.fullmatch(r"\..*|last|seed-\d+", name):
-        raise ConfigError(
-            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not 'last' or 'seed-1'."
-        )
-
-
-def _validate_batch(config: Config) -> None:
-    """Check sizes of a rollout, its sequences and its minibatches."""
-    env, ppo = config.env, config.ppo
-    shape = f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
-    if config.batch_size >= 2**31:
-        raise ConfigError(f"{shape} = {config.batch_size:,} steps: expected fewer than 2³¹.")
-    length = config.sequence_length
-    if ppo.num_steps % length:
-        below = largest_divisor(ppo.num_steps, length)
-        raise ConfigError(
-            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as {below}, or 0 for the whole "
-            "rollout."
-        )
-    count, what = config.batch_size // length, "sequences" if config.network.remembers else "steps"
-    if count % ppo.num_minibatches:
-        nearest = largest_divisor(count, ppo.num_minibatches)
-        raise ConfigError(
-            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout "
-            f"({shape}{f' / sequence_length {length}' if length > 1 else ''}): choose a divisor of {count}, such as {nearest}."
-        )
-    if ppo.normalize_advantage == "minibatch" and config.batch_size // ppo.num_minibatches < 2:
-        raise ConfigError(
-            "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
-        )
-    if ppo.total_steps < config.batch_size:
-        raise ConfigError(
-            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {config.batch_size}): raise total_steps, or "
-            "lower num_envs or num_steps."
-        )
-
-
-def largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of ``number`` that is at most ``limit``, which is 1 or more."""
-    return next(divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0)
-
-
-def _validate_actors(config: Config) -> None:
-    """Check the settings of Ray actors."""
-    env = config.env
-    if not env.actors:
-        return
-    if env.num_envs % env.actors:
-        below = env.num_envs // env.actors * env.actors
-        fitting = largest_divisor(env.num_envs, env.actors)
-        raise ConfigError(
-            f"num_envs = {env.num_envs} cannot be divided equally among {env.actors} actors: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + env.actors}, or actors = {fitting}."
-        )
-    each, needed = env.num_envs // env.actors, max(env.num_workers, 1 + env.overlap)
-    if needed > each:
-        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
-        raise ConfigError(
-            f"{name} needs {needed} environments in each actor, but {env.actors} actors of num_envs = {env.num_envs} have {each} each: choose "
-            f"num_envs = {needed * env.actors} or more, or fewer actors."
-        )
-
-
-def replaced_by(custom: Collection[str]) -> set[str]:
-    """The settings that have no meaning if the settings ``custom`` are custom code."""
-    replaced = {name for setting in custom for name in OF_NETWORKS.get(setting, ())}
-    return replaced | {"head_sizes"} if {"actor", "critic"} <= set(custom) else replaced
-
-
-def _validate_network(config: Config, changed: Mapping[str, str]) -> None:
-    """Check that no setting is replaced by custom code, and the settings of one family of distributions."""
-    network, custom = config.network, custom_settings(config)
-    for name in sorted(replaced_by(custom) & changed.keys()):
-        both = "actor", "critic"  # only together they replace head_sizes
-        by = next(((setting,) for setting in custom if name in replaced_by({setting})), both)
-        given = " and ".join(f"{setting} = {custom[setting]}" for setting in by)
-        raise ConfigError(f"{name} = {changed[name]} has no effect with {given}: leave one of them out.")
-    if network.privileged and network.towers == "shared":
-        raise ConfigError("privileged needs towers = separate: a shared tower reads the same observation for policy and value.")
-    for name in OF_NETWORKS["distribution"] if network.distribution == "beta" else ():
-        if name in changed:
-            raise ConfigError(
-                f"{name} = {changed[name]} is for Gaussian distributions, but distribution = beta: leave one of them out."
-            )
-    if network.state_dependent_std and network.sde_every:
-        raise ConfigError(
-            "With sde_every, the noise already depends on the features: leave out state_dependent_std, or sde_every."
-        )
-
-
-def _validate_objective(config: Config) -> None:
-    """Check the settings of one objective, of the learning rates and of the optimizer."""
-    ppo = config.ppo
-    if 0 < ppo.dual_clip <= 1:
-        raise ConfigError(f"dual_clip = {ppo.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.")
-    adapting = "desired_kl" if ppo.desired_kl else "kl_target" if ppo.objective == "kl_penalty" and ppo.kl_target else ""
-    if adapting and ppo.num_epochs * ppo.num_minibatches == 1:
-        raise ConfigError(
-            f"{adapting} = {getattr(ppo, adapting)} needs two gradient steps in each update, because the first one measures a KL "
-            f"divergence of 0: raise num_epochs or num_minibatches above 1, or set {adapting} to 0."
-        )
-    for name in sorted(replaced_by_optimizers(ppo.optimizer, ppo.critic_optimizer)):
-        if getattr(ppo, name) != LEAVES[name].default:
-            raise ConfigError(
-                f"{name} = {text_of(getattr(ppo, name))} has no effect, because the optax transformation that is the optimizer has its own "
-                "learning rate: leave one of them out, or give a function of the learning rate, such as optax.sgd."
-            )
-
-
-def replaced_by_optimizers(optimizer: object, critic_optimizer: object) -> set[str]:
-    """The settings that have no effect with these optimizers, because an optax transformation has its own learning rate."""
-    critic = optimizer if critic_optimizer == "same" else critic_optimizer
-    own, own_critic = map(_has_own_rate, (optimizer, critic))
-    return ({"critic_learning_rate"} if own_critic else set()) | (
-        {"learning_rate", "desired_kl"} if own and own_critic else set()
-    )
+def _built_in(names: tuple[str, ...], *others: str) -> Condition:
+    """Not all of the ``others`` are custom code, which replaces ``names``."""
+    return Condition(names, others, lambda config: not all(is_custom(LEAVES[other].value_in(config)) for other in others))
 
 
 def _has_own_rate(optimizer: object) -> bool:
@@ -232,50 +48,197 @@ def _has_own_rate(optimizer: object) -> bool:
     return is_transformation(getattr(optimizer, "value", optimizer))
 
 
-def is_met(condition: tuple[str, tuple[str, ...]], value: object, critic_optimizer: object) -> bool:
-    """Whether a ``condition`` of ``ONLY_WITH`` is met if its setting is ``value``. One on ``optimizer`` may be met by the critic's."""
-    other, values = condition
-    return value in values or (other == "optimizer" and critic_optimizer in values)
+def _critic_takes_rate(config: Config) -> bool:
+    ppo = config.ppo
+    return not _has_own_rate(ppo.optimizer if ppo.critic_optimizer == "same" else ppo.critic_optimizer)
 
 
-def _validate_conditions(config: Config, changed: Mapping[str, str]) -> None:
-    """Check that every changed setting has an effect with the others."""
-    for name, value in changed.items():
-        if name not in ONLY_WITH and (name not in NEED_MEMORY or config.network.remembers):
-            continue
-        other, values = ONLY_WITH.get(name, ("memory", BUILT_IN_MEMORIES))
-        current = LEAVES[other].value_in(config)
-        if is_met((other, values), current, config.ppo.critic_optimizer):
-            continue
-        if values is BUILT_IN_MEMORIES and current == "none":
-            raise ConfigError(f"{name} = {value} needs a memory, but memory = none: set memory, for example to gru.")
-        raise ConfigError(f"{name} = {value} needs {other} = {' or '.join(values)}, not {current}.")
+_RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
+_OF_NETWORK = (
+    "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory",
+    "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
+    "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
+)  # fmt: skip
+_OF_MEMORY = ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
+CONDITIONS = (
+    _built_in(_OF_NETWORK, "actor_critic"),
+    _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
+    _built_in(("critic_head_sizes",), "critic"),
+    _built_in(("head_sizes",), "actor", "critic"),
+    _one_of(("action_mapping", "state_dependent_std", "log_std_init", "sde_every"), "distribution", "auto"),
+    _one_of(("state_dependent_std",), "sde_every", 0),
+    _one_of(("sde_every",), "state_dependent_std", False),
+    _one_of(("critic_hidden_sizes", "privileged"), "towers", "separate"),
+    _one_of(("towers",), "critic_hidden_sizes", "same"),
+    _one_of(("towers",), "privileged", ()),
+    _one_of(("shared_sizes",), "towers", "shared"),
+    _one_of(("cnn_features",), "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
+    Condition(_OF_MEMORY, ("memory",), lambda config: config.network.remembers, "set memory, for example to gru"),
+    _one_of(("memory_size", "memory_settings"), "memory", *BUILT_IN_MEMORIES),
+    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
+    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
+    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
+    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
+    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
+    _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
+    Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
+    Condition(
+        ("learning_rate", "desired_kl"),
+        ("optimizer", "critic_optimizer"),
+        lambda config: not _has_own_rate(config.ppo.optimizer) or _critic_takes_rate(config),
+        _RATE,
+    ),
+    Condition(
+        ("eval_env", "eval_env_settings", "eval_num_envs"),
+        ("eval_episodes",),
+        lambda config: config.run.eval_episodes > 0,
+        "set eval_episodes to 1 or more",
+    ),
+)
+"""A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
 
-def _validate_memory(config: Config) -> None:
-    """Check the settings of a memory."""
-    ppo, network = config.ppo, config.network
-    if network.memory_horizon == 1:
-        raise ConfigError("memory_horizon = 1: expected 2 steps or more, or 0.")
-    if network.memory == "gtrxl" and network.memory_size % network.memory_heads:
-        raise ConfigError(
-            f"memory_heads = {network.memory_heads} does not divide memory_size = {network.memory_size}: choose a divisor."
-        )
-    if ppo.refresh_memory and not ppo.recompute_advantage and config.sequence_length == ppo.num_steps:
-        raise ConfigError(
-            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the first "
-            "sequence never changes: set sequence_length."
+def without_effect(config: Config) -> dict[str, str]:
+    """The settings that differ from their defaults and have no effect with the others. The values are sentences for the user."""
+    leaves = LEAVES | ENTRIES
+    values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
+    found: dict[str, str] = {}
+    for names, others, is_met, fix in CONDITIONS:
+        changed = [name for name in names if values[name] != leaves[name].default]
+        if changed and not is_met(config):
+            with_others = " and ".join(f"{other} = {text_of(values[other])}" for other in others)
+            for name in changed:
+                found.setdefault(name, f"{name} = {text_of(values[name])} has no effect with {with_others}: {fix}.")
+    return found
+
+
+def validate(config: Config) -> Config:
+    """Check the settings against each other.
+
+    Returns:
+        ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their ``ALTERNATIVES``.
+
+    Raises:
+        ConfigError: two settings contradict each other.
+    """
+    ppo, batch = config.ppo, config.batch_size
+    if ppo.total_updates:
+        config = override(config, {"total_steps": ppo.total_updates * batch})
+    if size := ppo.minibatch_size:
+        length = config.sequence_length
+        if batch % size or size % length:
+            multiple = f" and a multiple of sequence_length = {length}" if length > 1 else ""
+            raise ConfigError(
+                f"minibatch_size = {size}: expected a divisor of the {batch} steps of a rollout (num_envs {config.env.num_envs} × "
+                f"num_steps {ppo.num_steps}){multiple}."
+            )
+        config = override(config, {"num_minibatches": batch // size})
+    tracker_names(config.run.track)
+    check_name(config.run.name)
+    for mistakes in (
+        _of_run,
+        lambda config: iter(without_effect(config).values()),
+        _of_memory,
+        _of_batch,
+        _of_actors,
+        _of_objective,
+    ):
+        for sentence in mistakes(config):
+            raise ConfigError(sentence)
+    return config
+
+
+def _of_run(config: Config) -> Iterator[str]:
+    seed, seeds = config.run.seed, config.run.seeds
+    if not config.env.id:
+        yield "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
+    if seed + seeds - 1 > MAX_SEED:
+        yield f"seed = {seed} with seeds = {seeds}: expected no seed above {MAX_SEED}."
+
+
+def _of_memory(config: Config) -> Iterator[str]:
+    ppo, network, length = config.ppo, config.network, config.sequence_length
+    heads, size = network.memory_settings.heads, network.memory_size
+    if network.memory_settings.horizon == 1:
+        yield "memory_settings.horizon = 1: expected 2 steps or more, or 0."
+    if network.memory == "gtrxl" and size % heads:
+        yield f"memory_settings.heads = {heads} does not divide memory_size = {size}: choose a divisor."
+    if ppo.refresh_memory and not ppo.recompute_advantage and length == ppo.num_steps:
+        yield (
+            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the "
+            "first sequence never changes: set sequence_length."
         )
     if ppo.refresh_memory and ppo.num_epochs == 1 and not ppo.learner_lag:
-        raise ConfigError(
-            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that learns "
-            "from it: raise num_epochs."
+        yield (
+            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that "
+            "learns from it: raise num_epochs."
         )
-    if ppo.burn_in > config.sequence_length:
-        raise ConfigError(
-            f"burn_in = {ppo.burn_in} is longer than the sequences of {config.sequence_length} steps: expected at most "
-            "sequence_length (0: the whole rollout)."
+    if ppo.burn_in > length:
+        yield (
+            f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length (0: the whole "
+            "rollout)."
         )
+
+
+def _of_batch(config: Config) -> Iterator[str]:
+    ppo, length, batch = config.ppo, config.sequence_length, config.batch_size
+    shape = f"num_envs {config.env.num_envs} × num_steps {ppo.num_steps}"
+    if batch >= 2**31:
+        yield f"{shape} = {batch:,} steps: expected fewer than 2³¹."
+    if ppo.num_steps % length:
+        yield (
+            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
+            f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout."
+        )
+    count, what = batch // length, "sequences" if config.network.remembers else "steps"
+    if count % ppo.num_minibatches:
+        parts = f"{shape}{f' / sequence_length {length}' if length > 1 else ''}"
+        yield (
+            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout ({parts}): choose a divisor of "
+            f"{count}, such as {largest_divisor(count, ppo.num_minibatches)}."
+        )
+    if ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2:
+        yield "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
+    if ppo.total_steps < batch:
+        yield (
+            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {batch}): raise total_steps, or lower num_envs or "
+            "num_steps."
+        )
+
+
+def _of_actors(config: Config) -> Iterator[str]:
+    env, count = config.env, config.env.actors
+    if count and env.num_envs % count:
+        below = env.num_envs // count * count
+        yield (
+            f"num_envs = {env.num_envs} cannot be divided equally among {count} actors: choose num_envs = "
+            f"{f'{below} or ' if below else ''}{below + count}, or actors = {largest_divisor(env.num_envs, count)}."
+        )
+    needed = max(env.num_workers, 1 + env.overlap)
+    if count and needed > (each := env.num_envs // count):
+        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
+        yield (
+            f"{name} needs {needed} environments in each actor, but {count} actors of num_envs = {env.num_envs} have {each} each: choose "
+            f"num_envs = {needed * count} or more, or fewer actors."
+        )
+
+
+def _of_objective(config: Config) -> Iterator[str]:
+    ppo, settings = config.ppo, config.ppo.objective_settings
+    if 0 < settings.dual_clip <= 1:
+        yield f"objective_settings.dual_clip = {settings.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off."
+    kl_target = settings.kl_target if ppo.objective == "kl_penalty" else 0
+    for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
+        if target and ppo.num_epochs * ppo.num_minibatches == 1:
+            yield (
+                f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
+                f"num_epochs or num_minibatches above 1, or set {name} to 0."
+            )
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of ``number`` that is at most ``limit``, which is 1 or more."""
+    return next(divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0)
 
 
 def tracker_names(track: str) -> list[str]:
@@ -288,7 +251,19 @@ def tracker_names(track: str) -> list[str]:
             raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
         if name not in TRACKERS and ":" not in name:
             raise ConfigError(
-                f"track = {track!r}: there is no tracker {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or my_package.module:MyTracker, "
-                "several separated by commas, or none."
+                f"track = {track!r}: there is no tracker {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or "
+                "my_package.module:MyTracker, several separated by commas, or none."
             )
     return names
+
+
+def check_name(name: str) -> None:
+    """Raise ``ConfigError`` if a run cannot have this name."""
+    length = len(name.encode(errors="replace"))
+    if length > MAX_NAME_BYTES:
+        raise ConfigError(f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}.")
+    if not is_plain(name) or re.search(r"[/\\@]", name) or re.fullmatch(r"\..*|last|seed-\d+", name):
+        raise ConfigError(
+            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not "
+            "'last' or 'seed-1'."
+        )

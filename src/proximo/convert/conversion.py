@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import LEAVES, Config, kinds, override, presets, text_of, to_mapping
-from proximo.config.loading import Given
+from proximo.config import ENTRIES, LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config.loading import Layer, resolve
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.convert import values
@@ -87,7 +87,7 @@ class _Conversion:
             converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
         self.ours |= converted
         texts = {ours: _shown(new) for ours, new in converted.items()}
-        lines = [f"{ours} = {new}" for ours, new in texts.items() if is_given or new != _shown(LEAVES[ours].default)]
+        lines = [f"{ours} = {new}" for ours, new in texts.items() if is_given or new != _shown((LEAVES | ENTRIES)[ours].default)]
         if lines == [f"{name} = {was}"]:
             self.unchanged.append(name)
         elif lines:
@@ -106,8 +106,8 @@ class _Conversion:
     def config(self) -> Config:
         """Our settings, with a number of minibatches that divides the rollout."""
         if self.ours.get("memory") == "lstm":
-            self.ours["memory_horizon"] = 2
-            self.changed.append("memory_horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
+            self.ours["memory_settings.horizon"] = 2
+            self.changed.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
         config = override(Config(), self.ours)
         count, was = config.batch_size // config.sequence_length, config.ppo.num_minibatches
         fitting = max(n for n in range(1, was + 1) if count % n == 0)
@@ -159,7 +159,7 @@ def _yaml(config: Config) -> str:
     preset = {
         name for group in (*tuned.values(), *tuned.get("memories", {}).values()) if isinstance(group, dict) for name in group
     }
-    usual = Given.read({"id": config.env.id}).over()  # the defaults for Atari games
+    usual = resolve([Layer({"id": config.env.id})])  # the defaults for Atari games
     named = {"memory", *kinds.names(), *preset, *ALTERNATIVES.values()}
     kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}
     content = {name: {key: x for key, x in group.items() if key in kept} for name, group in to_mapping(config).items()}

@@ -129,11 +129,12 @@ def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
     theirs.unread("optimizer_kwargs", arguments, {"weight_decay": 0, "amsgrad": False, "maximize": False}, read)
     if name is None:
         return None
-    settings: Ours = {"optimizer": name, "adam_eps": arguments.get("eps", 1e-5 if name == "adam" and given is None else 1e-8)}
+    eps = arguments.get("eps", 1e-5 if name == "adam" and given is None else 1e-8)
+    settings: Ours = {"optimizer": name, "optimizer_settings.eps": eps}
     if "betas" in arguments:
-        settings["adam_b1"], settings["adam_b2"] = arguments["betas"]
+        settings["optimizer_settings.b1"], settings["optimizer_settings.b2"] = arguments["betas"]
     if name == "adamw":
-        settings["weight_decay"] = arguments.get("weight_decay", 0.01)
+        settings["optimizer_settings.weight_decay"] = arguments.get("weight_decay", 0.01)
         theirs.unconverted.append(
             f"{value}: it decays every parameter; proximo's adamw decays weight matrices and convolution kernels"
         )

@@ -26,7 +26,7 @@ from proximo.agent import PPO, change_settings, learn_in_calls, load_like
 from proximo.collect.learning import policy_shapes
 from proximo.config import Config, custom_settings, to_mapping
 from proximo.config.custom import Custom
-from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings, with_later
+from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.custom_code import custom_code_errors
@@ -221,7 +221,7 @@ class LightningTraining:
         self._check_overrides()
         self._check_parameters()
         if given := self._given_optimizer():
-            change_settings(self.agent, with_later(self.agent.config, given))
+            change_settings(self.agent, with_given(self.agent.config, given))
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:

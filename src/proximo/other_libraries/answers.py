@@ -55,9 +55,11 @@ def _meaning(name: str, entry: Entry) -> str:
     note, ours = _text(entry), entry.ours
     if ours and note.startswith(f"use {ours[0]}"):
         return note
+    setting, _, part = ours[0].partition(".") if ours else ("", "", "")
     start = (
         f"{name} is called {ours[0]} here" if len(ours) == 1 else f"use {' and '.join(ours)} instead of {name}" if ours else ""
     )
+    start = f"{name} is the entry {part} of {setting} here" if part else start
     return ": ".join(filter(None, (start, note)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import warnings
 from typing import Any
 
@@ -14,18 +15,19 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from proximo.config import LEAVES, PPOConfig
+from proximo.config import ENTRIES, LEAVES, PPOConfig
 from proximo.config.custom import Custom, is_custom, resolve
 from proximo.config.schedule_text import ScheduleText
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.math.schedules import CustomSchedule, NumericSchedule, Schedule
 
-TRACED = tuple(name for name, leaf in LEAVES.items() if leaf.traced)
+TRACED = {leaf.entry: leaf for leaf in (*LEAVES.values(), *ENTRIES.values()) if leaf.traced}
+"""The traced settings and entries of settings, by the name of their field."""
 REMAINING = " If it should receive the remaining share, 1 … 0, call its parameter progress_remaining."
 ROUNDING = 1e-7
 """How far a schedule may leave its range."""
-OPTIONAL = frozenset(name for name in TRACED if LEAVES[name].zero_is_off)
+OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
 
 
 class Hyperparameters(eqx.Module):
@@ -77,7 +79,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
             return NumericSchedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
         return array(value)
 
-    values: dict[str, Any] = {name: traced(name, getattr(ppo, name)) for name in TRACED}
+    values: dict[str, Any] = {name: traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
     return Hyperparameters(**values)
 
 

@@ -31,9 +31,10 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
             switches off.
     """
     trainable, _ = split_policy(policy)
-    if config.ppo.weight_decay and not any(jax.tree.leaves(weight_mask(trainable))):
+    decay = config.ppo.optimizer_settings.weight_decay
+    if decay and not any(jax.tree.leaves(weight_mask(trainable))):
         raise ConfigError(
-            f"weight_decay = {config.ppo.weight_decay} decays arrays of two or more axes that are named weight... or kernel..., "
+            f"weight_decay = {decay} decays arrays of two or more axes that are named weight... or kernel..., "
             "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
         )
     static = StaticSettings.of(config)
@@ -47,7 +48,9 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         hyperparameters=hyperparameters,
         reward_normalizer=scale,
         adaptive=AdaptiveState(
-            kl_coef=jnp.asarray(config.ppo.kl_coef, jnp.float32) if config.ppo.objective == "kl_penalty" else None,
+            kl_coef=jnp.asarray(config.ppo.objective_settings.kl_coef, jnp.float32)
+            if config.ppo.objective == "kl_penalty"
+            else None,
             rate_factor=None if "desired_kl" in static.off else jnp.ones(()),
         ),
         key=key,

@@ -109,7 +109,7 @@ def adam(state: LearnerState) -> optax.GradientTransformation:
 
 def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
     """Adam without its learning rate."""
-    return optax.scale_by_adam(state.static.adam_b1, state.static.adam_b2, state.static.adam_eps)
+    return optax.scale_by_adam(state.static.b1, state.static.b2, state.static.eps)
 
 
 def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:

@@ -9,12 +9,12 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, Key, PyTree, UInt32
 
-from proximo.config import LEAVES, Config
+from proximo.config import ENTRIES, LEAVES, Config
 from proximo.config.custom import is_custom
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
 from proximo.ppo.custom_optimizer import resolve_optimizer
-from proximo.ppo.hyperparameters import OPTIONAL, Hyperparameters, make_hyperparameters
+from proximo.ppo.hyperparameters import OPTIONAL, TRACED, Hyperparameters, make_hyperparameters
 from proximo.ppo.objectives import Objective, resolve_objective
 from proximo.types import steps_to_float
 
@@ -49,9 +49,9 @@ class StaticSettings:
     optimizer: Any
     """``adam``, ``adamw`` or an object; likewise ``critic_optimizer``, which may also be ``same``."""
     critic_optimizer: Any
-    adam_b1: float
-    adam_b2: float
-    adam_eps: float
+    b1: float
+    b2: float
+    eps: float
     diagnose_every: int
     """Updates between two diagnoses of the memory; 0: never."""
     off: frozenset[str]
@@ -64,8 +64,9 @@ class StaticSettings:
         Raises:
             ConfigError: if a custom objective, extra loss or optimizer cannot be found, or is of the wrong kind.
         """
-        ppo = config.ppo
-        copied = {field.name: getattr(ppo, field.name) for field in dataclasses.fields(cls) if hasattr(ppo, field.name)}
+        ppo, fields = config.ppo, {field.name for field in dataclasses.fields(cls)}
+        leaves = [leaf for leaf in (*LEAVES.values(), *ENTRIES.values()) if leaf.group == "ppo" and leaf.entry in fields]
+        copied = {leaf.entry: leaf.value_in(config) for leaf in leaves}
         derived: dict[str, Any] = {
             "sequence_length": config.sequence_length,
             "diagnose_every": config.diagnose_every,
@@ -73,7 +74,7 @@ class StaticSettings:
             "extra_loss": resolve_objective("extra_loss", ppo.extra_loss) if is_custom(ppo.extra_loss) else None,
             "optimizer": resolve_optimizer("optimizer", ppo.optimizer),
             "critic_optimizer": resolve_optimizer("critic_optimizer", ppo.critic_optimizer),
-            "off": frozenset(name for name in OPTIONAL if getattr(ppo, name) == LEAVES[name].default),
+            "off": frozenset(name for name in OPTIONAL if TRACED[name].value_in(config) == TRACED[name].default),
         }
         return cls(**{**copied, **derived})
 

@@ -8,12 +8,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from proximo.config import GROUPS, LEAVES, WORKER_SETTINGS, unknown
+from proximo.config import ENTRIES, GROUPS, LEAVES, WORKER_SETTINGS, unknown
 from proximo.report.read import EVALUATION, TRAINING, RunRecord
 
 RESULT_SETTINGS = {"matmul_precision", "eval_env", "eval_env_settings", "eval_max_steps"}
 """Settings of the group ``run`` that change what is learned, or which episodes measure it."""
-IRRELEVANT_SETTINGS = {leaf.name for leaf in LEAVES.values() if leaf.group == "run"} - RESULT_SETTINGS | {*WORKER_SETTINGS}
+IRRELEVANT_SETTINGS = {
+    *({name for name, leaf in LEAVES.items() if leaf.group == "run"} - RESULT_SETTINGS),
+    *(name for name in LEAVES | ENTRIES if name.partition(".")[0] in WORKER_SETTINGS),
+}
 """Settings that change neither what is learned nor how it is measured."""
 MAX_NAMED = 3
 """Groups that differ in more settings are labelled by the names of their runs, if possible."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import proximo
-from proximo.config import LEAVES, text_of
+from proximo.config import ENTRIES, LEAVES, text_of
 from proximo.report import episode_returns
 from proximo.report.curves import Chart
 from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, differing
@@ -176,7 +176,7 @@ def _common_settings(section: Section) -> Markup:
     """All settings that the runs share; those that differ from the default come first."""
     omitted = IRRELEVANT_SETTINGS.union(section.differing)
     shared = {name: value for name, value in section.runs[0].settings.items() if name not in omitted}
-    defaults = {name: leaf.default for name, leaf in LEAVES.items()}
+    defaults = {name: leaf.default for name, leaf in (LEAVES | ENTRIES).items()}
     changed = {name: value for name, value in shared.items() if value != defaults.get(name, "")}
     rows = [
         {"Setting": name, "Value": text_of(value), "Default": text_of(defaults.get(name, ""))}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.config import GROUPS, Config, text_of
+from proximo.config.schema import Entries
 from proximo.errors import CheckpointError
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, METRICS, STOPPED, read_config
@@ -93,7 +94,8 @@ def read_run(run_dir: Path) -> RunRecord:
     settings: dict[str, Any] = {}
     for group in GROUPS:
         for key, value in vars(getattr(config, group)).items():
-            settings |= {f"{key}.{part}": entry for part, entry in value.items()} if isinstance(value, dict) else {key: value}
+            parts = vars(value) if isinstance(value, Entries) else value
+            settings |= {f"{key}.{part}": entry for part, entry in parts.items()} if isinstance(parts, dict) else {key: value}
     return RunRecord(
         run_dir,
         f"{name}/{folder.name}" if folder in seeds else name,

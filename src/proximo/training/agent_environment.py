@@ -8,7 +8,7 @@ from typing import Any
 
 from proximo.collect.environment import check_settings, environment, evaluation_during_training, preprocessing_of
 from proximo.config import Config, override
-from proximo.config.loading import Given
+from proximo.config.loading import given_layers, resolve
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.validation import validate
 from proximo.envs.custom import from_object, is_vectorized
@@ -52,10 +52,10 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
         raise ConfigError(
             f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
         )
-    given = Given.read({**settings, "id": "<>"})
-    plain = given.over() if preset else validate(given.over())
+    layers = given_layers({**settings, "id": "<>"})
+    plain = resolve(layers) if preset else validate(resolve(layers))
     env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
-    config = with_defaults(given, made) if preset else plain
+    config = with_defaults(layers, made) if preset else plain
     check_settings(config, made)
     return made, override(config, {"id": env_id})
 

@@ -21,7 +21,6 @@ from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
-from proximo.config.validation import validate
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import Peers, current
@@ -148,7 +147,7 @@ def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping
         )
     if env and env != config.env.id:
         raise ConfigError(f"env = {env!r}, but config is for {config.env.id!r}: give one of them.")
-    return validate(with_given(config, {**settings, **({"id": env} if env else {})}))
+    return with_given(config, {**settings, **({"id": env} if env else {})})
 
 
 def resume(

@@ -88,7 +88,7 @@ def describe_network(config: Config, policy: ActorCritic) -> str:
         return layers if sizes == others else f"{layers or f'no {what}'} (value: {'-'.join(map(str, others)) or 'none'})"
 
     encoder = policy.torsos[0].encoder
-    size = "" if is_custom(network.memory) else f" {network.memory_size}×{network.memory_layers}"
+    size = "" if is_custom(network.memory) else f" {network.memory_size}×{network.memory_settings.layers}"
     parts = [
         mlp("hidden_sizes", "MLP") if hasattr(encoder, "mlp") else str(custom.get("encoder") or type(encoder).__name__),
         "" if network.memory == "none" else f"{network.memory}{size}",

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
+from proximo.config import ENTRIES, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
@@ -18,6 +18,8 @@ from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
 
 Space = dict[str, BaseDistribution]
+SEARCHED = LEAVES | ENTRIES
+"""Settings and entries of settings by name. Some of them are ``NOT_SEARCHED``."""
 RANGE = ("low", "high", "step", "log")
 REMOVED = {
     "one_minus": "list the values, such as [0.9, 0.97, 0.99, 0.997]",
@@ -29,7 +31,11 @@ NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
     **{name: f"it is another way to give {setting}: search that one" for name, setting in ALTERNATIVES.items()},
-    **dict.fromkeys(("overlap", *WORKER_SETTINGS), "it changes how fast training is, not what it learns"),
+    **{name: f"search its entries, such as {leaf.entries[0].name}" for name, leaf in LEAVES.items() if leaf.entries},
+    **dict.fromkeys(
+        ("overlap", *WORKER_SETTINGS, *(entry.name for entry in LEAVES["worker_settings"].entries)),
+        "it changes how fast training is, not what it learns",
+    ),
     **{name: "it is about runs and how they are evaluated" for name, leaf in LEAVES.items() if leaf.group == "run"},
 }  # fmt: skip
 NOT_IN_JAX = dict.fromkeys(GYMNASIUM_ONLY, "it is for Gymnasium environments, and this is a JAX environment")
@@ -62,13 +68,13 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
     for name, given in mapping.items():
         if name in GROUPS:
             raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
-        if name not in LEAVES:
+        if name not in SEARCHED:
             raise unknown(str(name), f" in {source}")
         if name in not_searched:
             raise ConfigError(f"{source}: {name} cannot be searched: {not_searched[name]}.")
-        if name not in fixed:
+        if not fixed & {name, name.partition(".")[0]}:
             try:
-                space[name] = _distribution(LEAVES[name], given, base)
+                space[name] = _distribution(SEARCHED[name], given, base)
             except ConfigError as error:
                 raise ConfigError(f"{source}: {error}") from None
             except ValueError as error:
@@ -117,7 +123,7 @@ def shaping(space: Space) -> set[str]:
     def has_zero(distribution: Any) -> bool:
         return 0 in (getattr(distribution, "choices", None) or (distribution.low,))
 
-    leaves = {name: LEAVES[name] for name in space}
+    leaves = {name: SEARCHED[name] for name in space}
     return {name for name, leaf in leaves.items() if not leaf.traced or (leaf.zero_is_off and has_zero(space[name]))}
 
 
@@ -141,7 +147,7 @@ def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
 
 def _parameter(base: Config, name: str, drawn_from: Any) -> Any:
     """The parameter of a setting of the base: of a schedule in a range, the number that it starts from."""
-    value = LEAVES[name].value_in(base)
+    value = SEARCHED[name].value_in(base)
     in_range = isinstance(value, ScheduleText) and not isinstance(drawn_from, list | CategoricalDistribution)
     return value.initial if in_range else plain(value)
 
@@ -161,8 +167,8 @@ def drawn_settings(parameters: Mapping[str, Any], space: Space, base: Config) ->
     The others are shared within a batch and stay exact."""
     settings = dict(parameters)
     for name, distribution in space.items():
-        if isinstance(distribution, FloatDistribution) and LEAVES[name].traced:
-            number, value = float(f"{parameters[name]:.6g}"), LEAVES[name].value_in(base)
+        if isinstance(distribution, FloatDistribution) and SEARCHED[name].traced:
+            number, value = float(f"{parameters[name]:.6g}"), SEARCHED[name].value_in(base)
             settings[name] = _scaled(value, number) if isinstance(value, ScheduleText) else number
     return settings
 

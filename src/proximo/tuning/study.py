@@ -14,7 +14,6 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from proximo.config import LEAVES
 from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
 from proximo.signatures import is_number
 from proximo.storage.run_lock import RunLock
@@ -24,7 +23,7 @@ from proximo.tuning.batch import Batch, StoppedError
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of, finalists, open_journal, records
 from proximo.tuning.plan import PRUNERS, StudyPlan, draw
 from proximo.tuning.result import TuneResult
-from proximo.tuning.space import base_parameters, plain, shaping
+from proximo.tuning.space import SEARCHED, base_parameters, plain, shaping
 
 EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
 """This many batches, after the one of the base, draw the settings that need a compilation at random, and later every fourth
@@ -82,7 +81,7 @@ class Study:
             if number:
                 settings, trial = draw(self.plan, self.sampled, number, shared)
             else:
-                settings = {name: plain(LEAVES[name].value_in(self.plan.base)) for name in self.plan.space}
+                settings = {name: plain(SEARCHED[name].value_in(self.plan.base)) for name in self.plan.space}
                 trial = draw(self.plan, self.sampled, 0, given)[1] if given else self.sampled.ask()
             found.append((Record(number, settings), trial))
         return found

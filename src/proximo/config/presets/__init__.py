@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -31,7 +30,7 @@ NOT_IN_ENVPOOL = {"stagger_steps", "preprocessing", "frame_stack", "action_repea
 
 
 def load(env_id: str) -> dict[str, Any] | None:
-    """The groups of settings tuned for ``env_id``, with their ``provenance``; None if it has no preset."""
+    """The groups of settings tuned for ``env_id``, with their ``provenance`` and ``memories``; None if it has no preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
     folder = resources.files(__name__) / (library or GYMNASIUM)
@@ -41,54 +40,44 @@ def load(env_id: str) -> dict[str, Any] | None:
         for served, groups in map(_read, found):
             if name in served:
                 return groups
-    family = next((_for(env_id, family) for family in _families() if _matches(env_id, family["match"])), None)
-    return _in_envpool(load(name)) if family is None and library == ENVPOOL else family
-
-
-def names() -> list[str]:
-    """The environment ids that have a preset, without those that only a pattern matches."""
-    return sorted(name for name in _known() if "*" not in name)
+    for family in map(_read, _files(resources.files(__name__))):
+        if any(fnmatchcase(env_id, pattern) for pattern in family[1]["match"]):
+            return _for(env_id, family[1])
+    if library == ENVPOOL and (preset := load(name)) is not None and not preset["env"].keys() & NOT_IN_ENVPOOL:
+        return preset
+    return None
 
 
 def has_preset(env_id: str) -> bool:
     """Whether ``env_id`` has a preset."""
-    env_id = env_id.removeprefix(f"{GYMNASIUM}:")
-    of_gymnasium = env_id.removeprefix(f"{ENVPOOL}:")
-    if _matches(env_id, _known()) or of_gymnasium == env_id:
-        return _matches(env_id, _known())
-    return _matches(of_gymnasium, _known()) and load(env_id) is not None
+    return load(env_id) is not None
 
 
-def _in_envpool(preset: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A preset of Gymnasium for EnvPool; None if the preset needs what EnvPool cannot do."""
-    return None if preset is None or preset["env"].keys() & NOT_IN_ENVPOOL else preset
+def names() -> list[str]:
+    """The environment ids that have a preset, without those that only a pattern matches."""
+    root = resources.files(__name__)
+    single = [
+        (folder.name, name) for folder in root.iterdir() if folder.is_dir() for path in _files(folder) for name in _read(path)[0]
+    ]
+    ids = {name if library == GYMNASIUM else f"{library}:{name}" for library, name in single}
+    return sorted({*ids, *(name for path in _files(root) for name in _read(path)[1]["match"] if "*" not in name)})
 
 
-@functools.cache
-def _known() -> tuple[str, ...]:
-    """Every id and every pattern that has a preset."""
-    folders = [f for f in resources.files(__name__).iterdir() if f.is_dir()]
-    ids = [(folder.name, name) for folder in folders for path in _files(folder) for name in _read(path)[0]]
-    single = [name if library == GYMNASIUM else f"{library}:{name}" for library, name in ids]
-    return tuple(dict.fromkeys([*single, *(name for family in _families() for name in family["match"])]))
-
-
-def _matches(env_id: str, patterns: Any) -> bool:
-    return any(fnmatchcase(env_id, pattern) for pattern in patterns)
+def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
+    """The groups of settings in ``preset`` if the user requests ``memory``, of any type because it is not checked yet."""
+    groups = {name: content for name, content in preset.items() if name != "memories"}
+    return _with_changes(groups, preset.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {})
 
 
 def _files(folder: Traversable) -> list[Traversable]:
     return sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
 
 
+@functools.cache
 def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
-    """The environments that a file is for, and its settings."""
+    """The environments that a file is for, and its settings, which nobody changes."""
     groups = read_yaml(path.read_bytes())
     return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups
-
-
-def _families() -> Iterator[dict[str, Any]]:
-    return (read_yaml(path.read_bytes()) for path in _files(resources.files(__name__)))
 
 
 def _for(env_id: str, family: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +85,13 @@ def _for(env_id: str, family: dict[str, Any]) -> dict[str, Any]:
     groups = {name: content for name, content in family.items() if name not in ("match", "exceptions")}
     for pattern, changes in family.get("exceptions", {}).items():
         if fnmatchcase(env_id, pattern):
-            for name, content in changes.items():
-                groups[name] = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
+            groups = _with_changes(groups, changes)
+    return groups
+
+
+def _with_changes(groups: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``groups`` with other settings, and both texts of the provenance."""
+    groups = dict(groups)
+    for name, content in changes.items():
+        groups[name] = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
     return groups

@@ -19,10 +19,10 @@ CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU, "gtrxl": GTrXL}
 
 
 def make_memory(key: Key[Array, ""], in_size: int, config: NetworkConfig) -> tuple[MemoryCell, int]:
-    """Make the built-in memory that ``config.memory`` names, with ``config.memory_layers`` layers; also return its number of outputs."""
+    """Make the built-in memory that ``config.memory`` names, with ``memory_settings.layers`` layers; also return its number of outputs."""
     if config.memory == "none":
         return NoMemory(), in_size
     create, size = CELLS[str(config.memory)].create, config.memory_size
-    sizes = [in_size] + [size] * (config.memory_layers - 1)
+    sizes = [in_size] + [size] * (config.memory_settings.layers - 1)
     cells = tuple(create(k, n, config) for k, n in zip(jax.random.split(key, len(sizes)), sizes, strict=True))
     return (cells[0] if len(cells) == 1 else Stack(cells)), size

@@ -37,11 +37,11 @@ class GatedCell(MemoryCell):
     def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> Any:
         """A cell for ``in_size`` features, with orthogonal weights for each gate.
 
-        Without ``memory_horizon`` all biases are zero. With it, the biases let the states of the units last
-        for 2 to ``memory_horizon`` steps, drawn uniformly (chrono initialization, Tallec & Ollivier 2018,
+        Without a ``horizon`` in ``memory_settings`` all biases are zero. With it, the biases let the states of the units last
+        for 2 to ``horizon`` steps, drawn uniformly (chrono initialization, Tallec & Ollivier 2018,
         arXiv:1804.11188).
         """
-        keys, size, horizon = jax.random.split(key, (2, cls.num_gates)), config.memory_size, config.memory_horizon
+        keys, size, horizon = jax.random.split(key, (2, cls.num_gates)), config.memory_size, config.memory_settings.horizon
 
         def stacked(keys: Key[Array, " gates"], inputs: int, bias: Float[Array, " G"]) -> Linear:
             weights = [Linear.create(k, inputs, size, gain=1.0).weight for k in keys]

@@ -77,7 +77,7 @@ class GTrXL(MemoryCell):
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> GTrXL:
         """A layer for ``in_size`` features, with orthogonal weights."""
-        size, heads = config.memory_size, config.memory_heads
+        size, heads = config.memory_size, config.memory_settings.heads
         keys = jax.random.split(key, 9)
         linear = partial(Linear.create, gain=1.0)
         return cls(
@@ -90,8 +90,8 @@ class GTrXL(MemoryCell):
             merge=linear(keys[4], size, size),
             widen=linear(keys[5], size, WIDEN * size),
             narrow=linear(keys[6], WIDEN * size, size),
-            gates=tuple(GRUGate.create(k, size) for k in keys[7:]) if config.memory_gate == "gru" else (),
-            window=config.memory_window,
+            gates=tuple(GRUGate.create(k, size) for k in keys[7:]) if config.memory_settings.gate == "gru" else (),
+            window=config.memory_settings.window,
         )
 
     @property

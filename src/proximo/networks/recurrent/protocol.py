@@ -24,8 +24,8 @@ class MemoryCell(eqx.Module):
        gates that depend on the state, and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the one before. For any other
        cell write ``step`` with ``select``, and ``unroll`` as ``jax.lax.scan`` of it.
     2. Import it in ``recurrent/__init__.py``, and add ``"mycell": MyCell`` to ``CELLS``.
-    3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has also goes into ``ONLY_WITH`` in
-       ``config/validation.py``.
+    3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has is an entry of
+       ``MemorySettings``, with its condition in ``config/validation.py``.
     4. Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``.
 
     The tests of all cells take them from ``CELLS``: ``scan(step) == unroll`` with resets and padding steps,
