@@ -128,7 +128,8 @@ def check_env(env: Environment, env_id: str) -> JaxEnvironment:
     Raises ``EnvError`` if the protocol is broken, or ``env`` is a Gymnasium environment or a name.
     """
     if isinstance(env, str):
-        raise EnvError(f"env = {env!r} is a name: expected the environment, as proximo.make_env({env!r}).")
+        expected = f"the environment itself, as proximo.make_env({env!r})"
+        raise EnvError(f"env = {env!r} is a name: expected {expected}.")
     if isinstance(env, GymnasiumEnvironment):
         raise EnvError(
             f"{env_id} is a Gymnasium environment: expected a JAX environment (`proximo envs` lists them). "
