@@ -263,8 +263,8 @@ def test_large_parameters_are_packed_as_separate_arrays(monkeypatch, large):
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_shifted_episode_starts_change_the_log_probabilities(memory):
     made, policy = rollouts(memory)
-    rollout = made[0]
-    before = jax.tree.map(lambda m: jnp.asarray(m[0]), rollout.memory)
+    rollout = jax.tree.map(jnp.asarray, made[0])
+    before = jax.tree.map(lambda m: m[0], rollout.memory)
 
     @jax.jit
     def log_prob(episode_start):

@@ -22,8 +22,8 @@ class Episode(NamedTuple):
 
 
 class EpisodeTally:
-    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was cut short
-    by a lost worker is not counted."""
+    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was
+    cut short by a lost worker is not counted."""
 
     def __init__(self, num_envs: int):
         self.episode_return = np.zeros(num_envs)
@@ -61,8 +61,8 @@ class EpisodeTally:
         return finished
 
     def metrics(self, finished: list[Episode]) -> dict[str, float]:
-        """Statistics of the episodes that ``finished`` in a rollout, 0 if none did. The rate of successes is given as soon as an
-        environment has reported one."""
+        """Statistics of the episodes that ``finished`` in a rollout, 0 if none did. The rate of successes is given as
+        soon as an environment has reported one."""
         self._reports_success |= any(episode.success != UNREPORTED for episode in finished)
         metrics = {
             "rollout/episodes": float(len(finished)),

@@ -41,10 +41,10 @@ class Timing:
 
 
 class _Steps:
-    """The rollout buffer of a vector environment, and what the collector adds: packed steps, bootstrap values, and the
-    previous action and reward, which are entries of the observation.
+    """The rollout buffer of a vector environment, and what the collector adds: packed steps, bootstrap values, and
+    the previous action and reward, which are entries of the observation.
 
-    It has B + T steps. The first B + 1 rows are the last ones of the previous rollout: burn-in, and the first row of this one.
+    It has B + T steps. The first B + 1 rows are the last ones of the previous rollout: burn-in, and the first row.
     """
 
     def __init__(self, vector_env: VectorEnvironment, programs: GymnasiumPrograms):

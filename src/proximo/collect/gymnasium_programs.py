@@ -1,4 +1,4 @@
-"""The compiled functions for Gymnasium environments: acting, final values, from the buffer to a ``Rollout``, learning."""
+"""The compiled functions for Gymnasium environments: acting, from the buffer to a ``Rollout``, learning."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class GymnasiumTrainer:
         """The error that ended collecting. Each later update raises it."""
 
     def begin(self, state: TrainState) -> TrainState:
-        """Train this state from now on, with new episodes: the running returns that scale rewards begin at 0. The learner is
-        moved to the devices that it computes on."""
+        """Train this state from now on, with new episodes: the running returns that scale rewards begin at 0. The
+        learner is moved to the devices that it computes on."""
         self.collector.begin()
         self._ahead = self._failure = None
         self.bad_environment = ""
@@ -49,8 +49,8 @@ class GymnasiumTrainer:
         return TrainState(learner, state.collector, healthy)
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
-        """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner unchanged. Raises
-        ``EnvError`` or ``EnvironmentFault`` if an environment failed in the rollout of this update."""
+        """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner unchanged.
+        Raises ``EnvError`` or ``EnvironmentFault`` if an environment failed in the rollout of this update."""
         if self._failure is not None:
             raise self._failure
         self.last_rollout = None

@@ -32,11 +32,11 @@ def policy_step(
     keys: Key[Array, " N"],
     params: PyTree,
 ) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
-    """Act and step. Without ``noise``, from ``policy.actor.noise``, the actions are the most probable ones. Where ``valid`` is
-    false, the memory stays as it was.
+    """Act and step. Without ``noise``, from ``policy.actor.noise``, the actions are the most probable ones. Where
+    ``valid`` is false, the memory stays as it was.
 
-    Returns what is passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
-    do). Environments whose episode ended are not reset.
+    Returns what is passed on, the step as fields of ``Rollout``, and which environments report a success (None if
+    they never do). Environments whose episode ended are not reset.
     """
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)

@@ -66,8 +66,8 @@ class RolloutActor:
         return self._collector
 
     def run(self, policy: list[np.ndarray], key: np.ndarray, begins: bool | None) -> RolloutPart:
-        """Collect a rollout of the policy with these arrays, with new episodes if ``begins`` is true. If it is None, make the
-        environments, compile, and return a rollout of zeros."""
+        """Collect a rollout of the policy with these arrays, with new episodes if ``begins`` is true. If it is None,
+        make the environments, compile, and return a rollout of zeros."""
         collector, timing = self._open(), Timing()
         actor_critic = collector.programs.policy_of(policy)
         state = GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
@@ -104,8 +104,8 @@ class RolloutActors:
         self._ray: Any = None
 
     def call(self, policy: list[np.ndarray], *arguments: Any) -> list[RolloutPart | None]:
-        """Call ``run`` of all actors. Returns their parts in order; None for an actor that was lost and is replaced. Raises
-        ``EnvError`` or ``EnvironmentFault`` if an environment failed, or actors were lost too often."""
+        """Call ``run`` of all actors. Returns their parts in order; None for an actor that was lost and is replaced.
+        Raises ``EnvError`` or ``EnvironmentFault`` if an environment failed, or actors were lost too often."""
         waiting = contextlib.nullcontext()
         if not self._actors:
             self._ray, self._pickled = connect(), pickled(self.config, self.env)

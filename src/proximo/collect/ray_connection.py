@@ -24,9 +24,9 @@ def check_installed() -> None:
 
 
 def connect() -> Any:
-    """Connect this process to Ray, unless it is connected: to the cluster at ``RAY_ADDRESS`` or, without this variable, to the
-    one that runs on this machine. ``local`` starts Ray on this machine. Returns the module ``ray``. Raises ``EnvError`` if it is
-    not installed, and ``ConfigError`` if no cluster answers or Ray cannot start."""
+    """Connect this process to Ray, unless it is connected: to the cluster at ``RAY_ADDRESS`` or, without this
+    variable, to the one that runs on this machine. ``local`` starts Ray on this machine. Returns the module ``ray``.
+    Raises ``EnvError`` if it is not installed, and ``ConfigError`` if no cluster answers or Ray cannot start."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
     check_installed()
     address = os.environ.get("RAY_ADDRESS") or "auto"
