@@ -43,7 +43,7 @@ NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observatio
 
 class SubprocVecEnv:
     """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment,
-    or ids. ``PPO`` measures whether worker processes step them faster than one process."""
+    or ids. A rule chooses whether worker processes step them."""
 
     def __init__(self, env_fns: Sequence[Any], **settings: Any):
         self.env, self.num_envs = env_fns[0], len(env_fns)
