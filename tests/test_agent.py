@@ -476,7 +476,12 @@ def test_settings_that_a_user_has_edited_raise_and_checkpoints_without_their_cop
         with pytest.raises(ConfigError, match=r"^activation = relu in .*config.yaml, but its checkpoint was trained with tanh"):
             load(saved)
     path, meta = newest(saved)
+    (saved / "config.yaml").write_text(config)
+    (path / "config.yaml").write_text(config.replace("activation: tanh", "activation: relu"))
+    with pytest.raises(CheckpointError, match=r"is damaged: config.yaml has the sha256"):
+        proximo.load(saved)
     (path / "config.yaml").unlink()
+    (saved / "config.yaml").write_text(config.replace("activation: tanh", "activation: relu"))
     forged(path, {**meta, "format_version": 4})
     assert proximo.load_policy(saved).config.network.activation == "relu"
 

@@ -24,7 +24,7 @@ from proximo.cli import main
 from proximo.config import LEAVES
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.storage import checkpoint, run_directory, run_lookup
+from proximo.storage import checkpoint, checkpoint_format, run_directory, run_lookup
 from proximo.storage.system_info import EXACT_VARIABLES
 
 MIDDLE = 10 * BATCH
@@ -204,9 +204,10 @@ def linked(path):
     ("change", "message"),
     [
         (
-            lambda folder: (folder / STATE).write_bytes(b"x"),
+            lambda folder: (folder / STATE).write_bytes(bytes((folder / STATE).stat().st_size)),
             f"is damaged: {STATE} has the sha256 .*, which differs from proximo.json",
         ),
+        (lambda folder: os.truncate(folder / STATE, 2**40), f"damaged: {STATE} has 1,099,511,627,776 bytes, expected [0-9,]+"),
         (lambda folder: ((folder / STATE).unlink(), os.mkfifo(folder / STATE)), f"{STATE} is not a regular file"),
         (lambda folder: (folder / STATE).unlink(), rf"or damaged: cannot read {STATE} \(No such file"),
         (lambda folder: linked(folder / "README.md"), "README.md is a link: a published policy must contain only regular files"),
@@ -229,6 +230,41 @@ def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path,
     with pytest.raises((CheckpointError, ConfigError), match=message) as told:
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert "\n" not in str(told.value)
+    assert not list(tmp_path.glob("runs/*/*"))
+
+
+def checkpoint_of(folder):
+    """The arrays and the description of the published checkpoint."""
+    path = folder / "checkpoints" / str(MIDDLE)
+    return (path / "state.safetensors").read_bytes(), json.loads((path / "meta.json").read_text())
+
+
+def forged(folder, meta, data):
+    """``folder`` with this description and these arrays as its checkpoint, and with valid checksums."""
+    meta = {name: value for name, value in meta.items() if name != "sha256"}
+    meta["files"] = {"state.safetensors": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
+    text = checkpoint_format.render({**meta, "sha256": checkpoint_format.sha256(checkpoint_format.render(meta))})
+    for file, content in (("state.safetensors", data), ("meta.json", text)):
+        name = f"checkpoints/{MIDDLE}/{file}"
+        (folder / name).write_bytes(content)
+        rewritten(folder, files=listed(folder, name, content))
+
+
+@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy"])
+def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
+    data, meta = checkpoint_of(folder)
+    name = next(name for name in meta["leaves"] if name.startswith("learner.policy."))
+    if change == "bytes":
+        data = data[8:]
+    elif change == "type":
+        meta["leaves"][name]["dtype"] = "floaty"
+    elif change == "key":
+        meta["keys"] = dict.fromkeys(meta["keys"], "mersenne")
+    else:
+        meta["leaves"] = {name: leaf for name, leaf in meta["leaves"].items() if not name.startswith("learner.policy.")}
+    forged(folder, meta, data)
+    with pytest.raises(CheckpointError, match=r"is damaged: state.safetensors does not match meta.json"):
+        pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*/*"))
 
 

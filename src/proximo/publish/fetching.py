@@ -62,7 +62,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             path.write_bytes(data)
         try:
             config = run_directory.read_config(made)
-            checkpoint.load(made / "checkpoints" / str(found["step"]))
+            checkpoint.load(made / "checkpoints" / str(found["step"])).check_readable()
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{made}/', '')}") from error
         if config.env.id != env_id:

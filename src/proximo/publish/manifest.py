@@ -47,12 +47,13 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
                 f"{folder} has the format {shown(version, 'text')}: this proximo reads {FORMAT}, version {VERSION}."
             )
         expected = {CONFIG: None, SYSTEM: None, EVALUATION: None} | content["files"]
+        sizes = {name: int(described["size"]) for name, described in content["files"].items()}
         content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": int(content["step"])}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
     if wrong := [name for name in expected if not LISTED.fullmatch(name)]:
         raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
-    files = {name: _bytes(folder, name) for name in expected}
+    files = {name: _bytes(folder, name, sizes.get(name)) for name in expected}
     for name, data in files.items():
         if (found := _described(data)) != expected[name]:
             sha256 = found["sha256"][:12]
@@ -60,14 +61,16 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     return content, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
 
 
-def _bytes(folder: Path, name: str) -> bytes:
-    """Read a regular file. A link could lead anywhere, and a pipe has no end."""
+def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
+    """Read a regular file, if it has ``size`` bytes. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
     try:
         if any(part.is_symlink() for part in (path, *(folder / parent for parent in Path(name).parents[:-1]))):
             raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
         if path.exists() and not path.is_file():
             raise CheckpointError(f"{path} is not a regular file.")
+        if size is not None and path.stat().st_size != size:
+            raise CheckpointError(f"{folder} is damaged: {name} has {path.stat().st_size:,} bytes, expected {size:,}.")
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,24 +177,39 @@ class Checkpoint:
         for fault, names in (("it lacks", needed.keys() - saved), ("it has the unexpected", saved - needed.keys())):
             if names:
                 raise self._misfit(f"{fault} {min(names)!r} ({len(names)} in all)")
-        try:
-            arrays = safetensors.numpy.load(self.files[STATE])
+        with self._arrays() as arrays:
             values = {name: self._decoded(name, arrays[name], leaf) for name, leaf in needed.items()}
+        return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
+
+    def check_readable(self) -> None:
+        """Raise ``CheckpointError`` unless it has a policy, and every array is stored as described."""
+        with self._arrays() as arrays:
+            for name, leaf in self.leaves.items():
+                if list(shape := self._value(name, arrays[name]).shape) != leaf["shape"]:
+                    raise ValueError(f"{name} has the shape {shape}")
+            if not any(name.startswith(f"{POLICY}.") for name in self.leaves):
+                raise KeyError(POLICY)
+
+    @contextlib.contextmanager
+    def _arrays(self) -> Iterator[dict[str, np.ndarray]]:
+        """Context manager: the arrays in the file. What decoding them raises becomes a ``CheckpointError``."""
+        try:
+            yield safetensors.numpy.load(self.files[STATE])
         except (safetensors.SafetensorError, *OF_ANOTHER_FORMAT) as error:
             raise damaged(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
-        return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
+
+    def _value(self, name: str, array: np.ndarray) -> Any:
+        if implementation := self.meta["keys"].get(name):
+            return jax.random.wrap_key_data(jnp.array(array), impl=implementation)
+        return array.view(jnp.dtype(self.meta["leaves"][name]["dtype"]))
 
     def _decoded(self, name: str, array: np.ndarray, template: Any) -> Any:
         """One array, of NumPy or JAX like ``template``. Raises ``CheckpointError`` if it does not fit."""
-        implementation = self.meta["keys"].get(name)
-        if implementation is None:
-            value: Any = array.view(jnp.dtype(self.meta["leaves"][name]["dtype"]))
-        else:
-            value = jax.random.wrap_key_data(jnp.array(array), impl=implementation)
+        value = self._value(name, array)
         for what, found, needed in (("shape", value.shape, template.shape), ("type", value.dtype, template.dtype)):
             if found != needed:
                 raise self._misfit(f"{name} has the {what} {found}, these settings need {needed}")
-        if implementation is not None:
+        if name in self.meta["keys"]:
             return value
         return np.array(value) if isinstance(template, np.ndarray | np.generic) else jnp.array(value)
 

@@ -1,5 +1,5 @@
 """The files of a checkpoint, ``state.safetensors`` and ``meta.json``: encoding a state, and verifying what was read. The third one, a copy of
-``config.yaml``, has the settings of the run when it was saved; a published checkpoint does not have it.
+``config.yaml``, has the settings of the run when it was saved; ``meta.json`` has its hash. A published checkpoint does not have it.
 
 NumPy and safetensors are enough to read a checkpoint. ``meta.json`` describes what safetensors cannot: a random key is stored as
 its uint32 data (``keys`` has its implementation), and a bfloat16 leaf as its bits in uint16 (``stored``).
@@ -84,14 +84,13 @@ def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = 
         }
         for name, leaf in leaves.items()
     }
-    tensors = safetensors.numpy.save(stored)
+    files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
     meta = {
         "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info), "leaves": described, "keys": keys,
-        "files": {STATE: {"sha256": sha256(tensors), "size": len(tensors)}},
+        "files": {name: {"sha256": sha256(data), "size": len(data)} for name, data in files.items()},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip
-    files = {STATE: tensors, META: render({**meta, "sha256": sha256(render(meta))})}
-    return files if config is None else {**files, CONFIG: config.encode()}
+    return {**files, META: render({**meta, "sha256": sha256(render(meta))})}
 
 
 def render(meta: Mapping[str, Any]) -> bytes:
@@ -119,6 +118,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         same_text = render({**meta, "sha256": expected}) == files[META]
         found = sha256(render(meta)) if same_text else "of another text"
         hashes = {META: (found, expected), STATE: (sha256(files[STATE]), meta["files"][STATE]["sha256"])}
+        if CONFIG in meta["files"] and (path / CONFIG).is_file():
+            hashes[CONFIG] = sha256((path / CONFIG).read_bytes()), meta["files"][CONFIG]["sha256"]
     except OF_ANOTHER_FORMAT as error:
         raise damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
     for name, (actual, expected) in hashes.items():
