@@ -145,7 +145,7 @@ def test_invalid_input_is_reported_in_one_sentence(runs, capsys, tmp_path):
     )
 
 
-def test_missing_library_is_reported_in_one_sentence(runs, capsys, monkeypatch):
+def test_missing_library_is_reported_in_one_sentence(runs, capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "minigrid", None)
     lacking = mistake(capsys, "minigrid:MemoryS7", "--agent", "random", "--runs-dir", runs)
     assert lacking == "minigrid:MemoryS7 needs a library that is not installed: pip install 'proximo[minigrid]'."

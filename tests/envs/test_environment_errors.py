@@ -67,11 +67,16 @@ UNKNOWN = [
     ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method: expected the class"),
     ("numpy:ndarray", r"'numpy:ndarray' is a class without reset and step: expected the class of a JAX or Gymnasium environment"),
     ("numpy:pi", r"'numpy:pi' is float: expected the class"),
-    ("test_errors:Spaceless", r"Spaceless has no observation_space: define it"),
-    ("test_errors:returns_nothing", r"test_errors:returns_nothing returned None: expected an environment"),
-    ("test_errors:Unsized", r"Unsized is a VectorEnv whose class has no argument num_envs: add one"),
-    ("test_errors:Failing", r"test_errors:Failing\(\) raised RuntimeError: no screen \(test_errors.py, line \d+\)"),
-    (3, r"env_id = 3: expected the id of an environment"),
+    ("test_environment_errors:Spaceless", r"Spaceless has no observation_space: define it"),
+    (
+        "test_environment_errors:returns_nothing",
+        r"test_environment_errors:returns_nothing returned None: expected an environment",
+    ),
+    ("test_environment_errors:Unsized", r"Unsized is a VectorEnv whose class has no argument num_envs: add one"),
+    (
+        "test_environment_errors:Failing",
+        r"test_environment_errors:Failing\(\) raised RuntimeError: no screen \(test_environment_errors.py, line \d+\)",
+    ),
 ]
 ANSWERED = [
     ("HalfCheetah-v2", r"use 'HalfCheetah-v5', which has a preset. Gymnasium's page of the task says how the versions differ."),

@@ -55,7 +55,7 @@ def test_squashed_policy_with_state_dependent_std_hits_its_targets():
 def test_kl_penalty_finds_the_action_and_limits_the_divergence():
     metrics, free = (
         returns(
-            probes.ObservationAndAction(), 60, objective="kl_penalty", objective_settings={"kl_coef": beta, "kl_target": target}
+            probes.ObservationAndAction(), 60, objective="kl_penalty", objective_settings=f"kl_coef={beta},kl_target={target}"
         )
         for beta, target in ((20.0, 0.003), (1e-6, 0.0))
     )

@@ -127,5 +127,5 @@ def test_interrupted_inspection_loses_no_update(tmp_path, monkeypatch, capsys):
     words = train_words(tmp_path, "r", **{**LONG, "histograms": "true", "checkpoint_every": 10**6})
     with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
         main(words)
-    assert f"Stopped at step {3 * BATCH}, saved." in capsys.readouterr().out
+    assert f"Stopped at step {2 * BATCH}, saved." in capsys.readouterr().out
     assert asked

@@ -123,9 +123,9 @@ def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
 
 REFUSED = {
     "spaces": (lambda: agent(eval_env=gym_toys.Walk), r"The observation space of <gym_toys.Walk> is Box\(4,\) float32, but the policy is for Box\(2,\)"),
-    "no parameter": (lambda: agent(eval_env="gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Countdown has no argument 'size'"),
+    "no parameter": (lambda: agent(eval_env="gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Countdown has no parameter 'size'"),
     "no parameter of the training's environment": (lambda: agent("gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Count"),
-    "parameter of the training": (lambda: agent("gym_toys:Countdown", env_settings="length=4", eval_env="gym_toys:Walk"), r"^env_settings: gym_toys:Walk has no argument 'length'"),
+    "parameter of the training": (lambda: agent("gym_toys:Countdown", env_settings="length=4", eval_env="gym_toys:Walk"), r"^env_settings: gym_toys:Walk has no parameter 'length'"),
     "no parameter in a run": (lambda: proximo.train("CartPole-v1", eval_env_settings="size=3"), r"^eval_env_settings: CartPole-v1 has no parameter 'size'"),
     "no evaluation": (lambda: agent(eval_env="gym_toys:Countdown", eval_episodes=0), r"eval_env = gym_toys:Countdown has no effect with eval_episodes = 0"),
     "train": (lambda: proximo.train("gym_toys:Countdown", eval_env=Countdown), r"eval_env = <class .*: expected an id"),

@@ -35,7 +35,7 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
         found = _similar(env_id, {i: i for i in ids if ":" in i}) or ("-" in module and f"{module.replace('-', '_')}:{name}")
         problem = f"no library or module {module!r} is installed or on Python's path (expected {ID_FORMS})."
     elif registered:
-        found = _similar(name, registered)
+        found = _similar(name, {i.rpartition("/")[2]: shown for i, shown in registered.items()} | registered)
         problem = f"expected an id that {module} registers, such as {next(iter(registered.values()))!r}."
     else:
         found = ""
