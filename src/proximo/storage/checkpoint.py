@@ -149,7 +149,7 @@ class Checkpoint:
     @property
     def policy_only(self) -> bool:
         """Whether it has the networks and their normalizer, and no other part of the training state."""
-        return all(name.startswith(f"{POLICY}.") for name in self.leaves)
+        return bool(self.leaves) and all(name.startswith(f"{POLICY}.") for name in self.leaves)
 
     def restore(self, template: Any, part: str = "") -> Any:
         """The saved state in the structure of ``template``.

@@ -106,7 +106,10 @@ def starts(
     every, by_folder = peers.from_first(find, "the checkpoints"), dict(zip(map(str, run_dirs), configs, strict=True))
     at = found or [
         SeedStart(
-            Path(name), by_folder[name], step, info if info is None else Checkpoint(Path(name), {"step": step, "info": info}, {})
+            Path(name),
+            by_folder[name],
+            step,
+            info if info is None else Checkpoint(Path(name), {"step": step, "info": info, "leaves": {}}, {}),
         )
         for name, step, info in every
     ]
