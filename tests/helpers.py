@@ -29,17 +29,17 @@ SMALL = {
     "id": "toys:RandomEnds", "num_envs": 4, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "total_steps": 3200,
     "hidden_sizes": (8,), "memory_size": 8, "towers": "shared", "normalize_observation": True, "normalize_reward": False,
 }  # fmt: skip
-CELL_SETTINGS = {"lru": {"memory_settings": {"layers": 2}}, "gtrxl": {"memory_settings": {"layers": 2, "window": 3, "heads": 2}}}
+CELL_SETTINGS = {"lru": {"memory_settings": "layers=2"}, "gtrxl": {"memory_settings": "layers=2,window=3,heads=2"}}
 MEMORIES: dict[str, dict[str, Any]] = {
     "none": {"memory": "none"},
     **{cell: {"memory": cell, **CELL_SETTINGS.get(cell, {})} for cell in CELLS},
-    "two layers": {"memory": "gru", "memory_settings": {"layers": 2}},
-    "gtrxl with identity gates": {"memory": "gtrxl", "memory_settings": {"window": 6, "heads": 1, "gate": "identity"}},
+    "two layers": {"memory": "gru", "memory_settings": "layers=2"},
+    "gtrxl with identity gates": {"memory": "gtrxl", "memory_settings": "window=6,heads=1,gate=identity"},
 }
 REMEMBERING: dict[str, dict[str, Any]] = {
     **MEMORIES,
     "burn-in": {"memory": "gru", "burn_in": 3},
-    "burn-in of a whole sequence": {"memory": "gtrxl", "memory_settings": {"window": 8, "heads": 2}, "burn_in": 4},
+    "burn-in of a whole sequence": {"memory": "gtrxl", "memory_settings": "window=8,heads=2", "burn_in": 4},
     "carried over": {"memory": "lstm", "reset_memory": False},
     "observing": {"memory": "gru", "observe_action": True, "observe_reward": True},
     "observing without memory": {"observe_action": True, "observe_reward": True},

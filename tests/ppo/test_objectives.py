@@ -188,7 +188,7 @@ def update(**settings):
 
 
 def test_update_uses_and_reports_the_previous_beta():
-    state, after, metrics = update(**PENALTY, objective_settings={"kl_coef": 0.8, "kl_target": 1e-6})
+    state, after, metrics = update(**PENALTY, objective_settings="kl_coef=0.8,kl_target=1e-6")
     assert float(metrics["kl_coef"]) == pytest.approx(0.8)
     assert float(metrics["approx_kl"]) > 1e-6
     assert float(after.adaptive.kl_coef) == pytest.approx(1.6)
@@ -200,8 +200,8 @@ def test_update_uses_and_reports_the_previous_beta():
 
 
 def test_a_large_beta_keeps_the_policy_where_it_was():
-    _, _, free = update(**PENALTY, objective_settings={"kl_coef": 1e-6, "kl_target": 0})
-    _, _, bound = update(**PENALTY, objective_settings={"kl_coef": 1e4, "kl_target": 0})
+    _, _, free = update(**PENALTY, objective_settings="kl_coef=1e-6,kl_target=0")
+    _, _, bound = update(**PENALTY, objective_settings="kl_coef=1e4,kl_target=0")
     assert float(bound["approx_kl"]) < 0.3 * float(free["approx_kl"])
 
 
