@@ -281,7 +281,7 @@ def test_module_continues_after_a_signal(tmp_path, monkeypatch, number, within):
         if steps == 3 * BATCH and within:
             signal.raise_signal(number)
 
-    monkeypatch.setattr("proximo.integrations.lightning_training._Warner.advanced", advanced)
+    monkeypatch.setattr("proximo.tracking.reporter.Reporter.advanced", advanced)
     try:
         with pytest.raises((SystemExit, lightning.pytorch.utilities.exceptions.SIGTERMException)):
             trainer(tmp_path, callbacks=[Interrupted()], enable_checkpointing=False).fit(learner)

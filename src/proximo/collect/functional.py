@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, Key
 
 from proximo.collect import jax_vector
@@ -20,6 +20,7 @@ from proximo.collect.policy_check import check_policy
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.protocol import Environment
+from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.types import Metrics, Rollout, TrainState
@@ -122,6 +123,11 @@ def make_train(
 
 def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh: Mesh | None) -> JaxCollector:
     if mesh is not None:
+        if ENVS_AXIS not in mesh.axis_names or set(mesh.axis_types) != {AxisType.Auto}:
+            raise ConfigError(
+                f"mesh = {mesh}: expected an axis {ENVS_AXIS!r} and automatic axes, as jax.make_mesh((4,), ({ENVS_AXIS!r},), "
+                "axis_types=(jax.sharding.AxisType.Auto,)) makes them."
+            )
         check_divisible(config, mesh.shape[ENVS_AXIS])
     if config.env.levels:
         env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)

@@ -22,12 +22,13 @@ from proximo.collect.learning import fresh_learner, learn, policy_shapes
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
+from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent.protocol import select
 from proximo.ppo import inspection
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import zeros
+from proximo.spaces import Discrete, MultiDiscrete, zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 PackedPolicy = tuple[Array, ...]
@@ -61,6 +62,7 @@ class GymnasiumPrograms:
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
         self.config, self.space, self.mesh = config, env.observation_space, mesh
+        _check_starts(env.action_space, env.id)
         policy = policy_shapes(env, config)
         arrays, self._tree = jax.tree.flatten(policy)
         # Integers, which a custom network may have, would be rounded in the vector.
@@ -231,3 +233,14 @@ def _learn(
 def _inspect(before: ppo.LearnerState, learned: ActorCritic, rollout: Rollout) -> dict[str, Any]:
     """The quantities of a rollout and of the policy that has learned from it, for histograms."""
     return {**inspection.learned_from(before, rollout), "ratios": inspection.ratios(before, learned, rollout)}
+
+
+def _check_starts(space: Any, env_id: str) -> None:
+    """Raise ``EnvError`` if actions, which travel as float32, would be rounded."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        reached = np.abs(np.add(space.start, space.n if isinstance(space, Discrete) else space.nvec)).max()
+        if max(reached, np.abs(space.start).max()) > 2**24:
+            raise EnvError(
+                f"The action space {space} of {env_id} reaches beyond ±2²⁴, where float32 rounds integers: declare a space that "
+                "starts at 0, and add the offset in step."
+            )

@@ -151,9 +151,10 @@ def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
     for name, value in settings.items():
         if name in ("id", "eval_env") and value and value == LEAVES[name].value_in(config):
             continue  # repeated, because a file must not name a function of an installed library
-        if name not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
+        if name.partition(".")[0] not in RESUMABLE and not (name in custom_settings(config) and may_replace(config, name, value)):
             raise ConfigError(
                 f"{'The environment' if name == 'id' else name} cannot change when a run is resumed (only "
                 f"{', '.join(sorted(RESUMABLE))} can): start a new run with --config RUN/config.yaml, another --name and the new value."
             )
+    validate(override(config, settings))  # a setting of the run that has no effect any more is an error, and not dropped
     return with_given(config, settings)

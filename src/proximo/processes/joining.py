@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,9 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
             "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
             "--process-id I to each process, all three, or start all on this machine with `proximo launch -n N -- train …`."
         )
+    port = re.fullmatch(r".+:(\d{1,5})", str(cluster.coordinator))
+    if port is None or int(port[1]) > 65_535:
+        raise ConfigError(f"coordinator = {cluster.coordinator!r}: expected HOST:PORT, for example 10.0.0.1:1234.")
     if not 0 <= cluster.process_id < cluster.num_processes:
         raise ConfigError(f"process_id = {cluster.process_id}: expected 0 to {cluster.num_processes - 1} (num_processes - 1).")
     return cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,17 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             raise CheckpointError(
                 f"{folder} has the format {shown(version, 'text')}: this proximo reads {FORMAT}, version {VERSION}."
             )
-        expected = {CONFIG: None, SYSTEM: None, EVALUATION: None} | content["files"]
-        sizes = {name: int(described["size"]) for name, described in content["files"].items()}
-        content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": int(content["step"])}
+        expected = content["files"]
+        sizes = {name: operator.index(expected[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *expected}}
+        step = operator.index(content["step"])
+        if not 0 <= step < 10**20:
+            raise ValueError(f"step {step}")
+        content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": step}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
     if wrong := [name for name in expected if not LISTED.fullmatch(name)]:
         raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
-    files = {name: _bytes(folder, name, sizes.get(name)) for name in expected}
+    files = {name: _bytes(folder, name, sizes[name]) for name in expected}
     for name, data in files.items():
         if (found := _described(data)) != expected[name]:
             sha256 = found["sha256"][:12]

@@ -168,7 +168,7 @@ def _prepare(folder: Path) -> None:
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    other = min((path.name for path in folder.iterdir() if not path.name.startswith(".")), default=None)
+        other = min((path.name for path in folder.iterdir() if not path.name.startswith(".")), default=None)
     if other is not None and not (folder / manifest.MANIFEST).is_file():
         raise ConfigError(f"{folder} contains {other!r} but no {manifest.MANIFEST}: choose an empty folder.")
 

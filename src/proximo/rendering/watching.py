@@ -137,7 +137,7 @@ def trained(
     try:
         run_dir, which, seeds = _find_run(run, runs_dir)
     except CheckpointError as error:
-        with contextlib.suppress(EnvError):
+        with contextlib.suppress(EnvError, ConfigError):
             _check_environment(run, error)
             raise CheckpointError(
                 f"{run} is an environment, and no run of that name is in {runs_dir}: "
@@ -162,13 +162,14 @@ def untrained(
     run_dir = None
     try:
         run_dir, _, _ = _find_run(name, runs_dir)
-        config = override(run_directory.read_config(run_dir), settings)
     except CheckpointError as error:
         try:
             _check_environment(name, error)
         except EnvError as unknown:
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
         config = make_config(name, settings)
+    else:
+        config = override(run_directory.read_config(run_dir), settings)
     env = environment(config)
     return Subject(env, config, random_agent(env, seed), "random", run_dir)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import re
 import shutil
@@ -182,8 +183,10 @@ class Checkpoint:
         return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
 
     def check_readable(self) -> None:
-        """Raise ``CheckpointError`` unless it has a policy, and every array is stored as described."""
+        """Raise ``CheckpointError`` unless it has a policy, every array is stored as described, and evaluations are numbers."""
         with self._arrays() as arrays:
+            for summary in filter(None, (self.best, self.evaluation, {"step": self.info.get("evaluation_steps", 0)})):
+                _ = operator.index(summary["step"]) + float(summary.get("return_mean") or 0)
             for name, leaf in self.leaves.items():
                 if list(shape := self._value(name, arrays[name]).shape) != leaf["shape"]:
                     raise ValueError(f"{name} has the shape {shape}")

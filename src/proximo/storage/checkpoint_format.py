@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,6 +116,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         meta = read_json(files[META])
         expected = meta.pop("sha256")
         version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
+        step = operator.index(meta["step"])
         same_text = render({**meta, "sha256": expected}) == files[META]
         found = sha256(render(meta)) if same_text else "of another text"
         hashes = {META: (found, expected), STATE: (sha256(files[STATE]), meta["files"][STATE]["sha256"])}
@@ -130,6 +132,6 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             f"Checkpoint {path} has the format version {shown(version)}, but this proximo reads versions {READABLE[0]} to {VERSION}: load it "
             "with the proximo that wrote it (system.json of the run has its version), or train again."
         )
-    if re.fullmatch(r"\d+(\.\w+)?", path.name) and meta["step"] != int(path.stem):
-        raise damaged(path, f"it was saved as step {meta['step']}, and its folder was renamed: restore the name")
+    if re.fullmatch(r"\d+(\.\w+)?", path.name) and step != int(path.stem):
+        raise damaged(path, f"it was saved as step {step}, and its folder was renamed: restore the name")
     return meta, files

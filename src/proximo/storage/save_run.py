@@ -67,7 +67,7 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
             checkpoint.write(checkpoints, step, files)
             write_atomic(checkpoints / CURRENT, f"{step}\n")
             for path in (folder / name for name in DERIVED):
-                if path.is_dir():
+                if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 path.unlink(missing_ok=True)
             finish(folder)

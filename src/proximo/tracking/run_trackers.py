@@ -26,6 +26,8 @@ MODULES = {
 """Imported in the thread of the trackers, because their libraries take long to import."""
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
 """How long the end of a training waits for the trackers: normally, and after a second interruption by the user."""
+FLUSH_SECONDS = 1.0
+"""How long a checkpoint waits for the trackers behind the queue. Until they have finished, later checkpoints do not wait."""
 Row = tuple[int, Mapping[str, Any]]
 
 
@@ -69,7 +71,9 @@ class RunTrackers(Tracker):
         self._busy = ""
         """The tracker that works now."""
         self._ended_at: float | None = None
-        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Row | threading.Event | None] = queue.SimpleQueue()
+        self._flushed = threading.Event()
+        self._flushed.set()
         self._thread = threading.Thread(target=self._work, daemon=True, name="trackers")
         if self._names:
             for row in earlier_rows(run.run_dir, run.resumed_at):
@@ -83,6 +87,10 @@ class RunTrackers(Tracker):
 
     def flush(self) -> None:
         self._lines.flush()
+        if self._names and self._flushed.is_set():
+            self._flushed = threading.Event()
+            self._queue.put(self._flushed)
+            self._flushed.wait(FLUSH_SECONDS)
 
     def end(self, hurry: bool = False) -> None:
         """Begin to finish. The ``patience`` starts with the first call, so that the trackers of all seeds finish at the same time."""
@@ -118,7 +126,11 @@ class RunTrackers(Tracker):
 
         each(lambda name: trackers.update({name: tracker_class(name)(self._run)}))
         while (row := self._queue.get()) is not None:
-            each(lambda name, row=row: trackers[name].write(*row))
+            if isinstance(row, threading.Event):
+                each(lambda name: trackers[name].flush() if hasattr(trackers[name], "flush") else None)
+                row.set()
+            else:
+                each(lambda name, row=row: trackers[name].write(*row))
         each(lambda name: trackers[name].close() if hasattr(trackers[name], "close") else None)
 
 

@@ -66,6 +66,8 @@ class TensorBoard(Tracker):
         """Return when the disk has all events."""
         self._file.sync()
 
+    flush = close
+
     def _add(self, **fields: Any) -> None:
         """Append an event as a TFRecord: its length and its bytes, each with a checksum."""
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]

@@ -27,6 +27,7 @@ A callback with state has two more methods. `state_dict()` returns a JSON object
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -145,12 +146,26 @@ def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
         if not evaluates and "on_evaluation" in hooks and "on_update" not in hooks:
             raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
+        for hook in hooks:
+            _check_hook(name, hook, getattr(callback, hook))
         every = getattr(callback, "every", 1)
         if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
     if seeds > 1:
         _copies(callbacks)
     return tuple(callbacks)
+
+
+def _check_hook(name: str, hook: str, method: Any) -> None:
+    try:
+        inspect.signature(method).bind(None)
+    except TypeError as error:
+        argument = "result" if hook == "on_evaluation" else "info"
+        raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
+    except ValueError:  # a function in C, which may have no signature
+        return
+    if inspect.iscoroutinefunction(method):
+        raise ConfigError(f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async.")
 
 
 def _has(callback: Any, hook: str) -> bool:

@@ -237,9 +237,9 @@ class VectorStepper:
                 raise EnvError(
                     f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
                 )
+        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
+            raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
         if self._fit(reward, terminated, truncated, info) and np.isfinite(np.asarray(reward, np.float32)).all():
-            if ACTION_MASK in info and self.mask_check is None:
-                raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
             return
         for i in range(self.num_envs):
             check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
