@@ -96,7 +96,6 @@ def test_a_request_to_stop_reaches_all():
     [
         ("127.0.0.1:{}", "Address already in use"),
         ("nowhere.invalid:{}", "not known|resolution|No address"),
-        ("a", "invalid literal"),
     ],
 )
 def test_an_address_that_process_0_cannot_use_is_one_sentence(address, reason):
@@ -106,6 +105,13 @@ def test_an_address_that_process_0_cannot_use_is_one_sentence(address, reason):
     assert ended.returncode == 2
     sentence = rf"proximo: process 0 cannot use the address {address} \(.*({reason}).*\): .* with a free port.\n"
     assert re.fullmatch(sentence, ended.stderr)
+
+
+@pytest.mark.parametrize("address", ["a", "h:", "h:65536"])
+def test_a_coordinator_without_a_port_is_an_error_in_every_process(address):
+    for process in (0, 1):
+        with pytest.raises(ConfigError, match=f"^coordinator = '{address}': expected HOST:PORT"):
+            find_cluster(address, 2, process)
 
 
 def test_seeds_in_one_program_need_one_process(monkeypatch):
