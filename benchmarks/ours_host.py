@@ -125,40 +125,37 @@ def stepped(options: argparse.Namespace, config) -> dict[str, Any]:
     env = environment(config)
     vector_env = env.open(options.num_envs, options.num_steps, vector_options(config))
     rng = np.random.default_rng(options.seed)
-    vector_env.reset(0, options.seed)
-    vector_env.buffers[0].clear()
-    for buffer in vector_env.buffers:
-        for row in buffer.action:
-            row[...] = random_actions(env.action_space, rng, options.num_envs)
-    at, rates = 0, []
+    vector_env.reset(options.seed)
+    buffer, rates = vector_env.buffer, []
+    buffer.clear()
+    for row in buffer.action:
+        row[...] = random_actions(env.action_space, rng, options.num_envs)
     for repeat in range(options.repeats + 1):  # the first one warms up
         begun, steps = time.perf_counter(), 0
         limit = options.seconds if repeat else min(1.0, options.seconds)
         while time.perf_counter() - begun < limit:
-            buffer = vector_env.buffers[at]
-            _step_through(vector_env, at, options.num_steps)
+            _step_through(vector_env, options.num_steps)
             steps += int(buffer.valid[:-1].sum())
-            at = (at + 1) % len(vector_env.buffers)
-            vector_env.buffers[at].begin_after(buffer)
-            vector_env.buffers[at].clear()
+            buffer.begin_again()
+            buffer.clear()
         rates.append(round(steps / (time.perf_counter() - begun), 1))
     workers = vector_env.num_workers
     vector_env.close()
     return {"num_workers": workers, "steps_per_second": rates[1:]}
 
 
-def _step_through(vector_env, buffer: int, num_steps: int) -> None:
-    """Fill a rollout buffer with steps. Groups step independently, as in the collector."""
+def _step_through(vector_env, num_steps: int) -> None:
+    """Fill the rollout buffer with steps. Groups step independently, as in the collector."""
     at = [0] * len(vector_env.groups)
     for group in range(len(at)):
-        vector_env.send(buffer, 0, group)
+        vector_env.send(0, group)
     running = list(range(len(at)))
     while running:
         group = vector_env.ready(running)
-        vector_env.receive(buffer, at[group], group)
+        vector_env.receive(at[group], group)
         at[group] += 1
         if at[group] < num_steps:
-            vector_env.send(buffer, at[group], group)
+            vector_env.send(at[group], group)
         else:
             running.remove(group)
 

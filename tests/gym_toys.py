@@ -327,6 +327,16 @@ class CustomVector(gym.vector.SyncVectorEnv):
         super().__init__([Walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
+class HangingVector(CustomVector):
+    """A custom ``VectorEnv`` that hangs in its fourth step."""
+
+    def step(self, actions):
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 4:
+            time.sleep(3600)
+        return super().step(actions)
+
+
 class ThreadedVector(CustomVector):
     """A custom ``VectorEnv`` that steps between ``send`` and ``recv``. They must alternate."""
 

@@ -62,15 +62,15 @@ def small_collector(env: Any = None, seeds_axis: bool = False, **settings: Any) 
 
 
 def kill_first_worker(vector_env: WorkerVectorEnvironment, calls: Sequence[int]) -> None:
-    """Kill the first worker of ``pool`` before these steps, counted from now on."""
+    """Kill the first worker before these steps, counted from now on."""
     send, numbers = vector_env.send, itertools.count()
 
-    def kill_and_send(buffer: int, t: int, group: int) -> None:
+    def kill_and_send(t: int, group: int) -> None:
         if next(numbers) in calls:
             process = vector_env.workers[0][0].popen.pid
             os.kill(process, signal.SIGKILL)
             os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
-        send(buffer, t, group)
+        send(t, group)
 
     vector_env.send = kill_and_send
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
@@ -135,6 +136,11 @@ def test_invalid_input_is_reported_in_one_sentence(runs, capsys, tmp_path):
     unknown = mistake(capsys, "CartPol-v1", "--agent", "random", *at)
     assert unknown.startswith("'CartPol-v1' is neither an environment nor a run in ")
     assert "CartPole-v1" in unknown
+    damaged = tmp_path / "proximo-PocMemory" / "damaged"
+    shutil.copytree(Path(runs) / "proximo-PocMemory" / "r", damaged)
+    (damaged / "config.yaml").write_text("env: [")
+    assert "config.yaml" in mistake(capsys, damaged, "--agent", "random", *at)
+    assert "neither" not in mistake(capsys, damaged, "--agent", "random", *at)
     assert mistake(capsys, "r", *at, "--episodes", "0") == "episodes = 0: expected a whole number of 1 … 10000."
     assert mistake(capsys, "r", *at, "--max-steps", "0") == "max_steps = 0: expected a whole number, 1 or more."
     assert mistake(capsys, "r", *at, "--fps", "0") == "fps = 0.0: expected a number that is more than 0, and 240 at most."

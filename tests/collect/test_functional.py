@@ -115,3 +115,11 @@ def test_missing_seeds_axis_and_what_is_no_environment_raise():
 def test_settings_unused_by_the_policy_raise_before_anything_runs(made):
     with pytest.raises(EnvError, match=r"^log_std_init = -1 is for continuous actions \(Box\), not Discrete\(2\): set it to 0\."):
         made(small_config(log_std_init=-1.0), toys.AnySpaces(Box((3,)), Discrete(2)))
+
+
+@pytest.mark.parametrize(("axis", "kind"), [("data", "Auto"), ("envs", "Explicit")])
+def test_a_mesh_that_cannot_divide_environments_raises(axis, kind):
+    mesh = jax.make_mesh((1,), (axis,), axis_types=(getattr(jax.sharding.AxisType, kind),))
+    for make in (make_functions, make_train):
+        with pytest.raises(ConfigError, match=r"expected an axis 'envs' and automatic axes, as jax.make_mesh"):
+            make(small_config(), toys.RandomEnds(), mesh=mesh)

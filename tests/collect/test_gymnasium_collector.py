@@ -20,7 +20,7 @@ from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_class, from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import EnvironmentFault
+from proximo.errors import EnvError, EnvironmentFault
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
 from proximo.types import GymnasiumCollectorState
@@ -540,3 +540,14 @@ def test_half_bounded_box_environments_receive_actions_within_their_space():
         state, _ = trainer.update(state)
     assert trainer.last_rollout.action[..., 0].max() > 1, "never stored clipped"
     trainer.close()
+
+
+class FarAway(gym_toys.Countdown):
+    def __init__(self):
+        super().__init__()
+        self.action_space = gym.spaces.Discrete(4, start=2**24 + 1)
+
+
+def test_actions_that_float32_would_round_are_refused():
+    with pytest.raises(EnvError, match=r"reaches beyond ±2²⁴, where float32 rounds integers"):
+        make_collector(from_factory(FarAway, "toy", NONE))

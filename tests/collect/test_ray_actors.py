@@ -49,9 +49,9 @@ def token():
 @contextlib.contextmanager
 def training(env=gym_toys.Walk, env_settings=None, **settings):
     """A function that trains for one update and returns its metrics, the backend, and the warnings so far."""
-    backend = make_backend(
-        override(Config(), {**SETTINGS, **settings}), from_class(env, env_settings or {}, "toy", Preprocessing())
-    )
+    is_vector = issubclass(env, gym_toys.CustomVector)
+    made = from_class(env, env_settings or {}, "toy", Preprocessing(), takes_num_envs=is_vector)
+    backend = make_backend(override(Config(), {**SETTINGS, **settings}), made)
     warnings, state = [], backend.start([0])
     backend.send_warnings_to(warnings.append)
 
@@ -133,6 +133,15 @@ def test_a_hang_in_an_actor_is_found_by_the_time_limit_of_its_worker():
             *_,
         ),
         pytest.raises(EnvironmentFault, match=r"step_timeout"),
+    ):
+        update()
+    assert_all_end()
+
+
+def test_a_hang_in_an_actor_without_workers_is_found():
+    with (
+        training(gym_toys.HangingVector, **ACTORS, worker_settings="step_timeout=1,max_restarts=0") as (update, *_),
+        pytest.raises(EnvironmentFault, match=r"environments 0 … 1 was lost"),
     ):
         update()
     assert_all_end()

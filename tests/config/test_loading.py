@@ -224,6 +224,11 @@ def test_resume_may_change_only_resumable_settings():
     assert changed_for_resume(config, {"id": ENV}).env.id == ENV
     with pytest.raises(ConfigError, match="clip_range is called clip_eps here"):
         changed_for_resume(config, {"clip_range": 1})
+    gymnasium = make_config("CartPole-v1")
+    assert changed_for_resume(gymnasium, {"worker_settings.step_timeout": 5}).env.worker_settings.step_timeout == 5
+    elsewhere = make_config(ENV, {"eval_env": "gymnax:CartPole-v1", "eval_env_settings": "x=1"})
+    with pytest.raises(ConfigError, match=r"^eval_env.* has no effect with eval_episodes = 0"):
+        changed_for_resume(elsewhere, {"eval_episodes": 0})  # and it is not dropped: a resume cannot change it
 
 
 def test_given_entries_extend_those_of_the_preset_and_saved_ones_are_complete(tune, file):

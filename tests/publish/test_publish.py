@@ -220,6 +220,10 @@ def linked(path):
         (lambda folder: rewritten(folder, step=None), r"proximo.json is damaged \(KeyError: 'step'\)"),
         (lambda folder: rewritten(folder, files=[]), r"proximo.json is damaged \(TypeError"),
         (lambda folder: rewritten(folder, files={}), r"proximo.json is damaged \(KeyError"),
+        (
+            lambda folder: os.truncate(folder / "proximo.json", 10**7),
+            r"proximo.json has 10,000,000 bytes, expected 0 to 9,999,999",
+        ),
         (lambda folder: rewritten(folder, step=1e300), r"proximo.json is damaged \(TypeError"),
         (lambda folder: rewritten(folder, environment="x" * 400), "is for 'proximo:PocMemory', not for 'x{79}…"),
         (lambda folder: rewritten(folder, step=7), "has no checkpoint of step 7"),
@@ -251,7 +255,7 @@ def forged(folder, meta, data):
         rewritten(folder, files=listed(folder, name, content))
 
 
-@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy"])
+@pytest.mark.parametrize("change", ["bytes", "type", "key", "policy", "evaluation"])
 def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
     data, meta = checkpoint_of(folder)
     name = next(name for name in meta["leaves"] if name.startswith("learner.policy."))
@@ -261,6 +265,8 @@ def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
         meta["leaves"][name]["dtype"] = "floaty"
     elif change == "key":
         meta["keys"] = dict.fromkeys(meta["keys"], "mersenne")
+    elif change == "evaluation":
+        meta["info"]["best"] = {"step": "x"}
     else:
         meta["leaves"] = {name: leaf for name, leaf in meta["leaves"].items() if not name.startswith("learner.policy.")}
     forged(folder, meta, data)

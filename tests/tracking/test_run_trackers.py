@@ -118,6 +118,35 @@ def test_slow_tracker_delays_nothing_and_receives_everything(tmp_path):
     assert (Kept.closed, Slow.closed) == (0, 1)
 
 
+def test_a_checkpoint_waits_for_the_other_trackers_but_not_for_one_that_hangs(tmp_path, monkeypatch):
+    go, flushed = threading.Event(), []
+
+    class Flushed(Kept):
+        def write(self, step, values):
+            assert step < 3 or go.wait(30)
+            super().write(step, values)
+
+        def flush(self):
+            flushed.append([step for step, _ in Kept.rows])
+
+    sys.modules["custom_trackers"].Flushed = Flushed
+    trackers = opened(tmp_path, "custom_trackers:Flushed")
+    monkeypatch.setattr(run_trackers, "FLUSH_SECONDS", 30.0)
+    for step in (1, 2):
+        trackers.write(step, {"a": 1.0})
+    trackers.flush()
+    assert flushed == [[1, 2]]
+    monkeypatch.setattr(run_trackers, "FLUSH_SECONDS", 0.3)
+    trackers.write(3, {"a": 1.0})
+    started = time.monotonic()
+    for _ in range(20):
+        trackers.flush()
+    assert time.monotonic() - started < 2.0, "only the first one waited"
+    go.set()
+    trackers.close()
+    assert flushed == [[1, 2], [1, 2, 3]]
+
+
 def test_trackers_that_never_return_are_abandoned_together(tmp_path):
     told, never = [], threading.Event()
 
@@ -134,7 +163,9 @@ def test_trackers_that_never_return_are_abandoned_together(tmp_path):
     for trackers in seeds:
         trackers.close()
     assert time.monotonic() - started < 1.1
-    assert told == 3 * ["custom_trackers:Stuck has not written everything within 0 s: the last rows may be missing there."]
+    assert told == 3 * [
+        "custom_trackers:Stuck has not written everything within 0 s: the last rows may be missing in custom_trackers:Stuck."
+    ]
     never.set()
 
 

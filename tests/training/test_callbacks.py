@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import threading
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -300,6 +301,10 @@ class Locked(Recorder):
         self.lock = threading.Lock()
 
 
+async def asynchronous(info):
+    """A call of it does nothing."""
+
+
 @pytest.mark.parametrize(
     ("callbacks", "settings", "message"),
     [
@@ -309,6 +314,8 @@ class Locked(Recorder):
         ([Typo()], {}, "(did you mean 'on_update'?)"),
         ([Recorder(every=0)], {}, "Recorder.every = 0: expected a number of updates, 1 or more"),
         ([EarlyStopping(at=4)], {"eval_episodes": 0}, "EarlyStopping needs evaluations, but eval_episodes = 0"),
+        ([SimpleNamespace(on_update=lambda: None)], {}, "SimpleNamespace.on_update is called as on_update(info): too many"),
+        ([SimpleNamespace(on_end=asynchronous)], {}, "SimpleNamespace.on_end is asynchronous, so a call would do nothing"),
         ([Locked()], {"seeds": 2}, "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
     ],
 )

@@ -127,7 +127,7 @@ class Player:
 
     def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
         """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
-        layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.action_space, 1)
+        layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.action_space)
         with custom_code_errors(f"Making {self.spec.env_id}"):
             if self.make is not None:
                 return SerialVectorEnvironment(self.make, layout, self.spec, VectorOptions())
@@ -154,18 +154,18 @@ class Player:
         Raises:
             EnvError: an environment raised, or returned something invalid. The message is one line.
         """
-        buffer, t, started = vector_env.buffers[0], 0, time.perf_counter()
+        buffer, t, started = vector_env.buffer, 0, time.perf_counter()
         masks = [i for i, leaf in enumerate(leaves(self.spec.observation_space)) if leaf.path == (ACTION_MASK,)]
         buffer.clear()
         try:
-            vector_env.reset(0, seed)
+            vector_env.reset(seed)
             while t < len(buffer.action) and (t < MIN_STEPS or time.perf_counter() - started < seconds):
                 for i, is_valid in enumerate(buffer.valid[t]):
                     rng = np.random.default_rng([0 if is_valid else autoreset_seed, t])
                     mask = buffer.observation[masks[0]][t, i] if masks else None
                     buffer.action[t, i] = allowed_action(self.action_space, rng, mask)
-                vector_env.send(0, t, 0)
-                vector_env.receive(0, t, 0)
+                vector_env.send(t, 0)
+                vector_env.receive(t, 0)
                 t += 1
         except EnvironmentFault as fault:
             line = str(fault).splitlines()[0]  # without its traceback

@@ -88,19 +88,19 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
     report["not_checked"] = ["making"]
     try:
         process.begin()
-        while (message := worker_messages.read_object(process.replies)) is not None:
+        for message in iter(lambda: worker_messages.read_object(process.replies), None):
             if isinstance(message, Exception):
                 raise message
             if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-            else:
-                report.update(message)
-                is_made |= "not_checked" in message
-                if report["compiles"]:
-                    limit.cancel()  # compiling may take long
-                elif not is_made:
-                    limit.start()
+                continue
+            report.update(message)
+            is_made |= "not_checked" in message
+            if report["compiles"]:
+                limit.cancel()  # compiling may take long
+            elif not is_made:
+                limit.start()
         out_of_time = report["out_of_time"]
     except EOFError:
         out_of_time = bool(process.why_killed)

@@ -48,7 +48,7 @@ class _Steps:
     """
 
     def __init__(self, vector_env: VectorEnvironment, programs: GymnasiumPrograms):
-        self.burn_in, self.programs, self.whole = programs.burn_in, programs, vector_env.buffers[0]
+        self.burn_in, self.programs, self.whole = programs.burn_in, programs, vector_env.buffer
         self.buffer = self.whole.since(self.burn_in)
         shape = self.buffer.reward.shape
         self.packed = np.zeros((*shape, programs.columns), programs.dtype)
@@ -252,7 +252,7 @@ class GymnasiumCollector:
             started = time.perf_counter()
             group = groups[vector_env.ready(running)]
             t, restarts = group.t, vector_env.restarts
-            has_truncated = vector_env.receive(0, steps.burn_in + t, group.index)
+            has_truncated = vector_env.receive(steps.burn_in + t, group.index)
             received = time.perf_counter()
             timing.environment += received - started
             group.store_previous()
@@ -284,7 +284,7 @@ class GymnasiumCollector:
         started = time.perf_counter()
         group.act(t)
         acted = time.perf_counter()
-        vector_env.send(0, self.programs.burn_in + t, group.index)
+        vector_env.send(self.programs.burn_in + t, group.index)
         timing.policy += acted - started
         timing.environment += time.perf_counter() - acted
 

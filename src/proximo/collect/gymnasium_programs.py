@@ -168,7 +168,7 @@ class GymnasiumPrograms:
         episode_start: Array | None,
         valid: Array | None,
     ) -> tuple[Float[Array, "n columns"], Memory]:
-        """The packed step of a group, and the memory after it. The flags are None if nothing depends on them."""
+        """The packed step of a group, and the memory after it. The flags are None if the policy does not read them."""
         policy = self._unpack(packed)
         episode_start = jnp.zeros(observation[0].shape[0], bool) if episode_start is None else episode_start
         valid = jnp.ones_like(episode_start) if valid is None else valid

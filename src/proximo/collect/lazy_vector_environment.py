@@ -32,7 +32,7 @@ class LazyVectorEnvironment:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
             closed = self._closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
-                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options, 1)
+                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options)
             if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
                 self.close()
                 raise EnvError(f"{self.env.id} was closed while its environments were made.")
@@ -44,7 +44,7 @@ class LazyVectorEnvironment:
         vector_env = self.open()
         limit = self.options.reset_timeout if vector_env.num_workers else 0.0
         with reports_waiting(self.warn, self.num_envs, self.env.id, limit):
-            vector_env.reset(0, seed)
+            vector_env.reset(seed)
         return vector_env
 
     @property

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -18,7 +22,7 @@ from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import AUTO, split
+from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, split
 from proximo.envs.gymnasium.waiting_messages import reports_waiting
 from proximo.envs.gymnasium.worker_process import search_path
 from proximo.errors import EnvError, EnvironmentFault
@@ -66,18 +70,20 @@ class RolloutActor:
         return self._collector
 
     def run(self, policy: list[np.ndarray], key: np.ndarray, begins: bool | None) -> RolloutPart:
-        """Collect a rollout of the policy with these arrays, with new episodes if ``begins`` is true. If it is None,
-        make the environments, compile, and return a rollout of zeros."""
+        """Collect a rollout of the policy with these arrays. ``begins`` is whether new episodes begin; with None, the environments are made,
+        the programs compiled, and a rollout of zeros is returned."""
         collector, timing = self._open(), Timing()
         actor_critic = collector.programs.policy_of(policy)
         state = GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
-        if begins is None:
-            rollout, compile_all = collector.example(actor_critic, state)
-            compile_all()
-        else:
-            if begins:
-                collector.begin()
-            _, rollout, _ = collector.collect(actor_critic, state, timing)
+        is_alone = collector.env.make is None  # workers have time limits of their own
+        with ends_if_hung(timing, collector.config.env.worker_settings.step_timeout) if is_alone else contextlib.nullcontext():
+            if begins is None:
+                rollout, compile_all = collector.example(actor_critic, state)
+                compile_all()
+            else:
+                if begins:
+                    collector.begin()
+                _, rollout, _ = collector.collect(actor_critic, state, timing)
         fields = {**vars(rollout), "burn_in_steps": rollout.burn_in_steps and vars(rollout.burn_in_steps)}
         messages, self._warnings[:] = list(self._warnings), []
         before, self._restarts = self._restarts, collector.environments.restarts
@@ -88,6 +94,27 @@ class RolloutActor:
         """End the environments and their processes."""
         if self._collector is not None:
             self._collector.environments.close()
+
+
+@contextlib.contextmanager
+def ends_if_hung(timing: Timing, seconds: float) -> Iterator[None]:
+    """Context manager: end this process if environments take no step for ``seconds``, or none within ten times as long from the beginning.
+    The learner then replaces the actor."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        spent, since = 0.0, time.monotonic()
+        while not is_over.wait(seconds / 4):
+            if timing.environment != spent:
+                spent, since = timing.environment, time.monotonic()
+            elif time.monotonic() - since > seconds * (1 if spent else RESETS):
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 class RolloutActors:

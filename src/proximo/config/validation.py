@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from proximo.config.custom import choices, is_custom, is_name, is_transformation, resolve
+from proximo.config.custom import choices, is_custom, is_lost, is_name, is_transformation, resolve
 from proximo.config.mapping import ENTRIES, LEAVES, override, text_of
 from proximo.config.schema import MAX_SEED, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
@@ -105,7 +105,8 @@ def without_effect(config: Config) -> dict[str, str]:
     found: dict[str, str] = {}
     for names, others, is_met, fix in CONDITIONS:
         changed = [name for name in names if values[name] != leaves[name].default]
-        if changed and not is_met(config):
+        # An object that only Python can give again may have or lack anything.
+        if changed and not any(is_lost(values[other]) for other in others) and not is_met(config):
             with_others = " and ".join(f"{other} = {text_of(values[other])}" for other in others)
             for name in changed:
                 found.setdefault(name, f"{name} = {text_of(values[name])} has no effect with {with_others}: {fix}.")

@@ -156,9 +156,8 @@ def _shown(value: Any) -> str:
 def _yaml(config: Config) -> str:
     """The settings that differ from the defaults, or that a preset or the kind of environment would set."""
     tuned = presets.load(config.env.id) or {}
-    preset = {
-        name for group in (*tuned.values(), *tuned.get("memories", {}).values()) if isinstance(group, dict) for name in group
-    }
+    sections = (tuned, *tuned.get("memories", {}).values())
+    preset = {name for section in sections for group in section.values() if isinstance(group, dict) for name in group}
     usual = resolve([Layer({"id": config.env.id})])  # the defaults for Atari games
     named = {"memory", *kinds.names(), *preset, *ALTERNATIVES.values()}
     kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}

@@ -66,13 +66,17 @@ def _similar(name: str, typed: dict[str, str]) -> str:
 def _in_packages(name: str) -> str:
     """What to type for an id that an installed package registers, by the source of packages that depend on Gymnasium."""
     literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
-    for package in importlib.metadata.distributions() if name else ():
-        depends = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
-        if depends or any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points):
-            for file in package.files or ():
-                if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
-                    source = path.read_text(encoding="utf-8", errors="replace")
-                    if "register(" in source and (ids := literal.findall(source)):
-                        full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
-                        return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
+    packages = filter(_registers, importlib.metadata.distributions()) if name else ()
+    for file in (file for package in packages for file in package.files or ()):
+        if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
+            source = path.read_text(encoding="utf-8", errors="replace")
+            if "register(" in source and (ids := literal.findall(source)):
+                full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
+                return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
     return ""
+
+
+def _registers(package: importlib.metadata.Distribution) -> bool:
+    """Whether a package requires Gymnasium, or has environments in its entry points."""
+    requires = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
+    return requires or any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points)

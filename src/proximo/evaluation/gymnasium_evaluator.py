@@ -82,7 +82,7 @@ class GymnasiumEvaluator:
         count = min(self.episodes, episodes or self.episodes)
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
         max_steps = self.config.run.eval_max_steps or MAX_STEPS
-        buffer, played = vector_env.buffers[0], _PlayedEpisodes(quotas[self.own.start : self.own.stop], max_steps)
+        buffer, played = vector_env.buffer, _PlayedEpisodes(quotas[self.own.start : self.own.stop], max_steps)
         key = None if deterministic else evaluation_key(seed, stream)
         carried, t = Carried.initial(policy, len(self.own)), 0
         while played.is_running:
@@ -96,15 +96,15 @@ class GymnasiumEvaluator:
                 action = self._predict(policy, observation, deterministic)
             buffer.clear()
             buffer.action[0] = np.asarray(action).reshape(buffer.action[0].shape)
-            vector_env.send(0, 0, 0)
-            vector_env.receive(0, 0, 0)
+            vector_env.send(0, 0)
+            vector_env.receive(0, 0)
             if carried.previous is not None:
                 carried = Carried(carried.memory, Previous(carried.previous.action, jax.device_put(buffer.reward[0].copy())))
             valid = buffer.valid[0].copy()
             if not valid.all():  # a padding step, or a lost one
                 carried = _select(valid, carried, before)
             played.add(buffer)
-            buffer.begin_after(buffer)
+            buffer.begin_again()
             t += 1
         return Episodes.from_rows(self._rows(played.finished, quotas, vector_env, source), played.unfinished)
 

@@ -20,7 +20,7 @@ from proximo.storage.checkpoint_format import flatten
 STEPS, ENVIRONMENTS, TOLERANCE, ENDS = 50, (4, 1), 2e-5, 0.1
 """``ENVIRONMENTS``: with how many an export for any number is checked. ``ENDS``: probability of an end."""
 SIZES, CALLS = (1, 64), 50
-"""Numbers of environments of which the time is measured, and how often."""
+"""How many environments act together when the time is measured, and how often it is measured."""
 Run = Callable[[Arrays], Mapping[str, Any]]
 
 

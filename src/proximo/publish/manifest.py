@@ -23,6 +23,10 @@ LISTED = re.compile(rf"{'|'.join(map(re.escape, _NAMES))}|checkpoints/\d{{1,20}}
 PATTERNS = [MANIFEST, CARD, *_NAMES, f"checkpoints/*/{STATE}", f"checkpoints/*/{META}"]
 
 
+MAX_TEXT = 10_000_000
+"""Bytes that ``proximo.json`` and a card have at most."""
+
+
 def write(folder: Path, **fields: Any) -> None:
     """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -66,15 +70,18 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
-    """Read a regular file, if it has ``size`` bytes. A link could lead anywhere, and a pipe has no end."""
+    """Read a regular file, if it has ``size`` bytes, or, without one, the length of a text. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
     try:
         if any(part.is_symlink() for part in (path, *(folder / parent for parent in Path(name).parents[:-1]))):
             raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
         if path.exists() and not path.is_file():
             raise CheckpointError(f"{path} is not a regular file.")
-        if size is not None and path.stat().st_size != size:
-            raise CheckpointError(f"{folder} is damaged: {name} has {path.stat().st_size:,} bytes, expected {size:,}.")
+        found, expected = path.stat().st_size, range(MAX_TEXT) if size is None else range(size, size + 1)
+        if found not in expected:
+            raise CheckpointError(
+                f"{folder} is damaged: {name} has {found:,} bytes, expected {expected[0]:,} to {expected[-1]:,}."
+            )
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(

@@ -174,8 +174,11 @@ def _prepare(folder: Path) -> None:
 
 
 def _install(made: Path, folder: Path) -> None:
-    """Copy the new files to ``folder``. They replace the earlier publication; other files, such as those of a repository, stay."""
+    """Copy the new files to ``folder``. They replace the earlier publication, and links; other files, such as those of a repository, stay."""
     with _write_errors(folder):
+        for new in made.iterdir():
+            if (folder / new.name).is_symlink():
+                (folder / new.name).unlink()
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         for name in (manifest.CLIP, METRICS):
             (folder / name).unlink(missing_ok=True)

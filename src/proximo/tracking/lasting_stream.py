@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 
 def lasting(stream: TextIO, warn: Callable[[str], None]) -> TextIO:
-    """``stream`` without its write errors. After the first one, because the reader of a pipe has ended, a terminal is closed or a disk is full,
-    all later text is discarded. ``warn`` receives one warning."""
+    """``stream`` without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
+    error, such as a full disk, only the failed text is lost. ``warn`` receives the first error."""
     return cast(TextIO, _LastingStream(stream, warn))
 
 
@@ -38,7 +39,10 @@ class _LastingStream:
         try:
             write()
         except OSError as error:
-            discard_output(self._stream)
+            is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
+            if is_gone:
+                discard_output(self._stream)
             warn, self._warn = self._warn, lambda message: None
+            lost = "nothing more is shown" if is_gone else "a part of it is lost"
             reason = f"the output cannot be written ({error.strerror})"
-            warn(f"{reason}, so nothing more is shown. The work continues; Ctrl-C stops it.")
+            warn(f"{reason}, so {lost}. The work continues; Ctrl-C stops it.")

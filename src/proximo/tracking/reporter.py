@@ -111,7 +111,7 @@ class Reporter:
             folder: its folder.
             plan: what is searched, and how.
             trials: the trials that are finished already.
-            shaping: the searched settings of which each value needs its own program.
+            shaping: the searched settings whose values each need their own program.
         """
 
     def trials_started(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The trackers of a run: ``metrics.jsonl``, and behind one queue TensorBoard and those that ``track`` names."""
+"""The trackers of a run: ``metrics.jsonl``, and one queue for TensorBoard and the trackers that ``track`` names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODULES = {
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
 """How long the end of a training waits for the trackers: normally, and after a second interruption by the user."""
 FLUSH_SECONDS = 1.0
-"""How long a checkpoint waits for the trackers behind the queue. Until they have finished, later checkpoints do not wait."""
+"""How long a checkpoint waits until the queue is empty. If that was too short, later checkpoints do not wait before it is empty."""
 Row = tuple[int, Mapping[str, Any]]
 
 
@@ -108,7 +108,7 @@ class RunTrackers(Tracker):
             self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
             if self._thread.is_alive():
                 waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
-                self._run.warned(f"{waited}: the last rows may be missing there.")
+                self._run.warned(f"{waited}: the last rows may be missing in {', '.join(self._names)}.")
 
     def _work(self) -> None:
         trackers: dict[str, Any] = dict.fromkeys(self._names)

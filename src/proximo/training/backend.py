@@ -174,7 +174,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def observation(self, state: TrainState) -> Observation | None:
-        """A current observation [1, ...] for the ``state`` of one seed after ``advance``; None if there is none."""
+        """An observation [1, ...] of one seed, whose ``state`` ``advance`` has returned; None without one."""
 
     @abc.abstractmethod
     def inspect_before(self, state: TrainState) -> Any:

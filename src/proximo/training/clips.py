@@ -89,7 +89,7 @@ class Clips(Event):
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:
-        """Context manager: whatever a renderer does, the training continues."""
+        """Context manager: an error of a renderer is a warning, and the last clip was recorded."""
         try:
             yield
         except (Exception, SystemExit) as error:

@@ -159,7 +159,7 @@ class Training:
 
     @contextlib.contextmanager
     def _rescuing(self) -> Iterator[None]:
-        """Context manager: save what was learned, whatever fails."""
+        """Context manager: save what was learned after any error."""
         try:
             yield
         except AbandonedError:  # the call that still runs cannot be ended from outside

@@ -108,13 +108,20 @@ class Late(gym_toys.Countdown):
         return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
 
 
+class InLists(gym.vector.SyncVectorEnv):
+    def step(self, actions):
+        observation, reward, *rest = super().step(actions)
+        return observation, list(reward), *rest
+
+
 def test_mask_only_in_steps_raises():
     actions, message = np.zeros((3, 1), np.int64), r"toy.step .*its first reset returned none"
     with pytest.raises(EnvError, match=message):
         rollout(in_process(Late, num_envs=1, num_steps=3), actions)
-    env = from_vector(lambda num_envs: gym.vector.SyncVectorEnv([Late] * num_envs), "toy", Preprocessing())
-    with pytest.raises(EnvError, match=message):
-        rollout(env.open(1, 3, VectorOptions()), actions)
+    for kind in (gym.vector.SyncVectorEnv, InLists):
+        env = from_vector(lambda num_envs, kind=kind: kind([Late] * num_envs), "toy", Preprocessing())
+        with pytest.raises(EnvError, match=message):
+            rollout(env.open(1, 3, VectorOptions()), actions)
 
 
 def test_mask_is_flattened_or_refused():

@@ -44,15 +44,15 @@ def strict(monkeypatch):
 
 def play(vector_env, steps, seed=3):
     """Return the ``lanes`` of a rollout, and the final observation of each truncated step."""
-    vector_env.reset(0, seed)
-    buffer = vector_env.buffers[0]
+    vector_env.reset(seed)
+    buffer = vector_env.buffer
     buffer.clear()
     finals = {}
     counts = np.zeros(buffer.reward.shape[1], int)
     for t in range(steps):
         buffer.action[t] = 0
-        vector_env.send(0, t, 0)
-        any_truncated = vector_env.receive(0, t, 0)
+        vector_env.send(t, 0)
+        any_truncated = vector_env.receive(t, 0)
         assert any_truncated == bool(buffer.truncated[t].any())
         for i in np.flatnonzero(buffer.truncated[t]):
             finals[i, counts[i]] = buffer.final_observation[0][i].copy()
@@ -65,9 +65,7 @@ def reference():
     """Step single environments with the seeds ``seed, seed + 1, …`` that a Gymnasium ``VectorEnv`` gives its environments."""
     vector_env = in_process(still_walk, num_envs=3, num_steps=120)
     [stepped] = vector_env.steppers
-    vector_env.reset = lambda buffer, seed: stepped.reset(
-        vector_env.buffers[buffer], 0, [environment_seeds(1, seed)[0] + i for i in range(3)]
-    )
+    vector_env.reset = lambda seed: stepped.reset(vector_env.buffer, 0, [environment_seeds(1, seed)[0] + i for i in range(3)])
     return play(vector_env, 120)
 
 
@@ -181,15 +179,15 @@ def test_final_observations_are_read_in_every_form(make, form):
     """The observation is the step number, so the final observation is the length of the episode."""
     env = from_vector(functools.partial(Reformed, make, form), "toy", Preprocessing())
     vector_env = env.open(3, 40, VectorOptions())
-    buffer, names = vector_env.buffers[0], [leaf.path[-1] for leaf in leaves(env.observation_space)]
+    buffer, names = vector_env.buffer, [leaf.path[-1] for leaf in leaves(env.observation_space)]
     mask, time = names.index("action_mask"), names.index("time" if "time" in names else "observation")
     lengths, seen = np.zeros(3, int), 0
-    vector_env.reset(0, 0)
+    vector_env.reset(0)
     for t in range(40):
         rng = np.random.default_rng(t)
         buffer.action[t] = [allowed_action(env.action_space, rng, row) for row in buffer.observation[mask][t]]
-        vector_env.send(0, t, 0)
-        vector_env.receive(0, t, 0)
+        vector_env.send(t, 0)
+        vector_env.receive(t, 0)
         lengths += 1
         for i in np.flatnonzero(buffer.truncated[t]):
             assert (buffer.final_observation[time][i] == lengths[i]).all()

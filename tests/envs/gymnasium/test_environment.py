@@ -40,7 +40,7 @@ def test_environments_of_gymnasium_that_step_in_microseconds_are_quick(env_id, i
 def test_an_environment_that_cannot_be_pickled_is_not_stepped_in_workers_that_were_not_asked_for():
     lock, warned = threading.Lock(), []
     env = from_factory(lambda: (lock, gym_toys.Countdown())[1], "toy", Preprocessing())
-    vector_env = env.open(4, 1, VectorOptions(cores=2, warn=warned.append), 1)
+    vector_env = env.open(4, 1, VectorOptions(cores=2, warn=warned.append))
     assert vector_env.num_workers == 0
     assert "toy cannot be sent to a worker process" in warned[0]
     vector_env.close()

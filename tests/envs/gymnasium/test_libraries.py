@@ -19,9 +19,9 @@ import gym_toys
 
 def played(env, num_envs=2, num_steps=40, seed=0, options=None):
     """Return the rollout buffer of random actions, and its vector environment."""
-    vector_env = env.open(num_envs, num_steps, options or VectorOptions(), 1)
+    vector_env = env.open(num_envs, num_steps, options or VectorOptions())
     actions = random_actions(env.action_space, np.random.default_rng(0), num_steps * num_envs)
-    buffer = rollout(vector_env, actions.reshape(vector_env.buffers[0].action.shape), seed)
+    buffer = rollout(vector_env, actions.reshape(vector_env.buffer.action.shape), seed)
     vector_env.close()
     return buffer, vector_env
 
@@ -91,14 +91,14 @@ def test_atari_game_uses_the_vector_environment_of_ale(capfd):
 @pytest.mark.parametrize("num_groups", [1, 2])
 def test_an_invalid_action_for_native_code_raises(num_groups):
     pytest.importorskip("ale_py")
-    vector_env = make_env("ale:pong").open(4, 4, VectorOptions(num_groups=num_groups), 1)
-    vector_env.reset(0, 0)
-    vector_env.buffers[0].clear()
-    vector_env.buffers[0].action[0] = [0, 5, 0, 6]
+    vector_env = make_env("ale:pong").open(4, 4, VectorOptions(num_groups=num_groups))
+    vector_env.reset(0)
+    vector_env.buffer.clear()
+    vector_env.buffer.action[0] = [0, 5, 0, 6]
     for group in range(num_groups - 1):
-        vector_env.send(0, 0, group)
+        vector_env.send(0, group)
     with pytest.raises(EnvError, match=r"The action 6 for environment 3 of ale:pong is not in its space Discrete\(6\)"):
-        vector_env.send(0, 0, num_groups - 1)
+        vector_env.send(0, num_groups - 1)
     vector_env.close()
 
 

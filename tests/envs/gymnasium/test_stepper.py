@@ -85,10 +85,10 @@ def test_seeds_are_reproducible_distinct_and_independent_of_the_groups():
 
 def test_dict_observations_are_stored_by_leaf_in_jax_order():
     vector_env = in_process(gym_toys.Parts, num_envs=2, num_steps=3)
-    vector_env.reset(0, 0)
-    shapes = [leaf.shape[2:] for leaf in vector_env.buffers[0].observation]
+    vector_env.reset(0)
+    shapes = [leaf.shape[2:] for leaf in vector_env.buffer.observation]
     assert shapes == [(5,), (40, 40, 3), (2,), (2,), (), (3,)], "action_mask camera dials doors gear pose"
-    assert vector_env.buffers[0].observation[1].dtype == np.uint8
+    assert vector_env.buffer.observation[1].dtype == np.uint8
 
 
 def test_an_error_names_environment_seed_and_step_with_its_traceback():

@@ -60,12 +60,12 @@ def vector_env_of():
 def step(vector_env, steps, start=0):
     """Take steps with the action 0."""
     if start == 0:
-        vector_env.buffers[0].clear()
-        vector_env.buffers[0].action[:] = 0
+        vector_env.buffer.clear()
+        vector_env.buffer.action[:] = 0
     for t in range(start, start + steps):
-        vector_env.send(0, t, 0)
-        vector_env.receive(0, t, 0)
-    return vector_env.buffers[0]
+        vector_env.send(t, 0)
+        vector_env.receive(t, 0)
+    return vector_env.buffer
 
 
 @pytest.mark.parametrize(("workers", "groups", "stagger"), [(1, 1, 0), (3, 1, 20), (4, 2, 0)])
@@ -90,7 +90,7 @@ def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(v
     make, options = functools.partial(Starter, tmp_path), {"warn": messages.append}
     vector_env = vector_env_of(make, 2, num_steps=20, options=options, env=gym_toys.Walk())
     assert set(os.listdir("/dev/shm")) <= named, "shared memory has no name"
-    vector_env.reset(0, 1)
+    vector_env.reset(1)
     buffer = step(vector_env, 3)
     marks = buffer.observation[0][0, :, 2].copy()
     started, old = {int(path.name) for path in tmp_path.iterdir()}, pids(vector_env)
@@ -190,7 +190,7 @@ def test_an_environment_that_cannot_be_pickled_raises_one_sentence(vector_env_of
 
 def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
     vector_env = vector_env_of(gym_toys.Countdown, 1)
-    vector_env.reset(0, 0)
+    vector_env.reset(0)
 
     def no_process(*_):
         raise BlockingIOError("Resource temporarily unavailable")
@@ -206,7 +206,7 @@ def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
 def test_closing_ends_hung_workers_which_are_not_restarted(vector_env_of):
     """Ctrl-C ends the environments while another thread waits for a step."""
     vector_env = vector_env_of(functools.partial(gym_toys.Misbehaving, "hang"), 2)
-    vector_env.reset(0, 0)
+    vector_env.reset(0)
     step(vector_env, 6)
     these = pids(vector_env)
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -250,12 +250,12 @@ PARENT = """
     import gym_toys
     from vector_envs import with_workers
     vector_env = with_workers(functools.partial(gym_toys.Misbehaving, *sys.argv[1:]), 2, env=gym_toys.Countdown())
-    vector_env.reset(0, 0)
-    vector_env.buffers[0].clear()
+    vector_env.reset(0)
+    vector_env.buffer.clear()
     for t in range(7):
-        vector_env.send(0, t, 0)
+        vector_env.send(t, 0)
         if t < 6:
-            vector_env.receive(0, t, 0)
+            vector_env.receive(t, 0)
     print(*(worker.popen.pid for worker in vector_env.all_workers()), flush=True)
     time.sleep(60)
 """

@@ -173,12 +173,12 @@ def rollout_of_allowed(preprocessing, make, steps):
     """Take ``steps`` random steps of three environments, with actions that their masks allow."""
     env = from_factory(make, "toy", preprocessing)
     vector_env = env.open(3, steps, VectorOptions(num_workers=0))
-    buffer, rng = vector_env.buffers[0], np.random.default_rng(0)
+    buffer, rng = vector_env.buffer, np.random.default_rng(0)
     masks = buffer.observation[[leaf.path[-1] for leaf in leaves(env.observation_space)].index("action_mask")]
-    vector_env.reset(0, 0)
+    vector_env.reset(0)
     for t in range(steps):
         buffer.action[t] = allowed_actions(env.action_space, rng, masks[t], 3)
-        vector_env.receive(0, t, 0)
+        vector_env.receive(t, 0)
     return buffer
 
 

@@ -13,9 +13,9 @@ from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.spaces import from_any
 
 
-def layout_of(env, num_steps, num_envs, count=1):
+def layout_of(env, num_steps, num_envs):
     spec = spec_of(env)
-    return BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space, count)
+    return BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
 
 
 def spec_of(env, **spec):
@@ -47,19 +47,19 @@ def sync(make, mode, num_envs):
 
 
 def rollout(vector_env, actions, seed=0, reset=True):
-    """Fill the first rollout buffer with ``actions`` (T N ...), and return it."""
-    buffer = vector_env.buffers[0]
+    """Fill the rollout buffer with ``actions`` (T N ...), and return it."""
+    buffer = vector_env.buffer
     if reset:
-        vector_env.reset(0, seed)
+        vector_env.reset(seed)
     else:
-        buffer.begin_after(buffer)
+        buffer.begin_again()
     buffer.clear()
     buffer.action[:] = actions
     for t in range(len(actions)):
         for group in range(len(vector_env.groups)):
-            vector_env.send(0, t, group)
+            vector_env.send(t, group)
         for group in range(len(vector_env.groups)):
-            vector_env.receive(0, t, group)
+            vector_env.receive(t, group)
     return buffer
 
 

@@ -1,1 +1,1 @@
-"""Gymnasium environments: how they are made, and stepped into rollout buffers that the learner reads."""
+"""Gymnasium environments: how they are made, and stepped into a rollout buffer that the learner reads."""

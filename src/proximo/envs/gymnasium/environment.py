@@ -91,13 +91,13 @@ class GymnasiumEnvironment(Described):
         workers = min(cores, num_envs) // num_groups * num_groups
         return 0 if self.is_quick or workers < 2 else workers
 
-    def open(self, num_envs: int, num_steps: int, options: VectorOptions, num_buffers: int = 2) -> VectorEnvironment:
-        """Make ``num_envs`` environments N, with ``num_buffers`` rollout buffers of ``num_steps`` steps T.
+    def open(self, num_envs: int, num_steps: int, options: VectorOptions) -> VectorEnvironment:
+        """Make ``num_envs`` environments N, with a rollout buffer of ``num_steps`` steps T.
 
         Raises ``ConfigError`` if they cannot be stepped with these options, and ``EnvError`` if one cannot be made.
         """
         self.check(num_envs, options)
-        layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space, num_buffers)
+        layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space)
         if self.make_vector is not None and self.uses_vector_env(options):
             make_vector = self.make_vector
             if options.num_groups > 1 and self.make_threaded is not None:

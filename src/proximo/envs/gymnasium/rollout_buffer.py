@@ -67,22 +67,21 @@ class RolloutBuffer:
         self.valid[1:] = True
         self.success[:] = UNREPORTED
 
-    def begin_after(self, other: RolloutBuffer) -> None:
-        """Copy the last row of ``other`` to the first row of this buffer."""
-        for mine, its in zip(self.observation, other.observation, strict=True):
-            mine[0] = its[-1]
-        self.episode_start[0], self.valid[0] = other.episode_start[-1], other.valid[-1]
+    def begin_again(self) -> None:
+        """Copy the last row to the first one."""
+        for array in self.observation:
+            array[0] = array[-1]
+        self.episode_start[0], self.valid[0] = self.episode_start[-1], self.valid[-1]
 
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """Positions of the arrays of ``count`` rollout buffers in one piece of memory."""
+    """Positions of the arrays of a rollout buffer in one piece of memory."""
 
     num_steps: int
     num_envs: int
     observation_space: Space
     action_space: Space
-    count: int = 2
 
     def _fields(self) -> Iterator[tuple[str, tuple[int, ...], np.dtype]]:
         rows, envs = self.num_steps, self.num_envs
@@ -101,24 +100,18 @@ class BufferLayout:
 
     @property
     def size(self) -> int:
-        """Bytes of all buffers."""
-        return self.count * sum(_aligned(math.prod(shape) * dtype.itemsize) for _, shape, dtype in self._fields())
+        """Bytes of the buffer."""
+        return sum(_aligned(math.prod(shape) * dtype.itemsize) for _, shape, dtype in self._fields())
 
-    def buffers(self, memory: mmap.mmap) -> tuple[RolloutBuffer, ...]:
-        """Make the buffers in ``memory``, which has ``size`` bytes."""
-        made, offset = [], 0
-        for _ in range(self.count):
-            arrays: dict[str, list[np.ndarray]] = {}
-            for name, shape, dtype in self._fields():
-                count = math.prod(shape)
-                array = np.frombuffer(memory, dtype, count, offset).reshape(shape)
-                arrays.setdefault(name, []).append(array)
-                offset += _aligned(count * dtype.itemsize)
-            observation, final = tuple(arrays.pop("observation")), tuple(arrays.pop("final_observation"))
-            made.append(
-                RolloutBuffer(observation=observation, final_observation=final, **{name: only for name, [only] in arrays.items()})
-            )
-        return tuple(made)
+    def buffer(self, memory: mmap.mmap) -> RolloutBuffer:
+        """Make the buffer in ``memory``, which has ``size`` bytes."""
+        arrays, offset = dict[str, list[np.ndarray]](), 0
+        for name, shape, dtype in self._fields():
+            count = math.prod(shape)
+            arrays.setdefault(name, []).append(np.frombuffer(memory, dtype, count, offset).reshape(shape))
+            offset += _aligned(count * dtype.itemsize)
+        observation, final = tuple(arrays.pop("observation")), tuple(arrays.pop("final_observation"))
+        return RolloutBuffer(observation=observation, final_observation=final, **{name: only for name, [only] in arrays.items()})
 
 
 def _aligned(size: int) -> int:

@@ -42,12 +42,12 @@ class VectorEnvAdapter(LocalVectorEnvironment):
         where = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
         super().__init__(lambda columns: VectorStepper(make, columns, spec, num_groups > 1), layout, num_groups, where)
 
-    def reset(self, buffer: int, seed: int) -> None:
+    def reset(self, seed: int) -> None:
         for group in self._stepping:
             self.steppers[group].discard_step()
         self._stepping.clear()
         for stepper in self.steppers:
-            stepper.reset(self.buffers[buffer], (environment_seeds(1, seed)[0] + stepper.first_env) % 2**31)
+            stepper.reset(self.buffer, (environment_seeds(1, seed)[0] + stepper.first_env) % 2**31)
 
 
 def _located(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ def _located(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class VectorStepper:
-    """The ``VectorEnv`` of one group, which fills some columns of the rollout buffers.
+    """The ``VectorEnv`` of one group, which fills some columns of the rollout buffer.
 
     - Next-step autoreset: the step after the end of an episode ignores its action. It is marked as invalid, and its observation is the
       true final observation.

@@ -55,12 +55,12 @@ class VectorOptions:
 
 @runtime_checkable
 class VectorEnvironment(Protocol):
-    """``N`` environments that step into rollout buffers.
+    """``N`` environments that step into a rollout buffer.
 
     They are divided into groups of neighboring columns, which step independently of each other.
     """
 
-    buffers: tuple[RolloutBuffer, ...]
+    buffer: RolloutBuffer
     groups: tuple[range, ...]
     num_workers: int
     """Number of worker processes; 0: environments are stepped in this process."""
@@ -69,11 +69,11 @@ class VectorEnvironment(Protocol):
     restarts: int
     """Number of workers that were lost and restarted so far."""
 
-    def reset(self, buffer: int, seed: int) -> None:
-        """Reset all environments into row 0 of a buffer. Each gets its own seed, which depends on ``seed`` and its number."""
+    def reset(self, seed: int) -> None:
+        """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
         ...
 
-    def send(self, buffer: int, t: int, group: int) -> None:
+    def send(self, t: int, group: int) -> None:
         """Let a group take step ``t`` with the actions in the buffer."""
         ...
 
@@ -81,7 +81,7 @@ class VectorEnvironment(Protocol):
         """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
         ...
 
-    def receive(self, buffer: int, t: int, group: int) -> bool:
+    def receive(self, t: int, group: int) -> bool:
         """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
         ...
 
@@ -128,7 +128,7 @@ class LocalVectorEnvironment:
 
     def __init__(self, make_stepper: Callable[[range], Any], layout: BufferLayout, num_groups: int, description: str):
         self.groups, self.description = split(range(layout.num_envs), num_groups), description
-        self.buffers = layout.buffers(mmap.mmap(-1, layout.size))
+        self.buffer = layout.buffer(mmap.mmap(-1, layout.size))
         self._stepping: dict[int, None] = {}
         """Groups with a step in progress, the oldest first."""
         self.steppers: list[Any] = []
@@ -139,15 +139,15 @@ class LocalVectorEnvironment:
             self.close()
             raise
 
-    def send(self, buffer: int, t: int, group: int) -> None:
+    def send(self, t: int, group: int) -> None:
         self._stepping[group] = self._stepping.pop(group, None)
-        self.steppers[group].send(self.buffers[buffer], t)
+        self.steppers[group].send(self.buffer, t)
 
     def ready(self, groups: list[int]) -> int:
         return next(group for group in self._stepping if group in groups)
 
-    def receive(self, buffer: int, t: int, group: int) -> bool:
-        any_truncated = self.steppers[group].step(self.buffers[buffer], t)
+    def receive(self, t: int, group: int) -> bool:
+        any_truncated = self.steppers[group].step(self.buffer, t)
         self._stepping.pop(group, None)
         return any_truncated
 
@@ -163,9 +163,9 @@ class SerialVectorEnvironment(LocalVectorEnvironment):
         self.first_env, self.stagger_steps = spec.first_env, options.stagger_steps
         super().__init__(lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process")
 
-    def reset(self, buffer: int, seed: int) -> None:
+    def reset(self, seed: int) -> None:
         self._stepping.clear()
         seeds, limits = seeds_and_limits(self.first_env + self.groups[-1].stop, self.stagger_steps, seed)
         for stepper in self.steppers:
             part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
-            stepper.reset(self.buffers[buffer], 0, seeds[part], limits and limits[part])
+            stepper.reset(self.buffer, 0, seeds[part], limits and limits[part])

@@ -40,7 +40,7 @@ class Setup:
         """Make the environments and execute commands."""
         sys.path[:] = self.path
         try:
-            buffers = self.layout.buffers(self.memory.attach())
+            buffer = self.layout.buffer(self.memory.attach())
             stepper = Stepper(pickle.loads(self.factory), self.columns, self.spec)
         except BaseException as error:
             _send_fault(replies, error)
@@ -48,17 +48,15 @@ class Setup:
         worker_messages.write_all(replies, worker_messages.DONE)
         while True:
             _poll_for_command(commands)
-            command, buffer, row = worker_messages.COMMAND.unpack(
-                worker_messages.read_exactly(commands, worker_messages.COMMAND.size)
-            )
+            command, row = worker_messages.COMMAND.unpack(worker_messages.read_exactly(commands, worker_messages.COMMAND.size))
             reply = worker_messages.DONE
             try:
                 if command == worker_messages.CLOSE:
                     stepper.close()
                     return
                 if command == worker_messages.RESET:
-                    stepper.reset(buffers[buffer], row, *worker_messages.read_object(commands))
-                elif stepper.step(buffers[buffer], row):
+                    stepper.reset(buffer, row, *worker_messages.read_object(commands))
+                elif stepper.step(buffer, row):
                     reply = worker_messages.TRUNCATED
             except BaseException as error:
                 _send_fault(replies, error)

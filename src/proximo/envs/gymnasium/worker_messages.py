@@ -10,8 +10,8 @@ import pickle
 import struct
 from typing import Any
 
-COMMAND = struct.Struct("<BBI")
-"""Command, index of the rollout buffer, step."""
+COMMAND = struct.Struct("<BI")
+"""Command, step."""
 STEP, RESET, CLOSE = range(3)
 
 DONE, TRUNCATED, FAULT, LOST = b".", b"t", b"!", b""

@@ -57,8 +57,8 @@ class WorkerProcess:
         self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
         self.waited_since: float | None = None
         """When the last command was sent; None if it has been answered."""
-        self.task = (worker_messages.RESET, 0, 0)
-        """The last command, its buffer and its step."""
+        self.task = (worker_messages.RESET, 0)
+        """The last command and its step."""
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
@@ -68,11 +68,11 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             worker_messages.write_object(self.commands, self.setup)
 
-    def command(self, what: int, buffer: int, row: int, *payload: Any) -> None:
+    def command(self, what: int, row: int, *payload: Any) -> None:
         """Send a command. If the worker has ended, the missing reply reveals it."""
-        self.task, self.waited_since = (what, buffer, row), time.monotonic()
+        self.task, self.waited_since = (what, row), time.monotonic()
         with contextlib.suppress(OSError):
-            worker_messages.write_all(self.commands, worker_messages.COMMAND.pack(what, buffer, row))
+            worker_messages.write_all(self.commands, worker_messages.COMMAND.pack(what, row))
             if payload:
                 worker_messages.write_object(self.commands, payload)
 

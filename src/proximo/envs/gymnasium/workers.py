@@ -47,7 +47,7 @@ class WorkerVectorEnvironment:
         """Environments of the training up to the last one here."""
         self._seed = 0
         factory, path, memory = pickled(make, spec.env_id), search_path(), allocate(layout.size)
-        self.buffers = layout.buffers(memory.attach())
+        self.buffer = layout.buffer(memory.attach())
         self.workers: list[list[WorkerProcess]] = []
         """The workers of each group."""
         self._lock = threading.Lock()
@@ -73,19 +73,19 @@ class WorkerVectorEnvironment:
         """The workers of all groups."""
         return [worker for group in self.workers for worker in group]
 
-    def reset(self, buffer: int, seed: int) -> None:
+    def reset(self, seed: int) -> None:
         self._seed = seed
         seeds, limits = seeds_and_limits(self.total, self.options.stagger_steps, seed)
         for worker in self.all_workers():
             part = self._numbers(worker)
-            worker.command(worker_messages.RESET, buffer, 0, seeds[part], limits and limits[part])
+            worker.command(worker_messages.RESET, 0, seeds[part], limits and limits[part])
         for worker in self.all_workers():
             if worker.reply() == worker_messages.LOST:
-                self._restart(worker, buffer, 0)
+                self._restart(worker, 0)
 
-    def send(self, buffer: int, t: int, group: int) -> None:
+    def send(self, t: int, group: int) -> None:
         for worker in self.workers[group]:
-            worker.command(worker_messages.STEP, buffer, t)
+            worker.command(worker_messages.STEP, t)
 
     def ready(self, groups: list[int]) -> int:
         if len(groups) == 1 or not POSIX:
@@ -96,25 +96,25 @@ class WorkerVectorEnvironment:
             poll.register(replies, select.POLLIN)
         return owners[poll.poll()[0][0]]
 
-    def receive(self, buffer: int, t: int, group: int) -> bool:
+    def receive(self, t: int, group: int) -> bool:
         any_truncated = False
         for worker in self.workers[group]:
             reply = worker.reply()
             if reply == worker_messages.LOST:
-                self._discard(worker, buffer, t)
+                self._discard(worker, t)
                 with reports_waiting(self.options.warn, len(worker.setup.columns), self.spec.env_id, self.options.reset_timeout):
-                    self._restart(worker, buffer, t + 1)
+                    self._restart(worker, t + 1)
             any_truncated |= reply == worker_messages.TRUNCATED
         return any_truncated
 
-    def _discard(self, worker: WorkerProcess, buffer: int, t: int) -> None:
+    def _discard(self, worker: WorkerProcess, t: int) -> None:
         """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
-        rows = self.buffers[buffer].columns(worker.setup.columns)
+        rows = self.buffer.columns(worker.setup.columns)
         for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
             flags[t] = False
         rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
 
-    def _restart(self, worker: WorkerProcess, buffer: int, row: int) -> None:
+    def _restart(self, worker: WorkerProcess, row: int) -> None:
         """Restart a lost worker, and write the first observations of its environments into ``row``."""
         name, most = self._name(worker), self.options.max_restarts
         for _ in range(MAX_ATTEMPTS):
@@ -138,7 +138,7 @@ class WorkerVectorEnvironment:
             seeds = environment_seeds(self.total, self._seed, self.restarts)[self._numbers(worker)]
             try:
                 if worker.reply() != worker_messages.LOST:
-                    worker.command(worker_messages.RESET, buffer, row, seeds, None)
+                    worker.command(worker_messages.RESET, row, seeds, None)
                     if worker.reply() != worker_messages.LOST:
                         return
             except (Exception, SystemExit) as error:
@@ -158,11 +158,11 @@ class WorkerVectorEnvironment:
 
     def overdue(self, worker: WorkerProcess) -> str:
         """Return why ``worker`` has exceeded its time limit; empty if it has not."""
-        since, (what, buffer, row), limit = worker.waited_since, worker.task, self.options.reset_timeout
+        since, (what, row), limit = worker.waited_since, worker.task, self.options.reset_timeout
         if since is None:
             return ""
         if what == worker_messages.STEP:  # a step also resets the environments whose episode ended
-            rows = self.buffers[buffer].columns(worker.setup.columns)
+            rows = self.buffer.columns(worker.setup.columns)
             limit *= np.count_nonzero(rows.terminated[row] | rows.truncated[row])
             limit += self.options.step_timeout
         if time.monotonic() - since <= limit:
@@ -189,7 +189,7 @@ def _end_all(workers: list[list[WorkerProcess]], memory: Handle, lock: threading
     with lock:
         everyone = [worker for group in workers for worker in group]
         for worker in everyone:
-            worker.command(worker_messages.CLOSE, 0, 0)
+            worker.command(worker_messages.CLOSE, 0)
         deadline = time.monotonic() + CLOSE_SECONDS
         for worker in everyone:
             with contextlib.suppress(subprocess.TimeoutExpired):
