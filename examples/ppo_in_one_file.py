@@ -7,8 +7,8 @@ python examples/ppo_in_one_file.py                # CartPole-v1
 python examples/ppo_in_one_file.py Pendulum-v1
 """
 
+import argparse
 import os
-import sys
 from typing import Any, NamedTuple
 
 os.environ.setdefault("NPROC", "4")  # with fewer threads, JAX may hang on a machine with one or two cores
@@ -18,8 +18,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+COMMAND_LINE = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+COMMAND_LINE.add_argument("env", nargs="?", default="CartPole-v1", choices=gymnax.registered_envs, metavar="ENV")
+
 # The task and the hyperparameters, with their symbols in the paper.
-ENV, ENV_PARAMS = gymnax.make(sys.argv[1] if __name__ == "__main__" and len(sys.argv) > 1 else "CartPole-v1")
+ENV, ENV_PARAMS = gymnax.make(COMMAND_LINE.parse_args(None if __name__ == "__main__" else []).env)
 ACTIONS = ENV.action_space(ENV_PARAMS)
 CONTINUOUS = hasattr(ACTIONS, "low")
 TOTAL_STEPS = 200_000 if CONTINUOUS else 100_000

@@ -33,7 +33,8 @@ class TrainingError(Exception):
 
 
 class EnvironmentFault(TrainingError):  # noqa: N818
-    """An environment raised an exception, or its worker died too often, during training. The message ends with its traceback."""
+    """An environment failed during training: it raised an exception, broke its protocol, or its worker died too often. After an exception, the
+    message ends with its traceback."""
 
 
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:

@@ -325,6 +325,14 @@ def test_a_class_without_forward_or_networks_is_an_error():
     with pytest.raises(ConfigError, match=r"Empty has no network: set self\.actor and self\.critic in its __init__"):
         Empty().evaluate(1)
 
+    class Unwrapped(Model):
+        def __init__(self):
+            PPO.__init__(self, "CartPole-v1")
+            self.actor = flax_linen.Dense(2)
+
+    with pytest.raises(ConfigError, match=r"wrap self\.actor by proximo\.integrations\.flax\.linen in its __init__"):
+        Unwrapped().evaluate(1)
+
 
 def test_next_key_is_always_another_one_and_follows_from_the_seed():
     model = Model()
@@ -461,10 +469,11 @@ def test_clipping_changes_what_is_learned(tmp_path):
     assert (learned[0][0] != learned[1][0]).any()
 
 
-def test_configure_optimizers_is_used(tmp_path):
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: [x], lambda x: ([x], []), lambda x: {"optimizer": x}])
+def test_configure_optimizers_is_used_in_every_form_of_lightning(tmp_path, form):
     class Frozen(Model):
         def configure_optimizers(self):
-            return optax.sgd(0.0)
+            return form(optax.sgd(0.0))
 
     model = Frozen()
     before = leaves(model.actor, model.critic)

@@ -164,16 +164,22 @@ def test_a_file_cannot_call_a_function_of_a_library_unless_it_is_repeated(tmp_pa
         proximo.resume(run_dir, env="CartPole-v1")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_environment_that_raises_stops_the_training_after_saving(tmp_path, capsys, workers):
-    words = train_words(
-        tmp_path, "r", "gym_toys:Misbehaving", **{**SMALL, "num_workers": workers, "env_settings": "what=raise,at=30"}
-    )
-    assert main(words) == 1
+@pytest.mark.parametrize(
+    ("workers", "what", "sentence"),
+    [
+        (0, "raise", 'raise ZeroDivisionError("the pole has fallen off")'),
+        (2, "raise", 'raise ZeroDivisionError("the pole has fallen off")'),
+        (0, "reward nan", "returned the reward nan"),
+    ],
+)
+def test_an_environment_that_fails_stops_the_training_after_saving(tmp_path, capsys, workers, what, sentence):
+    settings = {**SMALL, "num_workers": workers, "env_settings": f"what={what},at=30"}
+    assert main(train_words(tmp_path, "r", "gym_toys:Misbehaving", **settings)) == 1
     err = capsys.readouterr().err
     assert "gym_toys:Misbehaving.step of environment 0 (seed " in err
-    assert 'raise ZeroDivisionError("the pole has fallen off")' in err
+    assert sentence in err
     run_dir = next(tmp_path.glob("*/r"))
+    assert sentence in (run_dir / "failure.txt").read_text(), "a report counts the run as failed"
     assert checkpoint.steps(run_dir / "checkpoints")[-1] == 3 * BATCH, "three updates of eight steps came before"
     assert read_rows(run_dir / "metrics.jsonl")[-1]["step"] == 3 * BATCH
 

@@ -106,9 +106,6 @@ def test_space_in_yaml_is_read_as_itself():
         ({"learning_rate": {"low": "linear(1e-3, 0)", "high": 1}}, "s.yaml: learning_rate: a range has numbers: give a list of values."),
         ({"clip_eps": {"low": 0.1, "high": 0.2}}, "s.yaml: clip_eps: a range scales linear(0, 0.2) of the base, which is not possible"),
         ({"num_steps": []}, "s.yaml: num_steps: The `choices` must contain one or more elements."),
-        ({"gamma": {"low": 0.9, "high": 0.99, "one_minus": True}}, "s.yaml: gamma: ranges no longer have one_minus: list the values, such as [0.9,"),
-        ({"ent_coef": {"low": 1e-4, "high": 0.1, "zero": True}}, "s.yaml: ent_coef: ranges no longer have zero: list the values, such as [0,"),
-        ({"ent_coef": {"low": 1e-4, "high": 0.1, "schedule": ["linear"]}}, "s.yaml: ent_coef: ranges no longer have schedule: a range scales the"),
     ],
 )  # fmt: skip
 def test_mistake_in_the_space_raises_one_sentence(content, sentence):

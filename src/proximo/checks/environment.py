@@ -77,10 +77,12 @@ def _check_gymnasium(
     try:
         with custom_code_errors(env.id), contextlib.closing(make()) as one:
             limit = env.spec.max_episode_steps or getattr(getattr(one, "spec", None), "max_episode_steps", None)
-            for finding in check_random_steps(player, limit, config):
-                yield finding
-                if finding.check == "steps" and finding.level == "error":
-                    return
+        for finding in check_random_steps(player, limit, config):
+            yield finding
+            if finding.check == "steps" and finding.level == "error":
+                return
+        # Made now: the end of a game may end all others in its process.
+        with custom_code_errors(env.id), contextlib.closing(make()) as one:
             yield from check_unused_mask(layers(one), one.reset(seed=0)[1], player, FIX)
             yield from last_check(one)
     except EnvError as error:

@@ -1,8 +1,8 @@
 """Flax modules as networks of a policy.
 
-    proximo.PPO("CartPole-v1", encoder=linen(MyEncoder())) proximo.PPO("CartPole-v1",
-    memory=linen(nn.GRUCell(features=64))) proximo.PPO("CartPole-v1", actor_critic=nnx(lambda space, count,
-    rngs: MyNetwork(space.size, count, rngs=rngs)))
+    proximo.PPO("CartPole-v1", encoder=linen(MyEncoder()))
+    proximo.PPO("CartPole-v1", memory=linen(nn.GRUCell(features=64)))
+    proximo.PPO("CartPole-v1", actor_critic=nnx(lambda space, count, rngs: MyNetwork(space.size, count, rngs=rngs)))
 
 Like every custom network, a module is called with one observation of one environment, without a batch axis.
 """

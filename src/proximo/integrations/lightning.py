@@ -60,7 +60,8 @@ class PPO(LightningPPO, lightning.LightningModule):
             by name. Schedules are functions of the remaining progress, 1 to 0.
 
     Attributes:
-        observation_space, action_space, env, eval_env, num_envs: As in lightning-baselines3, with spaces of ``proximo.spaces``.
+        observation_space, action_space, env, eval_env, num_envs: What the arguments describe, as soon as ``super().__init__`` has
+            returned. The spaces are of ``proximo.spaces``.
         agent: The ``proximo.PPO`` that learns.
 
     Raises:

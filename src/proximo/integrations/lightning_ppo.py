@@ -127,7 +127,9 @@ class LightningPPO(LightningTraining):
             if any(map(eqx.is_inexact_array, jax.tree.leaves(value))):
                 modules[name] = CustomModule.wrap(f"self.{name}", value)
         if not modules:
-            raise ConfigError(f"{type(self).__name__} has no network: set self.actor and self.critic in its __init__.")
+            flax = next((name for name, value in self.__dict__.items() if name not in self._own and is_jax_network(value)), "")
+            way = f"wrap self.{flax} by proximo.integrations.flax.linen" if flax else "set self.actor and self.critic"
+            raise ConfigError(f"{type(self).__name__} has no network: {way} in its __init__.")
         return modules
 
     def __getattr__(self, name: str) -> Any:

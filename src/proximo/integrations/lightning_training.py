@@ -238,11 +238,17 @@ class LightningTraining:
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
+        if isinstance(optimizer, tuple) and isinstance(optimizer[0], list):  # ([optimizer], [its schedule])
+            optimizer = optimizer[0]
+        if isinstance(optimizer, list) and len(optimizer) == 1:
+            optimizer = optimizer[0]
+        if isinstance(optimizer, dict):
+            optimizer = optimizer.get("optimizer", optimizer)
         if isinstance(optimizer, list) and not optimizer:
             return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
-                f"configure_optimizers returned {type(optimizer).__name__}: PyTorch optimizers cannot be used, because JAX does the learning. "
+                f"configure_optimizers returned {type(optimizer).__name__}: expected one optimizer, and none of PyTorch, because JAX does the learning. "
                 "Return an optax transformation, such as optax.adam(3e-4), or a function such as optax.sgd; or set optimizer and learning_rate."
             )
         return {"optimizer": optimizer}

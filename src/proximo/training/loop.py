@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from proximo.errors import ProximoError
+from proximo.errors import EnvError, EnvironmentFault, ProximoError
+from proximo.storage.run_directory import FAILURE
 from proximo.tracking.reporter import Reporter
 from proximo.training.backend import Backend, copy_of
 from proximo.training.clips import Clips
@@ -171,6 +172,11 @@ class Training:
             if last is not None and last.update and self.saver.rescue(last, error):
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(last.update))
+            if isinstance(error, EnvError | EnvironmentFault):
+                for _, seed_run in self.active():
+                    seed_run.mark(FAILURE, f"{error}\n")
+            if isinstance(error, EnvError):  # no mistake before the training, but its failure
+                raise EnvironmentFault(str(error)) from error
             raise
 
     def _stop_message(self, update: int) -> str:

@@ -61,7 +61,9 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     ):
         if ended := [run_dir for run_dir in left if (run_dir / marker).exists()]:
             left = [run_dir for run_dir in left if run_dir not in ended]
-            reporter.warned(f"{', '.join(run_dir.name for run_dir in ended)} {how} and is not resumed (its {marker} {more}).")
+            reporter.warned(
+                f"{', '.join(run_dir.name for run_dir in ended)} {how} and is not resumed (its {marker} {more}); resume it by its own name."
+            )
     if run_dirs and not left:
         raise CheckpointError(
             f"Every seed of {run_dirs[0].parent} has failed or was stopped: resume one of them by its own name."

@@ -137,14 +137,15 @@ class SeedRun:
         saved = checkpoint.steps(self.run_dir / "checkpoints") if self.run_dir else []
         last = f"; the checkpoint of step {saved[-1]} is intact" if saved else "; no checkpoint was saved yet"
         self.failure = TrainingError(f"{reason} Training has stopped{last if self.writes else ''}.")
-        self._mark(FAILURE, f"{self.failure}\n")
+        self.mark(FAILURE, f"{self.failure}\n")
 
     def stop(self, step: int) -> None:
         """End the seed at ``step`` because one of its callbacks asks for it."""
         self.stopped_at = step
-        self._mark(STOPPED, f"A callback has stopped the training at step {step}.\n")
+        self.mark(STOPPED, f"A callback has stopped the training at step {step}.\n")
 
-    def _mark(self, name: str, text: str) -> None:
+    def mark(self, name: str, text: str) -> None:
+        """Write how the seed has ended into the file ``name`` of its run directory."""
         if self.run_dir and self.writes:
             with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
                 write_atomic(self.run_dir / name, text)

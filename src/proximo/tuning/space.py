@@ -21,12 +21,6 @@ Space = dict[str, BaseDistribution]
 SEARCHED = LEAVES | ENTRIES
 """Settings and entries of settings by name. Some of them are ``NOT_SEARCHED``."""
 RANGE = ("low", "high", "step", "log")
-REMOVED = {
-    "one_minus": "list the values, such as [0.9, 0.97, 0.99, 0.997]",
-    "zero": "list the values, such as [0, 0.001, 0.01]",
-    "schedule": "a range scales the schedule of the base; a list may contain schedules, such as ['linear(1e-3, 0)', 1e-3]",
-}
-"""Words that ranges had in earlier versions, and what replaces them."""
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
     "total_steps": "trials would be compared on trainings of different lengths",
@@ -92,8 +86,6 @@ def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
             "To fix a value, give it as a flag or in --config."
         )
     for word in given:
-        if word in REMOVED:
-            raise ConfigError(f"{leaf.name}: ranges no longer have {word}: {REMOVED[word]}.")
         if word not in RANGE:
             hint = f"{nearest(str(word)[:80], RANGE)}; expected {', '.join(RANGE)}"
             raise ConfigError(f"{leaf.name}: unknown word {shown(word)}{hint}.")
