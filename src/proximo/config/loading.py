@@ -47,7 +47,7 @@ class Layer:
 def given_layers(settings: Mapping[str, Any], file: str | Path | None = None) -> list[Layer]:
     """The layers of a user: ``file``, if there is one, and ``settings``. Raises ``ConfigError`` if the file cannot be read."""
     files = [] if file is None else [Layer(by_name(read_file(Path(file)), str(file)), str(file))]
-    return [*files, Layer(dict(settings))]
+    return [*files, Layer(settings)]
 
 
 def merged(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -72,19 +72,15 @@ def with_layer(config: Config, layer: Layer) -> Config:
         changed = override(config, given, join=is_given)
     except ConfigError as error:
         raise ConfigError(str(error) if is_given else f"{layer.origin}: {error}") from None
-    before, meaningless = without_effect(config), set[str]()
-    kept = {*_names_in(given), *(_names_in(config.given) if is_given else ())}
-    while found := without_effect(changed).keys() - before.keys() - kept:
+    kept = {*without_effect(config), *_names_in(given), *(_names_in(config.given) if is_given else ())}
+    meaningless = set[str]()
+    while found := without_effect(changed).keys() - kept:
         meaningless |= found
         changed = override(changed, {name: (LEAVES | ENTRIES)[name].default for name in found}, join=False)
-    new = [ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0"]
-    new = [name.partition(".")[0] for name in new]
-    origins = {name: origin for name, origin in config.origins.items() if name not in {*new, *meaningless}}
-    return dataclasses.replace(
-        changed,
-        origins=origins | dict.fromkeys(new, layer.origin),
-        given={**config.given, **given} if is_given else config.given,
-    )
+    used = (ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0")
+    new = dict.fromkeys((name.partition(".")[0] for name in used), layer.origin)
+    origins = {name: origin for name, origin in config.origins.items() if name not in {*new, *meaningless}} | new
+    return dataclasses.replace(changed, origins=origins, given={**config.given, **(given if is_given else {})})
 
 
 def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -129,9 +125,9 @@ def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None
 
 def shortened(config: Config) -> Config:
     """``config`` for a test of some seconds: three updates, then an evaluation of at most two short episodes."""
-    steps, limit = SMOKE_UPDATES * config.batch_size, config.run.eval_max_steps or SMOKE_EPISODE
-    changes = {"total_steps": steps, "eval_every": steps, "eval_max_steps": min(limit, SMOKE_EPISODE)}
-    return validate(override(config, {**changes, "eval_episodes": min(2, config.run.eval_episodes)}))
+    run, steps = config.run, SMOKE_UPDATES * config.batch_size
+    limits = {"eval_max_steps": min(run.eval_max_steps or SMOKE_EPISODE, SMOKE_EPISODE), "eval_episodes": min(2, run.eval_episodes)}
+    return validate(override(config, {"total_steps": steps, "eval_every": steps, **limits}))
 
 
 def resume_warnings(before: Config, after: Config) -> list[str]:

@@ -94,6 +94,18 @@ CONDITIONS = (
         lambda config: config.run.eval_episodes > 0,
         "set eval_episodes to 1 or more",
     ),
+    Condition(
+        ("refresh_memory",),
+        ("sequence_length", "num_steps"),
+        lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
+        "the memory before a sequence that is the whole rollout never changes; set sequence_length",
+    ),
+    Condition(
+        ("refresh_memory",),
+        ("num_epochs",),
+        lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
+        "the memories of a rollout are already those of the policy that learns from it; raise num_epochs",
+    ),
 )
 """A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
@@ -122,11 +134,10 @@ def validate(config: Config) -> Config:
     Raises:
         ConfigError: two settings contradict each other.
     """
-    ppo, batch = config.ppo, config.batch_size
+    ppo, batch, length = config.ppo, config.batch_size, config.sequence_length
     if ppo.total_updates:
         config = override(config, {"total_steps": ppo.total_updates * batch})
     if size := ppo.minibatch_size:
-        length = config.sequence_length
         if batch % size or size % length:
             multiple = f" and a multiple of sequence_length = {length}" if length > 1 else ""
             raise ConfigError(
@@ -136,105 +147,72 @@ def validate(config: Config) -> Config:
         config = override(config, {"num_minibatches": batch // size})
     tracker_names(config.run.track)
     check_name(config.run.name)
-    for mistakes in (
-        _of_run,
-        lambda config: iter(without_effect(config).values()),
-        _of_memory,
-        _of_batch,
-        _of_actors,
-        _of_objective,
-    ):
-        for sentence in mistakes(config):
-            raise ConfigError(sentence)
+    sentences = (*without_effect(config).values(), *(sentence for is_wrong, sentence in _rules(config) if is_wrong))
+    if sentences:
+        raise ConfigError(sentences[0])
     return config
 
 
-def _of_run(config: Config) -> Iterator[str]:
-    seed, seeds = config.run.seed, config.run.seeds
-    if not config.env.id:
-        yield "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
-    if seed + seeds - 1 > MAX_SEED:
-        yield f"seed = {seed} with seeds = {seeds}: expected no seed above {MAX_SEED}."
-
-
-def _of_memory(config: Config) -> Iterator[str]:
-    ppo, network, length = config.ppo, config.network, config.sequence_length
-    heads, size = network.memory_settings.heads, network.memory_size
-    if network.memory_settings.horizon == 1:
-        yield "memory_settings.horizon = 1: expected 2 steps or more, or 0."
-    if network.memory == "gtrxl" and size % heads:
-        yield f"memory_settings.heads = {heads} does not divide memory_size = {size}: choose a divisor."
-    if ppo.refresh_memory and not ppo.recompute_advantage and length == ppo.num_steps:
-        yield (
-            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the "
-            "first sequence never changes: set sequence_length."
-        )
-    if ppo.refresh_memory and ppo.num_epochs == 1 and not ppo.learner_lag:
-        yield (
-            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that "
-            "learns from it: raise num_epochs."
-        )
-    if ppo.burn_in > length:
-        yield (
-            f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length (0: the whole "
-            "rollout)."
-        )
-
-
-def _of_batch(config: Config) -> Iterator[str]:
-    ppo, length, batch = config.ppo, config.sequence_length, config.batch_size
-    shape = f"num_envs {config.env.num_envs} × num_steps {ppo.num_steps}"
-    if batch >= 2**31:
-        yield f"{shape} = {batch:,} steps: expected fewer than 2³¹."
-    if ppo.num_steps % length:
-        yield (
-            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
-            f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout."
-        )
-    count, what = batch // length, "sequences" if config.network.remembers else "steps"
-    if count % ppo.num_minibatches:
-        parts = f"{shape}{f' / sequence_length {length}' if length > 1 else ''}"
-        yield (
-            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout ({parts}): choose a divisor of "
-            f"{count}, such as {largest_divisor(count, ppo.num_minibatches)}."
-        )
-    if ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2:
-        yield "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
-    if ppo.total_steps < batch:
-        yield (
-            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {batch}): raise total_steps, or lower num_envs or "
-            "num_steps."
-        )
-
-
-def _of_actors(config: Config) -> Iterator[str]:
-    env, count = config.env, config.env.actors
-    if count and env.num_envs % count:
-        below = env.num_envs // count * count
-        yield (
-            f"num_envs = {env.num_envs} cannot be divided equally among {count} actors: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or actors = {largest_divisor(env.num_envs, count)}."
-        )
-    needed = max(env.num_workers, 1 + env.overlap)
-    if count and needed > (each := env.num_envs // count):
-        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
-        yield (
-            f"{name} needs {needed} environments in each actor, but {count} actors of num_envs = {env.num_envs} have {each} each: choose "
-            f"num_envs = {needed * count} or more, or fewer actors."
-        )
-
-
-def _of_objective(config: Config) -> Iterator[str]:
-    ppo, settings = config.ppo, config.ppo.objective_settings
-    if 0 < settings.dual_clip <= 1:
-        yield f"objective_settings.dual_clip = {settings.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off."
-    kl_target = settings.kl_target if ppo.objective == "kl_penalty" else 0
+def _rules(config: Config) -> Iterator[tuple[bool, str]]:
+    """Each contradiction, and its sentence."""
+    env, ppo, network, run = config.env, config.ppo, config.network, config.run
+    length, batch, memory = config.sequence_length, config.batch_size, network.memory_settings
+    yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
+    yield (
+        run.seed + run.seeds - 1 > MAX_SEED,
+        f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}.",
+    )
+    yield memory.horizon == 1, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
+    yield (
+        network.memory == "gtrxl" and network.memory_size % memory.heads > 0,
+        f"memory_settings.heads = {memory.heads} does not divide memory_size = {network.memory_size}: choose a divisor.",
+    )
+    yield (
+        ppo.burn_in > length,
+        f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length (0: the whole "
+        "rollout).",
+    )
+    yield (
+        ppo.num_steps % length > 0,
+        f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
+        f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout.",
+    )
+    count, shape = batch // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
+    what = f"sequences of a rollout ({shape} / sequence_length {length})" if length > 1 else f"steps of a rollout ({shape})"
+    yield (
+        count % ppo.num_minibatches > 0,
+        f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what}: choose a divisor of {count}, such as "
+        f"{largest_divisor(count, ppo.num_minibatches)}.",
+    )
+    yield (
+        ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2,
+        "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches.",
+    )
+    yield (
+        ppo.total_steps < batch,
+        f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {batch}): raise total_steps, or lower num_envs or "
+        "num_steps.",
+    )
+    actors = max(env.actors, 1)
+    each, needed = env.num_envs // actors, max(env.num_workers, 1 + env.overlap)
+    yield env.num_envs % actors > 0, f"num_envs = {env.num_envs} cannot be divided equally among {actors} actors: choose a multiple."
+    yield (
+        env.actors > 0 and needed > each,
+        f"Each of {actors} actors steps {each} of num_envs = {env.num_envs} environments, but num_workers = {env.num_workers} with "
+        f"overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more, or fewer actors.",
+    )
+    dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
+    yield (
+        0 < dual_clip <= 1,
+        f"objective_settings.dual_clip = {dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
+    )
+    kl_target = kl_target if ppo.objective == "kl_penalty" else 0.0
     for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
-        if target and ppo.num_epochs * ppo.num_minibatches == 1:
-            yield (
-                f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
-                f"num_epochs or num_minibatches above 1, or set {name} to 0."
-            )
+        yield (
+            target > 0 and ppo.num_epochs * ppo.num_minibatches == 1,
+            f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
+            f"num_epochs or num_minibatches above 1, or set {name} to 0.",
+        )
 
 
 def largest_divisor(number: int, limit: int) -> int:
@@ -243,13 +221,11 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def tracker_names(track: str) -> list[str]:
-    """The names of trackers in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
-    names = [name.strip() for name in track.split(",") if name.strip()]
-    if names in ([], ["none"]):
+    """The names of trackers in the setting ``track``. Raises ``ConfigError`` for an unknown one."""
+    names = list(dict.fromkeys(filter(None, map(str.strip, track.split(",")))))
+    if names == ["none"]:
         return []
     for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
         if name not in TRACKERS and ":" not in name:
             raise ConfigError(
                 f"track = {track!r}: there is no tracker {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or "
@@ -260,11 +236,9 @@ def tracker_names(track: str) -> list[str]:
 
 def check_name(name: str) -> None:
     """Raise ``ConfigError`` if a run cannot have this name."""
-    length = len(name.encode(errors="replace"))
-    if length > MAX_NAME_BYTES:
-        raise ConfigError(f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}.")
-    if not is_plain(name) or re.search(r"[/\\@]", name) or re.fullmatch(r"\..*|last|seed-\d+", name):
+    is_long = len(name.encode(errors="replace")) > MAX_NAME_BYTES
+    if is_long or not is_plain(name) or re.search(r"[/\\@]", name) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(
-            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not "
-            "'last' or 'seed-1'."
+            f"name = {shown(name)}: expected a plain name of at most {MAX_NAME_BYTES} bytes: no '/', '\\', '@' or control characters, no "
+            "'.' at the beginning, and not 'last' or 'seed-1'."
         )
