@@ -9,7 +9,7 @@ import time
 import pytest
 
 from proximo.cli import VERBS, main
-from proximo.cli.known_names import known_names, remember_environments
+from proximo.cli.completion import known_names, remember_environments
 from proximo.config import LEAVES
 
 

@@ -120,7 +120,7 @@ def test_smoke_is_three_updates_with_all_parts(tmp_path, capsys):
     ],
 )
 def test_every_form_of_a_flag_is_read(words, settings):
-    assert train.parse([ENV, *words])[1] == settings
+    assert train.make_parser().parse_args([ENV, *words]).settings == settings
 
 
 def test_help_shows_common_settings_with_defaults_and_mentions_help_all(capsys, monkeypatch):

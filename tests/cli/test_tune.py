@@ -149,7 +149,7 @@ def nothing_trains(monkeypatch):
         ([ENV, "--pruner", "best"], "Argument --pruner: invalid choice: 'best'"),
         (["--resume", "nothing"], "No study 'nothing': looked for a folder of that path"),
         (["--resume", "last"], "There is no study in "),
-        (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds can change, not --gamma, --seeds."),
+        (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds can change, not --seeds, --gamma."),
         ([ENV, "--resume", "last"], "only --trials and --seconds can change, not env."),
     ],
 )  # fmt: skip
@@ -227,7 +227,7 @@ def test_every_command_and_every_space_of_the_docs_is_read():
     lines = re.findall(r"^    proximo tune (.*?)(?:  +#.*)?$", page, re.MULTILINE)
     assert len(lines) >= 4
     for line in lines:
-        verb.parse(line.split())
+        verb.make_parser().parse_args(line.split())
     (declared,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     base = make_config("CartPole-v1", {}, preset=False)
     assert len(read_space(yaml.safe_load(declared), base, "docs/tune.md", in_jax=False)) == 7

@@ -15,12 +15,11 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from proximo import __version__
-from proximo.cli.color import paint
 from proximo.errors import ProximoError, TrainingError, nearest, printable
 from proximo.tracking.lasting_stream import discard_output
 
@@ -45,8 +44,7 @@ GARBAGE_THRESHOLD = 50_000
 start takes half a second longer."""
 COMPLETE = "__complete"
 """The completion script calls this command. It is not shown to users."""
-
-
+_COLORS = {"green": 32, "yellow": 33, "red": 31}
 RUN_HELP = "a path, a name or last; append @best, @last or @STEP for a checkpoint"
 POLICY_HELP = f"{RUN_HELP}; or zoo:NAME, a policy that ships with proximo"
 
@@ -128,24 +126,6 @@ def first_clause(text: str, ends: str = ";:\n") -> str:
     return re.split(f"[{ends}]", text)[0]
 
 
-class _Help(argparse.Action):
-    """Prints a help text and exits: the short one of ``short()`` for ``--help``, all of it for ``--help-all``."""
-
-    def __init__(self, *arguments: Any, short: Callable[[], Parser], **options: Any):
-        super().__init__(*arguments, **options, nargs=0)
-        self.short = short
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        (parser if option_string == "--help-all" else self.short()).print_help()
-        parser.exit()
-
-
-def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
-    """Add ``--help``, which prints the help of ``short()``, and ``--help-all``, for commands that accept every setting."""
-    parser.add_argument("-h", "--help", action=_Help, short=short, help=text)
-    parser.add_argument("--help-all", action=_Help, short=short, help="show all settings")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line with the words after ``proximo``, by default this process's words.
 
@@ -213,16 +193,17 @@ def _dispatch(arguments: list[str]) -> int:
         parser.parse_args(arguments)
         parser.print_help()
         return 0
-    verb = arguments[0]
+    verb, *words = arguments
     if verb == COMPLETE:
-        return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
+        return importlib.import_module("proximo.cli.completion").print_names(*words)
     if verb not in VERBS:
         from proximo import other_libraries
 
         ours = other_libraries.answer_verb(verb)
         hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
         raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
-    return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])
+    module = importlib.import_module(f"proximo.cli.{verb}")
+    return module.run(module.make_parser().parse_args(words))
 
 
 def _parser() -> Parser:
@@ -241,15 +222,10 @@ def _parser() -> Parser:
 
 def _prepare_streams() -> None:
     """Discard the output of a closed stream (``>&-``), and print ``?`` for characters that an encoding lacks."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number, inheritable=True)
-            os.set_inheritable(number, True)  # dup2 does this only if the two differ
-            if nowhere != number:
-                os.close(nowhere)
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))  # it takes the closed number
         elif getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="replace")
 
@@ -281,19 +257,17 @@ def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def short_warnings() -> Iterator[None]:
     """Print Python warnings of proximo as one line, without the line of source that raised them."""
-    usual, ours = warnings.showwarning, str(Path(__file__).parents[1])
+    usual, ours = warnings.formatwarning, str(Path(__file__).parents[1])
 
-    def show(message: Warning | str, category: type[Warning], filename: str, *arguments: Any) -> None:
-        if filename.startswith(ours):
-            print_warnings([str(message)])
-        else:
-            usual(message, category, filename, *arguments)
+    def format_warning(message: Any, category: Any, filename: str, *arguments: Any, **options: Any) -> str:
+        is_ours = filename.startswith(ours)
+        return _warning(str(message)) if is_ours else usual(message, category, filename, *arguments, **options)
 
-    warnings.showwarning = show
+    warnings.formatwarning = format_warning
     try:
         yield
     finally:
-        warnings.showwarning = usual
+        warnings.formatwarning = usual
 
 
 @contextlib.contextmanager
@@ -313,10 +287,14 @@ def quiet_stdout(quiet: bool) -> Iterator[None]:
         os.close(kept)
 
 
+def _warning(message: str) -> str:
+    return f"{printable(f'warning: {message}')}\n"
+
+
 def print_warnings(messages: Iterable[str]) -> None:
     """Print one line for each warning to standard error."""
     for message in messages:
-        print(printable(f"warning: {message}"), file=sys.stderr, flush=True)
+        print(_warning(message), end="", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -340,3 +318,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table whose columns are two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def paint(text: str, color: str, stream: TextIO | None = None) -> str:
+    """``text`` in ``color`` if ``stream``, by default standard output, is a terminal.
+
+    ``NO_COLOR`` turns colors off (https://no-color.org); ``FORCE_COLOR`` turns them on elsewhere (https://force-color.org).
+    """
+    is_terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
+        return text
+    return f"\x1b[{_COLORS[color]}m{text}\x1b[0m"

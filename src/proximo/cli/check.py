@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import sys
 import threading
 import time
@@ -12,9 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.cli import Parser, UsageError, print_json, short_warnings
-from proximo.cli.color import paint
-from proximo.cli.train import add_setting, given_settings
+from proximo.cli import Parser, paint, print_json, short_warnings
+from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
 from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.worker_process import WorkerProcess, search_path
@@ -25,32 +23,6 @@ SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
     "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
 )  # fmt: skip
-
-
-def run(arguments: list[str]) -> int:
-    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
-    from proximo.checks import verdict
-
-    options = make_parser().parse_args(arguments)
-    if not 0 < options.seconds < math.inf:
-        raise UsageError(f"--seconds {options.seconds:g}: expected a number of seconds, more than 0.")
-    report: dict[str, Any] = {"env": options.env, "compiles": False, "compile_seconds": 0.0, "out_of_time": False}
-    findings = []
-    for f in _findings(options, report):
-        findings.append(f)
-        if not options.json:
-            print(f"{paint(*SIGNS[f.level])} {f.check:<28}  {f.message}", flush=True)
-    is_ok = all(finding.level != "error" for finding in findings)
-    if options.json:
-        kept = {name: report[name] for name in ("env", "not_checked", "compile_seconds")}
-        print_json({"ok": is_ok, **kept, "findings": [vars(finding) for finding in findings]})
-    else:
-        if report["not_checked"]:
-            print(f"Not checked: {', '.join(report['not_checked'])}.")
-        if report["compile_seconds"]:
-            print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
-        print(verdict(report["env"], findings))
-    return 0 if is_ok else 2
 
 
 def make_parser() -> Parser:
@@ -72,9 +44,31 @@ def make_parser() -> Parser:
     return parser
 
 
+def run(options: argparse.Namespace) -> int:
+    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
+    from proximo.checks import verdict
+
+    report: dict[str, Any] = {"env": options.env, "not_checked": ["making"], "compile_seconds": 0.0}
+    findings = []
+    for f in _findings(options, report):
+        findings.append(f)
+        if not options.json:
+            print(f"{paint(*SIGNS[f.level])} {f.check:<28}  {f.message}", flush=True)
+    is_ok = all(finding.level != "error" for finding in findings)
+    if options.json:
+        print_json({"ok": is_ok, **report, "findings": [vars(finding) for finding in findings]})
+        return 0 if is_ok else 2
+    if report["not_checked"]:
+        print(f"Not checked: {', '.join(report['not_checked'])}.")
+    if report["compile_seconds"]:
+        print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
+    print(verdict(report["env"], findings))
+    return 0 if is_ok else 2
+
+
 def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
-    """Yield the findings of a worker process, and fill ``report``. If a Gymnasium environment plays for longer than ``options.seconds``, the
-    process is killed."""
+    """Yield the findings of a worker process, and update ``report``. If making and playing a Gymnasium environment takes longer than
+    ``options.seconds``, the process is killed."""
     from proximo.checks import Finding
 
     process = WorkerProcess(Checks(options, search_path()))
@@ -84,8 +78,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         process.kill()
 
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end)
-    out_of_time, is_made = False, False
-    report["not_checked"] = ["making"]
+    is_over = False
     try:
         process.begin()
         for message in iter(lambda: worker_messages.read_object(process.replies), None):
@@ -94,23 +87,22 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
             if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-                continue
-            report.update(message)
-            is_made |= "not_checked" in message
-            if report["compiles"]:
-                limit.cancel()  # compiling may take long
-            elif not is_made:
+            elif message:
+                report.update(message)
+            else:
                 limit.start()
-        out_of_time = report["out_of_time"]
+            if "out_of_time" in report:  # a JAX environment limits itself, because compiling may take long
+                limit.cancel()
+                is_over = report.pop("out_of_time")
     except EOFError:
-        out_of_time = bool(process.why_killed)
-        if not out_of_time:
+        is_over = bool(process.why_killed)
+        if not is_over:
             yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
-    if report["not_checked"] and out_of_time:
-        level = "warning" if is_made else "error"
+    if report["not_checked"] and is_over:
+        level = "error" if report["not_checked"] == ["making"] else "warning"
         yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
 
@@ -157,7 +149,7 @@ class Checks:
             return
         names = check_names(env)
         is_jax = "tracing" in names
-        send({"env": config.env.id, "not_checked": names, "compiles": is_jax})
+        send({"env": config.env.id, "not_checked": names, **({"out_of_time": False} if is_jax else {})})
         for finding in check_environment(env, config):
             send(finding)
             if is_jax:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, print_json
-from proximo.cli.color import paint
+from proximo.cli import Parser, paint, print_json
 
 TRIAL_UPDATES = 20
 
@@ -20,10 +20,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Check the machine and print the results. Returns 1 if training would fail."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.jax_setup import prepare_jax
     from proximo.storage.system_info import system_info
 

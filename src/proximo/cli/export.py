@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Export a policy and print the files, the largest error and the speed."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.errors import ConfigError
 
     if options.batch is not None and options.batch < 1:

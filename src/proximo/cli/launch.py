@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import os
@@ -22,9 +23,8 @@ POLL_SECONDS = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Start the processes, pass on their output, and end all when one ends with an error."""
-    options = make_parser().parse_args(arguments)
     command = options.command
     if command[:1] == ["proximo"]:
         raise UsageError("The command after -- begins with train: omit proximo.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from proximo.cli import Parser, print_json
 from proximo.errors import command, printable
 
@@ -21,10 +23,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Fetch a published policy."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.publish import pull
 
     run_dir = pull(options.source, name=options.name, trust_code=options.trust_code, runs_dir=options.runs_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
 
@@ -28,10 +29,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Publish a policy."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.publish import push
     from proximo.tracking.progress import amount
 

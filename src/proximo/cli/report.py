@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import webbrowser
 from pathlib import Path
 
@@ -9,10 +10,8 @@ from proximo.cli import Parser, aligned, print_json, print_warnings
 from proximo.rendering.display import is_headless
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Write the report, and print its paths and its table of results."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.report import write_report
     from proximo.report.page import cells
 

@@ -213,13 +213,14 @@ def _nested(text: str) -> Any:
             return {str(key): read(item) for key, item in value.items()}
         if isinstance(value, list):
             return [read(item) for item in value]
-        return _scalar(value) if isinstance(value, str) else value
+        return scalar(value) if isinstance(value, str) else value
 
     text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)
     return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
+    """The number or truth value that ``text`` writes, or ``text``."""
     for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
         with contextlib.suppress(ValueError, KeyError):
             return read(text)

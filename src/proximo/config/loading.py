@@ -126,7 +126,10 @@ def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None
 def shortened(config: Config) -> Config:
     """``config`` for a test of some seconds: three updates, then an evaluation of at most two short episodes."""
     run, steps = config.run, SMOKE_UPDATES * config.batch_size
-    limits = {"eval_max_steps": min(run.eval_max_steps or SMOKE_EPISODE, SMOKE_EPISODE), "eval_episodes": min(2, run.eval_episodes)}
+    limits = {
+        "eval_max_steps": min(run.eval_max_steps or SMOKE_EPISODE, SMOKE_EPISODE),
+        "eval_episodes": min(2, run.eval_episodes),
+    }
     return validate(override(config, {"total_steps": steps, "eval_every": steps, **limits}))
 
 

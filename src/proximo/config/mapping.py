@@ -120,7 +120,9 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
         else:
             value = coerce(leaf, value)
             new[name] = {**before, **value} if join and value and isinstance(value, dict) else value
-    groups = {LEAVES[name].group: {other: new[other] for other in new if LEAVES[other].group == LEAVES[name].group} for name in new}
+    groups = {
+        LEAVES[name].group: {other: new[other] for other in new if LEAVES[other].group == LEAVES[name].group} for name in new
+    }
     return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **x) for group, x in groups.items()})
 
 

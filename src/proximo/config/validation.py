@@ -195,7 +195,10 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     )
     actors = max(env.actors, 1)
     each, needed = env.num_envs // actors, max(env.num_workers, 1 + env.overlap)
-    yield env.num_envs % actors > 0, f"num_envs = {env.num_envs} cannot be divided equally among {actors} actors: choose a multiple."
+    yield (
+        env.num_envs % actors > 0,
+        f"num_envs = {env.num_envs} cannot be divided equally among {actors} actors: choose a multiple.",
+    )
     yield (
         env.actors > 0 and needed > each,
         f"Each of {actors} actors steps {each} of num_envs = {env.num_envs} environments, but num_workers = {env.num_workers} with "
