@@ -1,7 +1,6 @@
 """Settings of other libraries as ours: values, the report, and a file that gives the same settings again."""
 
 import math
-import os
 
 import pytest
 
@@ -273,19 +272,16 @@ SEVERAL = {"towers": "shared", "hidden_sizes": (), "head_sizes": (32,), "critic_
         ("Mlp+sde", "log_std_init=-2, net_arch=[]", {"log_std_init": -2}, [NO_LAYER]),
         ("Mlp+sde", "", {"log_std_init": 2}, ["log_std_init = 0 with use_sde: the equivalent is 2.0794, but proximo allows at most 2"]),
         # The optimizer has the numbers of PyTorch.
-        ("Mlp", "optimizer_class=th.optim.AdamW", {"optimizer": "adamw", "optimizer_settings.weight_decay": 0.01, "optimizer_settings.eps": 1e-8}, [ADAMW]),
         (
             "Mlp", BETAS, {"optimizer": "adamw", "optimizer_settings.weight_decay": 0.1, "optimizer_settings.eps": 1e-6, "optimizer_settings.b1": 0.8, "optimizer_settings.b2": 0.99},
             ["optimizer_kwargs amsgrad = true: nothing in proximo corresponds to it", ADAMW],
         ),
         ("Mlp", "optimizer_kwargs=dict(weight_decay=0.1)", {"optimizer_settings.weight_decay": 0}, ["optimizer_kwargs weight_decay = 0.1"]),
         ("Mlp", "optimizer_class=th.optim.RMSprop", {"optimizer": "adam"}, ["optimizer_class = RMSprop"]),
-        ("Mlp", "ortho_init=True", {"optimizer": "adam", "optimizer_settings.eps": 1e-5}, ["ortho_init"]),
         # Layers follow the entries of an observation, and defaults that are written out change no tower.
         ("MultiInput", "net_arch=dict(pi=[32], vf=[16])", SEVERAL, ["the CNN of MultiInputPolicy: it has 256 features"]),
         ("MultiInput", "", {"head_sizes": (64, 64)}, ["the CNN of MultiInputPolicy: it has 256 features"]),
         ("Mlp", "share_features_extractor=True", {"towers": "separate"}, []),
-        ("Cnn", "share_features_extractor=False", {"towers": "separate"}, []),
         ("MlpLstm", "shared_lstm=True, enable_critic_lstm=False", {"towers": "shared"}, []),
         ("CnnLstm", "enable_critic_lstm=True", {"towers": "shared"}, [LSTM_EACH]),
         ("CnnLstm", "share_features_extractor=False", {"towers": "separate"}, []),
@@ -346,10 +342,7 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
         ("python -m baselines.run --num_env=0", "", r"num_envs = 0: expected at least 1"),
         ("zero.yml", "", r"batch_size = 0 is no value that RL Zoo accepts"),
         ("bomb.yml", "", r"its aliases \(\*name\) expand to more than 10,000 values"),
-        ("cycle.yml", "", r"expand to more than 10,000 values, or an alias contains itself"),
-        ("big.yml", "", r"it has 200,001 characters, expected at most 200,000"),
         ("python ppo.py CartPole-v1", "", r"Unexpected 'CartPole-v1' in the command line: expected flags"),
-        ("python ppo.py --num-envs many", "", r"num_envs = 'many': expected a whole number"),
         ("ours.yaml", "", r"has settings of proximo already"),
         ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
         ("flat.yaml", "", r"names no environments: choose one with --env, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
@@ -362,8 +355,6 @@ def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
     (tmp_path / "other.yaml").write_text("a: 1")
     (tmp_path / "zero.yml").write_text("CartPole-v1: {n_envs: 8, policy: MlpPolicy, batch_size: 0}")
     (tmp_path / "bomb.yml").write_text("a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60)))
-    (tmp_path / "cycle.yml").write_text("CartPole-v1: &a {n_envs: 8, policy_kwargs: *a}")
-    (tmp_path / "big.yml").write_bytes(b" " * 200_001)
     (tmp_path / "flat.yaml").write_text("n_steps: 32\npolicy_kwargs: dict(a=f())")
     (tmp_path / "wrong.yaml").write_text(TRUNCATED.replace("CartPoleMasked", "Nonsense"))
     path = tmp_path / source
@@ -371,12 +362,7 @@ def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
         convert(source if " " in source else str(path), env)
 
 
-def test_what_is_no_regular_file_is_not_read(tmp_path):
-    """A device has no end, and a pipe waits for a writer."""
-    os.mkfifo(tmp_path / "pipe")
-    for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
-        with pytest.raises(ConfigError, match="is no regular file"):
-            convert(str(path))
+def test_a_device_is_not_read_to_its_end():
     with pytest.raises(ConfigError, match="expected at most 200,000"):
         make_config(file="/dev/zero")
 
