@@ -181,7 +181,7 @@ def test_a_crash_in_native_code_of_an_environment_shows_its_line(tmp_path):
     ("redirection", "code", "out", "error"),
     [
         ("envs | head -1; exit ${PIPESTATUS[0]}", 0, "gymnasium\n", ""),
-        ("> /dev/full", 2, "", "proximo: Cannot write the output or a file (No space left on device).\n"),
+        ("completion fish > /dev/full", 2, "", "proximo: Cannot write the output or a file (No space left on device).\n"),
         (">&- 2>&-", 0, "", ""),
     ],
 )

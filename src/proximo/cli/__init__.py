@@ -106,7 +106,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Pairs(argparse.Action):
-    """Joins the pairs of a flag that is given several times: the texts of all, or the dicts of their ``type``."""
+    """Joins the pairs of a flag that is given several times, as texts or as dicts."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         if earlier := getattr(namespace, self.dest):
@@ -221,7 +221,7 @@ def _parser() -> Parser:
 
 
 def _prepare_streams() -> None:
-    """Discard the output of a closed stream (``>&-``), and print ``?`` for characters that an encoding lacks."""
+    """Discard the output of a closed stream (``>&-``); print ``?`` for what an encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -272,7 +272,7 @@ def short_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_stdout(quiet: bool) -> Iterator[None]:
-    """If ``quiet``, redirect standard output to standard error, for Python and for native code of environments."""
+    """If ``quiet``, redirect standard output to standard error, also for native code of environments."""
     if not quiet:
         yield
         return
@@ -305,7 +305,7 @@ def print_json(value: Any) -> None:
 
 
 def _print_error(as_json: bool, message: str) -> None:
-    """Print the message to standard error; with ``--json`` also as an object to standard output, which is never left empty."""
+    """Print the message to standard error; with ``--json`` also as an object to standard output."""
     if as_json:
         try:
             print(json.dumps({"error": message}), flush=True)

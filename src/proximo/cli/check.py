@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
-    """Yield the findings of a worker process, and update ``report``. If making and playing a Gymnasium environment takes longer than
-    ``options.seconds``, the process is killed."""
+    """Yield the findings of a worker process, and update ``report``. A process that makes and plays a Gymnasium
+    environment for longer than ``options.seconds`` is killed."""
     from proximo.checks import Finding
 
     process = WorkerProcess(Checks(options, search_path()))
@@ -91,7 +91,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
                 limit.start()
             else:
                 report.update(message)
-                if "tracing" in report["not_checked"]:  # a JAX environment: it takes few steps, and long to compile
+                if "tracing" in report["not_checked"]:  # JAX: few steps, long to compile
                     limit.cancel()
     except EOFError:
         if not process.why_killed:

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _describe(action: Any) -> None:
-    """Set what completes an argument, and a help text and a metavar that shtab can write into each shell's script."""
+    """Set what completes an argument, and a help text and a metavar that fit into each shell's script."""
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     words = [word for word in metavar.split("|") if word != "MODULE:NAME"]
     if kind := KINDS.get(metavar.removesuffix("...")):
@@ -98,13 +98,13 @@ def _describe(action: Any) -> None:
 
 
 def print_names(kind: str, word: str = "") -> int:
-    """Print the names that may complete ``word``, one on each line. Names that a shell would have to quote are omitted."""
+    """Print the names that may complete ``word``, without those that a shell would have to quote."""
     print("\n".join(name for name in known_names(kind, word) if re.fullmatch(r"[\w@%+=:,./-]+", name)))
     return 0
 
 
 def known_names(kind: str, word: str = "") -> list[str]:
-    """Names of a ``kind``: ``environments``, ``runs`` or ``studies``. ``word`` is what the user has typed of the name."""
+    """Names of ``environments``, ``runs`` or ``studies``. ``word`` is what the user has typed."""
     if kind == "environments":
         return _environments()
     if word.startswith(zoo.PREFIX):
@@ -120,13 +120,13 @@ def known_names(kind: str, word: str = "") -> list[str]:
 
 
 def _names(path: Path, found: list[Path]) -> list[str]:
-    """The texts that name a run, shortest first: its name if no other run has it, environment/name, and its path."""
+    """What names a run, shortest first: its name if it is unique, environment/name, and its path."""
     unique = [path.name] if sum(other.name == path.name for other in found) == 1 else []
     return [*unique, f"{path.parent.name}/{path.name}", str(path)]
 
 
 def _environments() -> list[str]:
-    """Environments with a preset, and those that ``proximo envs`` listed last. Asking every library would take seconds."""
+    """Environments with a preset, and those that ``proximo envs`` listed: asking all libraries takes seconds."""
     from proximo.config import presets
 
     listed: list[str] = []
@@ -136,7 +136,7 @@ def _environments() -> list[str]:
 
 
 def remember_environments(ids: Iterable[str]) -> None:
-    """Save the ids for ``known_names``. Does nothing if the file cannot be written: only completion reads it."""
+    """Save the ids for ``known_names``, if the file can be written: only completion reads it."""
     path = cache_folder() / ENVIRONMENTS_FILE
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -81,8 +81,8 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
 def as_json(evaluations: dict[str, Any], best: dict[str, int | None]) -> dict[str, Any]:
     """The statistics of a run, and what was played.
 
-    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. Those of each policy
-    are under its name. For a group, they are means over its seeds, and each seed is under ``seeds``.
+    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. Those
+    of each policy are under its name. For a group, they are means over its seeds, each of which is under ``seeds``.
     """
     rows = {name: _figures(_summaries(one)) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
     if len(rows) == 1:
@@ -105,8 +105,8 @@ def _figures(summaries: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def _over_seeds(evaluations: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """For each policy, means over the seeds of a group.
 
-    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy, so it applies
-    only to these policies.
+    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy,
+    so it applies only to these policies.
     """
     import numpy as np
 

@@ -18,10 +18,10 @@ _METAVARS = {
 
 
 class SettingsParser(Parser):
-    """The parser of a command that accepts settings. Its options have the ``settings`` that the user gave, by name.
+    """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name.
 
-    ``short`` makes the parser whose help ``--help`` shows; ``--help-all`` shows all flags. For messages, ``example`` is a flag of the command,
-    and ``why_not`` is why it does not accept every setting.
+    ``short`` makes the parser whose help ``--help`` shows; ``--help-all`` shows all flags. For messages, ``example``
+    is a flag of the command, and ``why_not`` is why it does not accept every setting.
     """
 
     def __init__(self, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):

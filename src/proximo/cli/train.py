@@ -56,7 +56,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, alone or together with other processes. This one then ends when all do, or with an error when one is lost."""
+    """Train, alone or together with other processes, of which all end together."""
     if not options.distributed:
         for flag in PROCESSES:
             if getattr(options, flag) is not None:
@@ -111,7 +111,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def with_origins(config: Config) -> str:
-    """The settings as YAML. A comment names the preset, file or flag that a value comes from; values without a comment are defaults."""
+    """The settings as YAML, with the preset, file or flag that each comes from as a comment; others are defaults."""
     lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines()
     origins = {f"  {name}": f"  # {origin}" for name, origin in config.origins.items()}
     return "".join(f"{line.rstrip()}{origins.get(line.partition(':')[0], '')}\n" for line in lines)
@@ -120,8 +120,8 @@ def with_origins(config: Config) -> str:
 def summary(results: list[Any]) -> dict[str, Any]:
     """The JSON object, with the ``RESULTS``.
 
-    Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is the speed of all seeds together,
-    and the other values are means over the seeds.
+    Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is the speed of
+    all together, and the other values are means.
     """
     from proximo.cli.reporters import total_speed
 

@@ -111,7 +111,7 @@ CONDITIONS = (
 
 
 def without_effect(config: Config) -> dict[str, str]:
-    """The settings that differ from their defaults and have no effect with the others. The values are sentences for the user."""
+    """The settings that differ from their defaults and have no effect with the others, and the sentences."""
     leaves = LEAVES | ENTRIES
     values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
     found: dict[str, str] = {}
@@ -134,82 +134,68 @@ def validate(config: Config) -> Config:
     Raises:
         ConfigError: two settings contradict each other.
     """
-    ppo, batch, length = config.ppo, config.batch_size, config.sequence_length
-    if ppo.total_updates:
-        config = override(config, {"total_steps": ppo.total_updates * batch})
-    if size := ppo.minibatch_size:
-        if batch % size or size % length:
-            multiple = f" and a multiple of sequence_length = {length}" if length > 1 else ""
-            raise ConfigError(
-                f"minibatch_size = {size}: expected a divisor of the {batch} steps of a rollout (num_envs {config.env.num_envs} × "
-                f"num_steps {ppo.num_steps}){multiple}."
-            )
-        config = override(config, {"num_minibatches": batch // size})
+    size = config.ppo.minibatch_size
+    if config.ppo.total_updates:
+        config = override(config, {"total_steps": config.ppo.total_updates * config.batch_size})
+    if size:
+        config = override(config, {"num_minibatches": max(1, config.batch_size // size)})
     tracker_names(config.run.track)
     check_name(config.run.name)
-    sentences = (*without_effect(config).values(), *(sentence for is_wrong, sentence in _rules(config) if is_wrong))
-    if sentences:
-        raise ConfigError(sentences[0])
+    rules = *_divisors(config, size), *_rules(config)
+    for sentence in (*without_effect(config).values(), *(sentence for is_wrong, sentence in rules if is_wrong)):
+        raise ConfigError(sentence)
     return config
 
 
+def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]:
+    """Whether a setting does not divide what it must divide, and the sentence."""
+    env, ppo, network, length = config.env, config.ppo, config.network, config.sequence_length
+    count, shape = config.batch_size // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
+    sequences = f"the {count} sequences of a rollout ({shape} / sequence_length {length})"
+    steps = f"the {config.batch_size} steps of a rollout ({shape})"
+    heads = network.memory_settings.heads if network.memory == "gtrxl" else 1
+    for name, divisor, number, what in (
+        ("memory_settings.heads", heads, network.memory_size, f"memory_size = {network.memory_size}"),
+        ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps}"),
+        ("minibatch_size", minibatch_size or 1, config.batch_size, steps),
+        ("sequence_length", length, minibatch_size, f"minibatch_size = {minibatch_size}"),
+        ("num_minibatches", ppo.num_minibatches, count, sequences if length > 1 else steps),
+        ("actors", env.actors or 1, env.num_envs, f"num_envs = {env.num_envs}"),
+    ):
+        fix = f"choose a divisor, such as {largest_divisor(number, divisor)}" if number % divisor else ""
+        yield bool(fix), f"{name} = {divisor} does not divide {what}: {fix}."
+
+
 def _rules(config: Config) -> Iterator[tuple[bool, str]]:
-    """Each contradiction, and its sentence."""
-    env, ppo, network, run = config.env, config.ppo, config.network, config.run
-    length, batch, memory = config.sequence_length, config.batch_size, network.memory_settings
+    """Whether settings contradict each other in another way, and the sentence."""
+    env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
     yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
-    yield (
-        run.seed + run.seeds - 1 > MAX_SEED,
-        f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}.",
-    )
-    yield memory.horizon == 1, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
-    yield (
-        network.memory == "gtrxl" and network.memory_size % memory.heads > 0,
-        f"memory_settings.heads = {memory.heads} does not divide memory_size = {network.memory_size}: choose a divisor.",
-    )
-    yield (
-        ppo.burn_in > length,
-        f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length (0: the whole "
-        "rollout).",
-    )
-    yield (
-        ppo.num_steps % length > 0,
-        f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
-        f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout.",
-    )
-    count, shape = batch // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
-    what = f"sequences of a rollout ({shape} / sequence_length {length})" if length > 1 else f"steps of a rollout ({shape})"
-    yield (
-        count % ppo.num_minibatches > 0,
-        f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what}: choose a divisor of {count}, such as "
-        f"{largest_divisor(count, ppo.num_minibatches)}.",
-    )
+    last = run.seed + run.seeds - 1
+    yield last > MAX_SEED, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
+    is_one = config.network.memory_settings.horizon == 1
+    yield is_one, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
+    yield ppo.burn_in > length, f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
     yield (
         ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2,
         "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches.",
     )
     yield (
         ppo.total_steps < batch,
-        f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {batch}): raise total_steps, or lower num_envs or "
-        "num_steps.",
+        f"total_steps = {ppo.total_steps} is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch}): "
+        "raise total_steps, or lower num_envs or num_steps.",
     )
-    actors = max(env.actors, 1)
-    each, needed = env.num_envs // actors, max(env.num_workers, 1 + env.overlap)
+    actors, needed = env.actors or 1, max(env.num_workers, 1 + env.overlap)
     yield (
-        env.num_envs % actors > 0,
-        f"num_envs = {env.num_envs} cannot be divided equally among {actors} actors: choose a multiple.",
+        env.actors > 0 and needed > env.num_envs // actors,
+        f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments, but num_workers = "
+        f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more.",
     )
+    objective = ppo.objective_settings
     yield (
-        env.actors > 0 and needed > each,
-        f"Each of {actors} actors steps {each} of num_envs = {env.num_envs} environments, but num_workers = {env.num_workers} with "
-        f"overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more, or fewer actors.",
+        0 < objective.dual_clip <= 1,
+        f"objective_settings.dual_clip = {objective.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
     )
-    dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
-    yield (
-        0 < dual_clip <= 1,
-        f"objective_settings.dual_clip = {dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
-    )
-    kl_target = kl_target if ppo.objective == "kl_penalty" else 0.0
+    kl_target = objective.kl_target if ppo.objective == "kl_penalty" else 0.0
     for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
         yield (
             target > 0 and ppo.num_epochs * ppo.num_minibatches == 1,

@@ -1,18 +1,18 @@
 """Names that other libraries use for our settings, classes and commands.
 
-Error messages, ``proximo convert`` and the pages for users of other libraries are made from the files in ``data``. Their top level:
+Messages, ``proximo convert`` and the pages for users of other libraries are made from the files in ``data``:
 
 - ``library``: the name in messages; ``source``: what the names were taken from.
 - ``settings``: sections with entries; see ``Entry``.
 - ``includes``: another file, whose settings this library has too.
-- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and for flags of commands that
-  take a run. ``verbs``: commands of other programs, with ours.
-- ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their own ``always`` and
-  ``defaults``. ``programs``: what its command lines start, if these are not its variants; the variant is then the first one whose ``where``
-  fits: a pattern for the value of each setting in it. ``proximo convert`` reads them.
+- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and
+  for flags of commands that take a run. ``verbs``: commands of other programs, with ours.
+- ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their
+  own ``always`` and ``defaults``. ``programs``: what its command lines start, if these are not its variants; the
+  variant is then the first one whose ``where``, a pattern for the value of each setting in it, fits.
 
-An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name in ``general.yaml``. Names
-with the same entry may share a line: ``a, b: ours``.
+An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name
+in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Entry:
     values: Mapping[Any, Any] | None = None
     """Our value for each of theirs."""
     convert: str = ""
-    """Its rule in ``proximo.convert.values``; ``nested``: its content are settings. Without it, ``values`` and ``times`` apply."""
+    """Its rule in ``convert.values``; ``nested``: its content are settings; empty: ``values`` and ``times``."""
 
     @property
     def text(self) -> str:
@@ -123,7 +123,7 @@ def _each(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(name: str) -> str | None:
-    """What replaces a setting ``name`` of other libraries, with each of its meanings; None if none has it. It ends an error message."""
+    """What replaces a setting ``name`` of other libraries, the end of a message; None if none has it."""
     meanings: dict[str, list[str]] = {}
     for entry in _found(name):
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
@@ -149,7 +149,7 @@ def is_environment(name: str) -> bool:
 
 
 def answer_name(name: str) -> str | None:
-    """What to use instead of a public name of another library, or an earlier one of ours; None if none has it."""
+    """What to use instead of a public name of another library; None if none has it."""
     return next((load(library).names[name].text for library in libraries() if name in load(library).names), None)
 
 
@@ -159,7 +159,7 @@ def answer_verb(name: str) -> str | None:
 
 
 def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
-    """Sentences for an error about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
+    """Sentences about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
     general = load(GENERAL)
     answers = {**general.flags, **(general.run_flags if takes_run else {})}
     found = {flag: answers[_plain(flag)].text for flag in unknown if _plain(flag) in answers}
