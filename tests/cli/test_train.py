@@ -1,6 +1,7 @@
 """``proximo train``: what stands on stdout and on stderr, and every mistake in one sentence before anything is compiled."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_mistake_is_reported_in_one_sentence_before_compilation(nothing_compiles
 
 def test_json_of_several_seeds_has_each_of_them():
     def result(seed, mean, together=1):
-        return Result(run_dir=run_directory.Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
+        return Result(run_dir=Path(f"g/seed-{seed}"), steps=10, seconds=2.0, compile_seconds=1.0, steps_per_second=5.0,
                       evaluation_seconds=0.5, return_mean=mean, seeds_together=together)  # fmt: skip
 
     summary = train.summary([result(0, 1.0), result(1, 3.0), result(2, None)])
@@ -75,6 +76,8 @@ def test_smoke_is_three_updates_with_all_parts_and_json_one_object_of_seven_resu
     assert out.count("\n") == 1
     assert (result["run_dir"], result["steps"]) == (str(tmp_path / "toys-RandomEnds" / "r"), 3 * BATCH)
     assert result["return_mean"] is not None
+    config = run_directory.read_config(Path(result["run_dir"]))
+    assert (config.run.eval_episodes, config.run.eval_every, config.run.eval_max_steps) == (2, 3 * BATCH, 1000)
     assert "environment  toys:RandomEnds" in err
     assert "mean return" in err
     assert main([*train_words(tmp_path, "q"), "--smoke", "--quiet"]) == 0

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
-from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, shortened, with_given
+from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, read_file, with_given
 from proximo.config.schedule_text import ScheduleText
 from proximo.errors import ConfigError, EnvError
 from proximo.settings import make_config
@@ -196,14 +196,6 @@ def test_file_that_cannot_be_read_raises(tmp_path):
         make_config(ENV, file=tmp_path / "missing.yaml")
     with pytest.raises(ConfigError, match=r"Cannot read --config .*Is a directory"):
         read_file(tmp_path)
-
-
-def test_smoke_test_changes_only_the_length():
-    config = make_config(ENV, {"num_envs": 4, "num_steps": 8, "num_minibatches": 1})
-    changes = {"total_steps": 3 * 32, "eval_episodes": 2, "eval_every": 3 * 32, "eval_max_steps": 1000}
-    assert shortened(config) == override(config, changes)
-    assert shortened(config).given == config.given, "--smoke is no setting of the user"
-    assert shortened(make_config(ENV, {"eval_episodes": 0})).run.eval_episodes == 0
 
 
 def test_resume_may_change_only_resumable_settings():

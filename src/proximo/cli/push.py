@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import sys
+from typing import Any
 
 from proximo.cli import RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
@@ -34,20 +36,11 @@ def run(options: argparse.Namespace) -> int:
     from proximo.publish import push
     from proximo.tracking.progress import amount
 
+    names = "episodes", "seed", "levels", "env_settings", "policy_only", "private", "runs_dir"
+    given: dict[str, Any] = {name: getattr(options, name) for name in names}
     with quiet_stdout(options.json):
-        published = push(
-            options.run,
-            options.to,
-            episodes=options.episodes,
-            seed=options.seed,
-            levels=options.levels,
-            env_settings=options.env_settings,
-            clip=not options.no_clip,
-            policy_only=options.policy_only,
-            private=options.private,
-            runs_dir=options.runs_dir,
-            on_progress=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
-        )
+        progress = functools.partial(print, end=" …\n", file=sys.stderr, flush=True)
+        published = push(options.run, options.to, clip=not options.no_clip, on_progress=progress, **given)
     print_warnings(published.warnings)
     if options.json:
         print_json(dataclasses.asdict(published))

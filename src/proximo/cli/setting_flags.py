@@ -8,13 +8,8 @@ from typing import Any
 
 from proximo.cli import Pairs, Parser, UsageError, first_clause
 from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
-from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
+from proximo.config.coercion import TYPES, BoolOrAuto, Leaf
 from proximo.config.custom import choices, takes_custom
-
-_METAVARS = {
-    int: "INT", float: "FLOAT", str: "TEXT", bool: "true|false", BoolOrAuto: "auto|true|false", SCHEDULE: "FLOAT|SCHEDULE",
-    SizesOrSame: "LIST|same", CountOrAll: "INT|all",
-}  # fmt: skip
 
 
 class SettingsParser(Parser):
@@ -63,8 +58,8 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         f" (default {default})" if default else ""
     )
     is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
-    named = ("MODULE:NAME",) if words and takes_custom(leaf.type) else ()
-    metavar = "KEY=VALUE,..." if has_pairs else _METAVARS.get(leaf.type) or "|".join((*words, *named)) or "LIST"
+    named = ("MODULE:NAME",) if takes_custom(leaf.type) else ()
+    metavar = "KEY=VALUE,..." if has_pairs else TYPES[leaf.type][0] if leaf.type in TYPES else "|".join((*words, *named))
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",
         "metavar": first_clause(metavar, "|") if brief and not is_switch and not words else metavar,

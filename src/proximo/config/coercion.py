@@ -63,7 +63,8 @@ def coerce(leaf: Leaf, value: Any) -> Any:
 
     if leaf.entries:
         return value if isinstance(value, leaf.type) else leaf.type(**coerce_entries(leaf, value))
-    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
+    words = "", custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type)
+    _, expected, read = TYPES.get(leaf.type, words)
     try:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
@@ -232,17 +233,18 @@ def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-_TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    int: ("a whole number", _integer),
-    float: ("a number", _number),
-    bool: ("true or false", _boolean),
-    BoolOrAuto: ("auto, true or false", _word_or("auto", _boolean)),
-    str: ("text", _text),
-    SCHEDULE: (EXPECTED, _schedule),
-    tuple[int, ...]: ("whole numbers such as 64,64, or none", _integers),
-    SizesOrSame: ("whole numbers such as 64,64, none, or same", _word_or("same", _integers)),
-    CountOrAll: ("a whole number, or all", _word_or("all", _integer)),
-    tuple[str, ...]: ("names such as one,two, or none", _names),
-    dict[str, Any]: ("key=value pairs", _pairs),
+TYPES: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
+    int: ("INT", "a whole number", _integer),
+    float: ("FLOAT", "a number", _number),
+    bool: ("true|false", "true or false", _boolean),
+    BoolOrAuto: ("auto|true|false", "auto, true or false", _word_or("auto", _boolean)),
+    str: ("TEXT", "text", _text),
+    SCHEDULE: ("FLOAT|SCHEDULE", EXPECTED, _schedule),
+    tuple[int, ...]: ("LIST", "whole numbers such as 64,64, or none", _integers),
+    SizesOrSame: ("LIST|same", "whole numbers such as 64,64, none, or same", _word_or("same", _integers)),
+    CountOrAll: ("INT|all", "a whole number, or all", _word_or("all", _integer)),
+    tuple[str, ...]: ("LIST", "names such as one,two, or none", _names),
+    dict[str, Any]: ("KEY=VALUE,...", "key=value pairs", _pairs),
 }
-"""What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""
+"""For each type of settings: what the help of a flag shows, what messages expect, and the function that reads a value. ``custom`` reads
+the other types."""
