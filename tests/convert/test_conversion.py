@@ -5,7 +5,6 @@ import math
 import pytest
 
 from proximo.config import ENTRIES, LEAVES, Config
-from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
 from proximo.errors import ConfigError
@@ -81,96 +80,67 @@ MEMORY_GYM = """environment:
 """
 
 
+FILES = {
+    "ppo.yml": ZOO,
+    "truncated.yaml": TRUNCATED,
+    "memory_gym.yaml": MEMORY_GYM + TRUNCATED.partition("\n")[2].partition('"CartPoleMasked"\n')[2],
+}
+
+
 @pytest.fixture
-def zoo(tmp_path):
-    path = tmp_path / "ppo.yml"
-    path.write_text(ZOO)
-    return str(path)
+def files(tmp_path):
+    """A function that gives the path and the environment of ``FILE for ENV``, and a command line as it is."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+    def found(source):
+        name, _, env = source.partition(" for ")
+        return str(tmp_path / name) if name in FILES else source, env
+
+    return found
 
 
 def given(config, **expected):
-    """The values that ``config`` has where ``expected`` names one."""
+    """The values that ``config`` has where ``expected`` names one; schedules as text where it has text."""
     found = {name: leaf.value_in(config) for name, leaf in (LEAVES | ENTRIES).items() if name in expected}
-    return {name: str(value) if "(" in str(value) and isinstance(expected[name], str) else value for name, value in found.items()}
-
-
-def test_rl_zoo_entry_has_its_values_and_defaults_of_sb3(zoo):
-    config = convert(zoo, "CartPole-v1").config
-    expected = {
-        "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
-        "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": ScheduleText("0.0"),
-    }  # fmt: skip
-    assert given(config, **expected) == expected
-
-
-def test_policy_kwargs_normalization_and_gsde_are_converted(zoo):
-    converted = convert(zoo, "Pendulum-v1")
-    expected = {
-        "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -0.2671, "activation": "relu",
-        "hidden_sizes": (256, 32), "towers": "separate",
-    }  # fmt: skip
-    assert given(converted.config, **expected) == expected
-    assert converted.config.ppo.target_kl == pytest.approx(0.03)
-    assert "ortho_init = false: layers are always initialized orthogonally" in converted.report.split("Not converted:")[1]
-    assert "vf_coef = 0.5, the default  →  vf_coef = 1 (give twice the value" in converted.report
-
-
-def test_a_recurrent_policy_gets_sequences_that_its_minibatches_divide(zoo):
-    converted = convert(zoo, "PendulumNoVel-v1")
-    expected = {
-        "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64,), "critic_head_sizes": (32,), "num_minibatches": 32, "sequence_length": 128,
-        "action_repeat": 2,
-    }  # fmt: skip
-    assert given(converted.config, **expected) == expected
-    missing = converted.report.split("Not converted:")[1]
-    assert "env_wrapper Unknown" in missing
-
-
-def test_rl_zoo_has_one_entry_for_all_atari_games(zoo):
-    expected = {
-        "preprocessing": "atari",
-        "frame_stack": 4,
-        "life_loss": True,
-        "clip_reward": "sign",
-        "towers": "shared",
-        "num_steps": 128,
-    }
-    assert given(convert(zoo, "PongNoFrameskip-v4").config, **expected) == expected
-    assert convert(zoo, "Acrobot-v1").config.ppo.num_steps == 2048, "the entry default"
-
-
-def test_a_config_of_truncated_bptt_becomes_ours(tmp_path):
-    path = tmp_path / "cartpole.yaml"
-    path.write_text(TRUNCATED)
-    config = convert(str(path)).config
-    expected = {
-        "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "reward_scale": 0.01, "num_envs": 16, "num_steps": 256, "total_steps": 409_600, "num_epochs": 3,
-        "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25, "sequence_length": 0, "memory": "lstm",
-        "memory_size": 64, "memory_settings.horizon": 2, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
-        "learning_rate": "linear(0.0003, 0.0001, 2)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
-    }  # fmt: skip
-    assert given(config, **expected) == expected
-
-
-def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
-    path = tmp_path / "memory_gym.yaml"
-    path.write_text(MEMORY_GYM + TRUNCATED.partition("\n")[2].partition('"CartPoleMasked"\n')[2])
-    config = convert(str(path)).config
-    assert (config.env.id, config.env.levels) == ("memory-gym:MortarMayhem-Grid", "5:105")
-    assert config.env.env_settings == {"command_count": [10]}
+    return {name: str(value) if isinstance(expected[name], str) else value for name, value in found.items()}
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("source", "expected"),
     [
+        ("ppo.yml for CartPole-v1", {
+            "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
+            "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": "0.0",
+        }),
+        ("ppo.yml for Pendulum-v1", {
+            "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -0.2671,
+            "activation": "relu", "hidden_sizes": (256, 32), "towers": "separate", "target_kl": pytest.approx(0.03),
+        }),
+        ("ppo.yml for PendulumNoVel-v1", {  # sequences that the minibatches divide
+            "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64,), "critic_head_sizes": (32,), "num_minibatches": 32,
+            "sequence_length": 128, "action_repeat": 2,
+        }),
+        ("ppo.yml for PongNoFrameskip-v4", {
+            "preprocessing": "atari", "frame_stack": 4, "life_loss": True, "clip_reward": "sign", "towers": "shared", "num_steps": 128,
+        }),
+        ("ppo.yml for Acrobot-v1", {"num_steps": 2048}),
+        ("truncated.yaml", {
+            "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "reward_scale": 0.01, "num_envs": 16, "num_steps": 256,
+            "total_steps": 409_600, "num_epochs": 3, "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25,
+            "sequence_length": 0, "memory": "lstm", "memory_size": 64, "memory_settings.horizon": 2, "reset_memory": False,
+            "clip_value_eps": "0.1", "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
+            "learning_rate": "linear(0.0003, 0.0001, 2)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
+        }),
+        ("memory_gym.yaml", {"id": "memory-gym:MortarMayhem-Grid", "levels": "5:105", "env_settings": {"command_count": [10]}}),
         (
             "python ppo.py",
-            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": ScheduleText("0.2"), "seed": 1, "target_kl": 0.0},
+            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": "0.2", "seed": 1, "target_kl": 0.0},
         ),
         (
             "uv run python cleanrl/ppo_continuous_action.py --env-id Hopper-v4 --no-anneal-lr --clip_vloss False --target-kl=0.02 --track",
             {
-                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": ScheduleText("0.0"), "target_kl": 0.02, "track": "wandb",
+                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": "0.0", "target_kl": 0.02, "track": "wandb",
                 "normalize_observation": True,
             },
         ),
@@ -182,7 +152,7 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
         (
             'main.py --env_name="LunarLander-v3" --model="mlp"',
             {
-                "id": "LunarLander-v3", "num_envs": 8, "num_steps": 128, "clip_eps": "0.1", "clip_value_eps": ScheduleText("0.1"), "ent_coef": ScheduleText("0.01"),
+                "id": "LunarLander-v3", "num_envs": 8, "num_steps": 128, "clip_eps": "0.1", "clip_value_eps": "0.1", "ent_coef": "0.01",
                 "normalize_advantage": "batch", "optimizer_settings.eps": 1e-8, "normalize_observation": True, "normalize_reward": True, "encoder": "mlp",
                 "total_steps": 10**10 * 1024,
             },
@@ -198,14 +168,14 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
             "python ppo_jax.py --num_iterations=500_000 --num-envs=8 --env_name=Acrobot-v1 --clip_vloss --capture_video --track",
             {
                 "id": "Acrobot-v1", "num_envs": 8, "num_steps": 128, "total_steps": 500_000, "learning_rate": "0.0003", "max_grad_norm": 1e9, "track": "wandb",
-                "clip_value_eps": ScheduleText("0"), "vf_coef": 1.0, "normalize_observation": False, "optimizer_settings.eps": 1e-8, "seed": 1,
+                "clip_value_eps": "0.0", "vf_coef": 1.0, "normalize_observation": False, "optimizer_settings.eps": 1e-8, "seed": 1,
             },
         ),
         (
             "python -m baselines.run --alg=ppo2 --network=mlp --num_timesteps=2e8 --num_hidden=64 --num_layers=3 --num_env=12 --nsteps=128 "
             "--lr=2.5e-4 --cliprange=.1 --env=LunarLander-v3",
             {
-                "id": "LunarLander-v3", "num_envs": 12, "hidden_sizes": (64, 64, 64), "total_steps": 200_000_000, "clip_value_eps": ScheduleText("0.1"),
+                "id": "LunarLander-v3", "num_envs": 12, "hidden_sizes": (64, 64, 64), "total_steps": 200_000_000, "clip_value_eps": "0.1",
                 "learning_rate": "0.00025", "clip_eps": "0.1", "normalize_observation": False, "normalize_reward": False, "towers": "shared", "vf_coef": 0.5,
             },
         ),
@@ -218,29 +188,28 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_command_line_has_the_defaults_of_its_program(command, expected):
-    config = convert(command).config
-    found = given(config, **expected)
-    text = ("clip_eps", "learning_rate")
-    assert {name: str(value) if name in text else value for name, value in found.items()} == expected
+def test_a_source_becomes_settings_with_the_defaults_of_its_program(files, source, expected):
+    assert given(convert(*files(source)).config, **expected) == expected
 
 
-def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
-    truncated = tmp_path / "cartpole.yaml"
-    truncated.write_text(TRUNCATED)
-    sources = [(zoo, "CartPole-v1"), (zoo, "PendulumNoVel-v1"), (str(truncated), ""), ("python ppo.py --num-envs 8", "")]
-    sources += [(f"python ppo.py --env-id {env_id}", "") for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
-    sources += [
-        ("main.py --env LunarLander-v3", ""),
-        ("ppo_jax.py --decay_lr", ""),
-        ("python -m baselines.run --network=lstm", ""),
-    ]
+def test_the_report_names_what_changes_and_what_has_no_equal(files):
+    report, _, missing = convert(*files("ppo.yml for Pendulum-v1")).report.partition("Not converted:")
+    assert "vf_coef = 0.5, the default  →  vf_coef = 1 (give twice the value" in report
+    assert "ortho_init = false: layers are always initialized orthogonally" in missing
+    assert "env_wrapper Unknown" in convert(*files("ppo.yml for PendulumNoVel-v1")).report.partition("Not converted:")[2]
+    assert "num_minibatches = 5  →  4" in convert("python ppo.py --num-minibatches 5").report
+
+
+def test_the_file_gives_the_same_settings_whatever_the_preset(files, tmp_path):
+    sources = ["ppo.yml for CartPole-v1", "ppo.yml for PendulumNoVel-v1", "truncated.yaml", "python ppo.py --num-envs 8"]
+    sources += [f"python ppo.py --env-id {env_id}" for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
+    sources += ["main.py --env LunarLander-v3", "ppo_jax.py --decay_lr", "python -m baselines.run --network=lstm"]
     recurrent = "{{policy: {}LstmPolicy, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}"
     for env, policy in (("LunarLander-v3", "Mlp"), ("CarRacing-v3", "Cnn"), ("Hopper-v5", "Mlp")):  # with presets
         (tmp_path / f"{env}.yml").write_text(f"{env}: {recurrent.format(policy)}")
-        sources += [(str(tmp_path / f"{env}.yml"), "")]
-    for source, env in sources:
-        converted, path = convert(source, env), tmp_path / "ours.yaml"
+        sources.append(str(tmp_path / f"{env}.yml"))
+    for source in sources:
+        converted, path = convert(*files(source)), tmp_path / "ours.yaml"
         path.write_text(converted.yaml)
         assert make_config(file=path) == converted.config
 
@@ -335,7 +304,7 @@ def entry(tmp_path, text, policy="MlpPolicy"):
         ("wrong.yaml", "", r"environment type 'Nonsense': expected one of PocMemoryEnv, "),
     ],
 )
-def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
+def test_what_cannot_be_read_is_answered(files, tmp_path, source, env, message):
     (tmp_path / "ours.yaml").write_text("env: {id: CartPole-v1}")
     (tmp_path / "other.yaml").write_text("a: 1")
     (tmp_path / "zero.yml").write_text("CartPole-v1: {n_envs: 8, policy: MlpPolicy, batch_size: 0}")
