@@ -225,7 +225,7 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))  # it takes the closed number
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", errors="replace"))
         elif getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="replace")
 
