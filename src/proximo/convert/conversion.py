@@ -52,45 +52,45 @@ def convert(source: str, env: str = "") -> Converted:
     theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
     prefix, always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
     ours = {**always, **({"id": prefix + read.env} if read.env else {})}
-    fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in always.items() if name != "id")
-    lines, unchanged, missing = [f"{library.name} always has {fixed}"] if fixed else [], list[str](), theirs.unconverted
+    changed, unchanged, missing = list[str](), list[str](), theirs.unconverted
     for name, value in theirs.items():
-        entry, was = library.setting(name), f"{name} = {_shown(value)}"
-        if entry is None:
-            missing.append(f"{was}: proximo does not know it")
-            continue
+        entry, was, is_given = library.setting(name), f"{name} = {_shown(value)}", name in given
         try:
-            new = _converted(entry, value, theirs)
-            if new is None:
-                if name in given and value != entry.default:
-                    missing.append(f"{was}: {entry.note or 'proximo has no setting for this value'}")
-                continue
-            for setting, x in new.items():
-                x = prefix + str(x) if setting == "id" else x
-                new[setting] = {**ours.get(setting, {}), **x} if isinstance(x, Mapping) else x
+            new = None if entry is None else _converted(entry, value, theirs)
+            for setting, x in (new or {}).items():
+                merged = {**ours.get(setting, {}), **x} if isinstance(x, Mapping) else x
+                ours[setting] = prefix + str(x) if setting == "id" else merged
         except (ValueError, TypeError, KeyError, SyntaxError, AttributeError, ArithmeticError):
             raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
-        ours |= new
-        texts = {x: _shown(value) for x, value in new.items()}
-        now = [f"{x} = {text}" for x, text in texts.items() if name in given or text != _shown((LEAVES | ENTRIES)[x].default)]
-        if now == [was]:
-            unchanged.append(name)
-        elif now:
-            note = f" ({entry.note})" if entry.note and set(texts.values()) != {_shown(value)} else ""
-            lines.append(f"{was}{'' if name in given else ', the default'}  →  {', '.join(now)}{note}")
+        if entry is None:
+            missing.append(f"{was}: proximo does not know it")
+        elif new is None and is_given and value != entry.default:
+            missing.append(f"{was}: {entry.note or 'proximo has no setting for this value'}")
+        now = [f"{x} = {_shown(ours[x])}" for x in new or () if is_given or not _is_default(x, ours[x])]
+        if entry is not None and now not in ([], [was]):
+            is_same = {_shown(ours[x]) for x in new or ()} == {_shown(value)}
+            note = f" ({entry.note})" if entry.note and not is_same else ""
+            changed.append(f"{was}{'' if is_given else ', the default'}  →  {', '.join(now)}{note}")
+        unchanged += [name] if now == [was] else []
     if ours.get("memory") == "lstm":
         ours["memory_settings.horizon"] = 2
-        lines.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
+        changed.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
     config = override(Config(), ours)
     count, wanted = config.batch_size // config.sequence_length, config.ppo.num_minibatches
     if (fitting := largest_divisor(count, wanted)) != wanted:
         why = f"the number must divide the {count} sequences or steps of a rollout"
-        lines.append(f"num_minibatches = {wanted}  →  {fitting} ({why})")
+        changed.append(f"num_minibatches = {wanted}  →  {fitting} ({why})")
     config = validate(override(config, {"num_minibatches": fitting}))
-    lines += [f"unchanged: {', '.join(unchanged)}"] if unchanged else []
+    fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in always.items() if name != "id")
+    lines = [f"{library.name} always has {fixed}"] if fixed else []
+    lines += [*changed, *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
     parts = [f"{config.env.id}, from {library.name} ({read.variant}):", *(f"  {line}" for line in lines)]
     parts += ["Not converted:", *(f"  {line}" for line in missing)] if missing else []
     return Converted(config, _yaml(config), "\n".join(parts))
+
+
+def _is_default(name: str, value: Any) -> bool:
+    return _shown(value) == _shown((LEAVES | ENTRIES)[name].default)
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
