@@ -362,7 +362,7 @@ class RunConfig:
         "number of newest checkpoints to keep, in addition to the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
     track: str = _setting("none",
-        "trackers besides TensorBoard, separated by commas: csv, wandb, my_package.module:MyTracker")
+        "trackers besides TensorBoard: csv, wandb, my_package.module:MyTracker; separated by commas")
     histograms: bool = _setting(False,
         "record histograms of returns, advantages, ratios, actions, observations, and returns and lengths "
         "of episodes, at most fifty times in the run")
