@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,32 +55,29 @@ def run(options: argparse.Namespace) -> int:
 
     # Checked first, because libraries of environments hide windows for the whole process.
     in_window = not (paths or options.video or options.gif) and window.has_display()
-    # The first Ctrl-C completes the recording, the second one drops it.
     with quiet_stdout(options.json):
         watching.check(options.episodes, options.seed, options.max_steps, options.fps)
         subject = _subject(options)
-        with Interrupts(owns_process=False) as interrupts:
-            playback = Playback(subject, options, interrupts)
-            fps = options.fps or subject.fps
+        report = {
+            "run": None if subject.run_dir is None else zoo.label(subject.run_dir),
+            "step": subject.step,
+            "env": subject.config.env.id,
+            "agent": subject.acts,
+            "seed": options.seed,
+            "episodes": [],
+            "files": [],
+            "frames": 0,
+            "fps": options.fps or subject.fps,
+        }
+        with Interrupts(owns_process=False) as interrupts:  # the first Ctrl-C completes the recording, the second one drops it
+            frames = functools.partial(_frames, subject, options, interrupts, report)
             if in_window:
-                window.show(subject, playback.frames, options.fps)  # the environment's own window, or ours with --fps
+                window.show(subject, frames, options.fps)  # the environment's own window, or ours with --fps
             else:
                 paths = paths or [subject.path.with_name(f"{subject.path.name}{end}") for end in _endings(options)]
-                fps = _record(playback, paths, fps)
+                _record(frames(), paths, report)
     if options.json:
-        print_json(
-            {
-                "run": None if subject.run_dir is None else zoo.label(subject.run_dir),
-                "step": subject.step,
-                "env": subject.config.env.id,
-                "agent": subject.acts,
-                "seed": options.seed,
-                "episodes": playback.episodes,
-                "files": [str(path) for path in paths if playback.count],
-                "frames": playback.count,
-                "fps": fps,
-            }
-        )
+        print_json(report)
     return 128 + interrupts.requested if interrupts.requested else 0
 
 
@@ -111,51 +109,44 @@ def _subject(options: argparse.Namespace) -> Subject:
     return watching.untrained(options.run, runs_dir, options.seed, **changes)
 
 
-class Playback:
-    """Plays the episodes of one call, and prints a line for each. ``count`` is the number of frames so far."""
-
-    def __init__(self, subject: Subject, options: argparse.Namespace, interrupts: Interrupts):
-        self.subject, self.options, self.interrupts = subject, options, interrupts
-        self.episodes: list[dict[str, Any]] = []
-        self.count = 0
-
-    def frames(self, shows_itself: bool = False) -> Iterator[PlayedStep]:
-        """All frames until Ctrl-C."""
-        rows = self.subject.play(self.options.episodes, self.options.seed, self.options.max_steps, shows_itself)
-        with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
-            for row in rows:
-                if self.interrupts.requested:
-                    return
-                if not self.count:  # only now, because an environment that cannot be drawn has no first frame
-                    self._announce()
-                self.count += 1
-                yield row
-                if row.ended:
-                    self.episodes.append(row.outcome)
-                    success = "" if row.success is None else ", success" if row.success else ", no success"
-                    cut = f", cut after {row.step:,} steps" if row.ended == "cut" else ""
-                    played = f"return {number(row.episode_return)}, length {row.step:,}{success}{cut}"
-                    print(f"episode {row.episode + 1}: {played}", flush=True)
-
-    def _announce(self) -> None:
-        print_warnings(self.subject.warnings)
-        if self.subject.seeds:
-            first, *rest = self.subject.seeds
-            print(f"showing {first}" + (f" (others: {', '.join(rest)})" if rest else ""))
-        print(self.subject, flush=True)
+def _frames(
+    subject: Subject, options: argparse.Namespace, interrupts: Interrupts, report: dict[str, Any], shows_itself: bool = False
+) -> Iterator[PlayedStep]:
+    """All frames until Ctrl-C. Prints a line for each episode, and counts frames and episodes in ``report``."""
+    rows = subject.play(options.episodes, options.seed, options.max_steps, shows_itself)
+    with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
+        for row in rows:
+            if interrupts.requested:
+                return
+            if not report["frames"]:  # only now, because an environment that cannot be drawn has no first frame
+                print_warnings(subject.warnings)
+                if subject.seeds:
+                    first, *rest = subject.seeds
+                    print(f"showing {first}" + (f" (others: {', '.join(rest)})" if rest else ""))
+                print(subject, flush=True)
+            report["frames"] += 1
+            yield row
+            if row.ended:
+                report["episodes"].append(row.outcome)
+                success = "" if row.success is None else ", success" if row.success else ", no success"
+                cut = f", cut after {row.step:,} steps" if row.ended == "cut" else ""
+                played = f"return {number(row.episode_return)}, length {row.step:,}{success}{cut}"
+                print(f"episode {row.episode + 1}: {played}", flush=True)
 
 
-def _record(playback: Playback, paths: list[Path], fps: float) -> float:
-    """Record all frames. Files get their names only when they are complete. Returns their frames per second."""
+def _record(rows: Iterator[PlayedStep], paths: list[Path], report: dict[str, Any]) -> None:
+    """Record all frames. Files get their names only when they are complete."""
     from proximo.rendering.video import recording
 
     with contextlib.ExitStack() as stack:
-        recorders = [stack.enter_context(recording(path, fps)) for path in reversed(paths)]  # completed in the order of paths
-        for row in playback.frames():
+        # Completed in the order of the paths.
+        recorders = [stack.enter_context(recording(path, report["fps"])) for path in reversed(paths)]
+        for row in rows:
             frame = row.draw()
             assert frame is not None
             for recorder in recorders:
                 recorder.add(frame)
-    for recorder in reversed(recorders if playback.count else []):
-        print(f"{recorder.path} ({playback.count:,} frames, {recorder.fps:g} per second)", flush=True)
-    return recorders[-1].fps
+    report["fps"] = recorders[-1].fps
+    for recorder in reversed(recorders if report["frames"] else []):
+        report["files"].append(str(recorder.path))
+        print(f"{recorder.path} ({report['frames']:,} frames, {recorder.fps:g} per second)", flush=True)
