@@ -65,10 +65,12 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
             if process.poll() is None:
                 process.send_signal(number)
 
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     before = {number: signal.signal(number, pass_on) for number in SIGNALS}
     try:
-        for index, variables in enumerate(_variables(count)):
-            processes.append(process := _start([*command, "--distributed", "--heartbeat", f"{heartbeat:g}"], variables))
+        for index in range(count):
+            processes.append(process := _start(index, count, port, [*command, "--distributed", "--heartbeat", f"{heartbeat:g}"]))
             answer = "" if "--json" in command else f"[{index}] "  # JSON is the answer of process 0 alone, without a number
             for streams in ((process.stdout, sys.stdout, answer), (process.stderr, sys.stderr, f"[{index}] ")):
                 readers.append(threading.Thread(target=_print_lines, args=streams, daemon=True))
@@ -102,22 +104,18 @@ def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: l
     return code
 
 
-def _variables(count: int) -> list[dict[str, str]]:
-    """The environment variables of each process, named as torchrun names them."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    shared = {
+def _start(index: int, count: int, port: int, command: list[str]) -> subprocess.Popen[str]:
+    """Start a process. Its environment variables have the names that torchrun gives them."""
+    variables = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port - 1),  # of torchrun itself; process 0 listens on the next one
         "WORLD_SIZE": str(count),
+        "RANK": str(index),
+        "LOCAL_RANK": str(index),
         "TORCHELASTIC_RUN_ID": "proximo launch",
         LAUNCHER: str(os.getpid()),
         "PYTHONUNBUFFERED": "1",
     }
-    return [{**shared, "RANK": str(index), "LOCAL_RANK": str(index)} for index in range(count)]
-
-
-def _start(command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "proximo", *command],  # -P: a file proximo.py in the working folder is not imported
         env={**os.environ, **variables},
