@@ -80,29 +80,10 @@ class Parser(argparse.ArgumentParser):
         kind = {"action": "store_true"} if metavar is None else {"metavar": metavar}
         self.add_argument(name, help=help, **kind, **options)
 
-    def add_runs_dir(self) -> None:
-        """Add the flag for the folder in which runs are found by name."""
-        self.add_flag("--runs-dir", "folder of all runs (default runs)", "FOLDER", default="runs")
-
-    def add_json(self, help: str = "print one JSON object") -> None:
-        """Add ``--json``."""
-        self.add_flag("--json", help)
-
-    def add_config(self) -> None:
-        """Add the flags of commands that make settings."""
-        self.add_flag("--config", "YAML of settings, such as a run's config.yaml", "FILE", type=Path)
-        self.add_flag("--no-preset", "no preset, and no defaults by kind")
-
-    def add_episode_flags(self) -> None:
-        """Add the flags that choose the episodes of a trained policy."""
-        self.add_flag("--seed", "seed of the episodes, independent of the training's (default 0)", "N", type=int, default=0)
-        self.add_flag("--levels", "levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO")
-        pairs: dict[str, Any] = {"type": _env_settings, "action": Pairs, "default": {}}
-        self.add_flag("--env-settings", "parameters of the environment to change", "KEY=VALUE,...", **pairs)
-
-    def add_other_env(self) -> None:
-        """Add the flag that chooses another environment for a trained policy."""
-        self.add_flag("--env", "another environment with the same spaces (default: the training's)", "ENV")
+    def add_shared(self, *flags: str) -> None:
+        """Add flags that several commands have: some of ``SHARED``."""
+        for flag in flags:
+            self.add_argument(flag, **SHARED[flag])
 
 
 class Pairs(argparse.Action):
@@ -119,6 +100,25 @@ def _env_settings(text: str) -> dict[str, Any]:
     from proximo.config.coercion import coerce
 
     return coerce(LEAVES["env_settings"], text)
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "--runs-dir": {"help": "folder of all runs (default runs)", "metavar": "FOLDER", "default": "runs"},
+    "--json": {"help": "print one JSON object to stdout, and the rest to stderr", "action": "store_true"},
+    "--quiet": {"help": "print only warnings, to stderr", "action": "store_true"},
+    "--config": {"help": "YAML of settings, such as a run's config.yaml", "metavar": "FILE", "type": Path},
+    "--no-preset": {"help": "no preset, and no defaults by kind", "action": "store_true"},
+    "--env": {"help": "another environment with the same spaces (default: the training's)", "metavar": "ENV"},
+    "--seed": {
+        "help": "seed of the episodes, independent of the training's (default 0)", "metavar": "N", "type": int, "default": 0,
+    },
+    "--levels": {"help": "levels to play, such as 1000:1050 (default: the training's levels)", "metavar": "FROM:TO"},
+    "--env-settings": {
+        "help": "parameters of the environment to change", "metavar": "KEY=VALUE,...", "type": _env_settings, "action": Pairs, "default": {},
+    },
+}  # fmt: skip
+EPISODE_FLAGS = "--seed", "--levels", "--env-settings"
+"""The flags that choose the episodes of a trained policy."""
 
 
 def first_clause(text: str, ends: str = ";:\n") -> str:

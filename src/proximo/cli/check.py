@@ -34,11 +34,11 @@ def make_parser() -> Parser:
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
-    parser.add_config()
+    parser.add_shared("--config", "--no-preset")
     parser.add_flag(
         "--seconds", "limit of the time to make and play a Gymnasium environment (default 60)", "S", type=float, default=60.0
     )
-    parser.add_json()
+    parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
         add_setting(section, LEAVES[name])

@@ -16,7 +16,7 @@ TRIAL_UPDATES = 20
 def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
-    parser.add_json()
+    parser.add_shared("--json")
     return parser
 
 

@@ -21,7 +21,7 @@ def make_parser() -> Parser:
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
         help=f"list only this library: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
     )  # fmt: skip
-    parser.add_json()
+    parser.add_shared("--json")
     return parser
 
 

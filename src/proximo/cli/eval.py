@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import amount, number
 
@@ -24,12 +24,10 @@ def make_parser() -> Parser:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
-    parser.add_other_env()
-    parser.add_episode_flags()
+    parser.add_shared("--env", *EPISODE_FLAGS)
     parser.add_flag("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", type=int, default=0)
     parser.add_flag("--episodes-file", "write one line of JSON for each episode to FILE", "FILE", type=Path)
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 

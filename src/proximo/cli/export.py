@@ -16,7 +16,7 @@ def make_parser() -> Parser:
     parser.add_flag("--out", "folder to write to (default RUN/export)", "FOLDER")
     parser.add_flag("--stochastic", "add an input for noise, which samples the actions (default: the most probable actions)")
     parser.add_flag("--batch", "accept only N environments (default: any number)", "N", type=int)
-    parser.add_runs_dir()
+    parser.add_shared("--runs-dir")
     return parser
 
 

@@ -18,8 +18,7 @@ def make_parser() -> Parser:
     parser.add_argument("source", metavar="FOLDER", help="a published folder, hf:OWNER/NAME on the Hugging Face Hub, or zoo:NAME")
     parser.add_argument("--name", default="", help="name of the run (default: its name when it was published)")
     parser.add_flag("--trust-code", "accept a policy that imports a module from your Python path")
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 

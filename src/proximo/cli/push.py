@@ -8,7 +8,7 @@ import functools
 import sys
 from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 
 
@@ -22,12 +22,11 @@ def make_parser() -> Parser:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("to", metavar="FOLDER", help="an empty or earlier published folder, or hf:OWNER/NAME")
     parser.add_flag("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", type=int, default=100)
-    parser.add_episode_flags()
+    parser.add_shared(*EPISODE_FLAGS)
     parser.add_flag("--no-clip", "do not record a video")
     parser.add_flag("--policy-only", "publish the policy without the optimizer, in a third of the space")
     parser.add_flag("--private", "make a new repository on the Hub private")
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 

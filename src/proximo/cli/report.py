@@ -46,8 +46,7 @@ def make_parser() -> Parser:
     parser.add_flag(
         "--out", "folder of report.html, .png and .csv (default: the folder of a single RUN, else report)", "FOLDER", type=Path
     )
-    parser.add_runs_dir()
-    parser.add_json("print the final table as one JSON object")
+    parser.add_shared("--runs-dir", "--json")
     parser.add_flag("--open", "open the page in a browser")
     return parser
 

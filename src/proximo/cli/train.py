@@ -33,12 +33,11 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
     )
     parser.add_argument("env", nargs="?", default="", metavar="ENV", help="environment id; `proximo envs` lists them")
-    parser.add_config()
+    parser.add_shared("--config", "--no-preset")
     parser.add_flag("--resume", "continue a run: a path, a name or last, optionally with @best or @STEP", "RUN")
     parser.add_flag("--show-config", "print all settings with their origins, and exit")
     parser.add_flag("--smoke", "run only three updates, to test that everything works")
-    parser.add_flag("--quiet", "print only warnings, to stderr")
-    parser.add_json("print one JSON object to stdout and the rest to stderr")
+    parser.add_shared("--quiet", "--json")
     if not short:
         parser.add_flag("--distributed", "train together with other processes, which run the same command")
         parser.add_flag("--coordinator", "with --distributed: address of process 0", "HOST:PORT")

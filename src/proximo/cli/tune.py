@@ -43,12 +43,11 @@ def make_parser(settings: bool = True) -> Parser:
     pruners = ("median", "halving", "none")
     parser.add_argument("--pruner", choices=pruners, help="rule that ends trials early (default median)")
     add("--finalists", "best trials to train again on other seeds (default 3)", "F", type=int)
-    parser.add_config()
+    parser.add_shared("--config", "--no-preset")
     add("--name", "name of the study (default: date and time)", "NAME", default="")
     add("--tune-dir", "folder of all studies (default tune)", "DIR", type=Path, default=Path("tune"))
     add("--resume", "continue a study: a path, a name, or last", "STUDY")
-    add("--quiet", "print only warnings, to stderr")
-    parser.add_json("print one JSON object to stdout and the rest to stderr")
+    parser.add_shared("--quiet", "--json")
     section = parser.add_argument_group("settings, fixed for all trials")
     for leaf in LEAVES.values() if settings else ():
         if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proximo.cli import POLICY_HELP, Parser, UsageError, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Parser, UsageError, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import number
 
@@ -33,15 +33,13 @@ def make_parser() -> Parser:
     parser.add_argument("--agent", choices=("policy", "random"), default="policy", help=agents)
     parser.add_flag("--episodes", f"number of episodes (default {EPISODES})", "N", type=int, default=EPISODES)
     parser.add_flag("--stochastic", "sample actions (default: the most probable action)")
-    parser.add_other_env()
-    parser.add_episode_flags()
+    parser.add_shared("--env", *EPISODE_FLAGS)
     parser.add_flag("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N", type=int)
     parser.add_flag("--fps", "frames per second (default: the environment's)", "X", type=float)
     parser.add_flag("--video", "write an mp4 even if there is a display")
     parser.add_flag("--gif", "write a GIF; with --video also an mp4")
     parser.add_flag("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "PATH", type=Path)
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 
