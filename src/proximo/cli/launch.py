@@ -31,8 +31,6 @@ def run(options: argparse.Namespace) -> int:
     if command[:1] != ["train"]:
         given = f"{command[0]} cannot be launched" if command else "no command is given"
         raise UsageError(f"{given}: expected train, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
-    if "--distributed" in command:
-        raise UsageError("`proximo launch` adds --distributed itself: omit it.")
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: expected 1 or more processes.")
     return _launch(options.processes, options.heartbeat, command)

@@ -156,7 +156,7 @@ def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]
     heads = network.memory_settings.heads if network.memory == "gtrxl" else 1
     for name, divisor, number, what in (
         ("memory_settings.heads", heads, network.memory_size, f"memory_size = {network.memory_size}"),
-        ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps}"),
+        ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps} (0: the whole rollout)"),
         ("minibatch_size", minibatch_size or 1, config.batch_size, steps),
         ("sequence_length", length, minibatch_size, f"minibatch_size = {minibatch_size}"),
         ("num_minibatches", ppo.num_minibatches, count, sequences if length > 1 else steps),
