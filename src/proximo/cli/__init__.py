@@ -40,8 +40,8 @@ VERBS = {
     "completion": "print a script for completion by the Tab key",
 }
 GARBAGE_THRESHOLD = 50_000
-"""New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700, Python's default, a
-start takes half a second longer."""
+"""New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700,
+Python's default, a start takes half a second longer."""
 COMPLETE = "__complete"
 """The completion script calls this command. It is not shown to users."""
 _COLORS = {"green": 32, "yellow": 33, "red": 31}
@@ -129,7 +129,7 @@ def first_clause(text: str, ends: str = ";:\n") -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line with the words after ``proximo``, by default this process's words.
 
-    Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
+    Returns the exit code: 0: success, 2: a mistake of the user, 1: any other error, 130: Ctrl-C.
     """
     if arguments is None:  # the process is this command's own
         _prepare_streams()
@@ -234,8 +234,8 @@ def _prepare_streams() -> None:
 def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
     """Exit at once on Ctrl-C, until a command installs its own handler.
 
-    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save yet. With
-    ``as_json``, a JSON object is first written to the current standard output.
+    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save
+    yet. With ``as_json``, a JSON object is first written to the current standard output.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

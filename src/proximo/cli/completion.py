@@ -1,7 +1,7 @@
 """``proximo completion``: prints a completion script for a shell.
 
-``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of environments, runs
-and studies; listing them imports no slow library.
+``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of
+environments, runs and studies; listing them imports no slow library.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from proximo.storage.named_folders import is_run, known_folders
 SHELLS = ("bash", "zsh", "fish")
 ENVIRONMENTS_FILE = "environments.txt"
 KINDS = {"ENV": "environments", "RUN": "runs", "STUDY": "studies"}
-# bash also splits words at ":", "=" and "@", which are parts of our names. The function joins the words again before it calls shtab's
-# function. It then removes from each reply the prefix that bash keeps on the line, up to the last of these characters.
+# bash also splits words at ":", "=" and "@", which are parts of our names. The function joins them again before it
+# calls shtab's function, and removes from each reply the prefix that bash keeps, up to the last of these characters.
 BASH = r"""
 _proximo() {
     local line="${COMP_LINE:0:COMP_POINT}" last="${COMP_WORDS[COMP_CWORD]}" COMP_CWORD word

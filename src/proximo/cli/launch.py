@@ -18,7 +18,7 @@ from proximo.cli import Parser, UsageError
 from proximo.processes import LAUNCHER
 
 ENDING_SECONDS = 3.0
-"""When a process has ended with an error, the others have this time to end by themselves; after a signal, the heartbeat in addition."""
+"""After the error of one process, the others have this time to end; after a signal, the heartbeat in addition."""
 POLL_SECONDS = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
@@ -86,7 +86,7 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
 
 
 def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: list[int]) -> int:
-    """Wait until all processes have ended, or, after one has ended with an error, for a short time. Returns its code, or 0."""
+    """Wait until all have ended, or, after the error of one, for a short time. Returns its code, or 0."""
     code, until = 0, math.inf
     while (codes := [process.poll() for process in processes]) and time.monotonic() < until:
         if not code and (code := next(filter(None, codes), 0)):

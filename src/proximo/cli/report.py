@@ -52,7 +52,7 @@ def make_parser() -> Parser:
 
 
 def _open(page: Path) -> bool:
-    """Open ``page`` in a browser. Returns whether that worked. Without a display, none is tried: one in the terminal would block."""
+    """Open ``page`` in a browser, if there is a display: one in the terminal would block. Returns whether it worked."""
     if is_headless():
         return False
     return webbrowser.open(page.resolve().as_uri())

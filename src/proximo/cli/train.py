@@ -81,7 +81,7 @@ def _train(options: argparse.Namespace) -> int:
     from proximo.settings import make_config
     from proximo.training.api import resume, train
 
-    # With --json, stdout contains only the object; an environment may print.
+    # With --json, stdout contains only the object.
     with (
         open_reporter(TrainingReporter, options.quiet, options.json) as reporter,
         quiet_stdout(options.json and not options.show_config),

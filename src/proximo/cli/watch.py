@@ -110,7 +110,7 @@ def _subject(options: argparse.Namespace) -> Subject:
 def _frames(
     subject: Subject, options: argparse.Namespace, interrupts: Interrupts, report: dict[str, Any], shows_itself: bool = False
 ) -> Iterator[PlayedStep]:
-    """All frames until Ctrl-C. Prints a line for each episode, and counts frames and episodes in ``report``."""
+    """All frames until Ctrl-C. Prints a line for each episode, and completes ``report``."""
     rows = subject.play(options.episodes, options.seed, options.max_steps, shows_itself)
     with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
         for row in rows:
