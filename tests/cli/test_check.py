@@ -28,14 +28,7 @@ def test_an_error_has_a_cross_and_exit_2(capsys):
     assert lines[-1].startswith("broken_envs:NanReward cannot be trained as it is: 1 error")
 
 
-def test_a_warning_is_marked_and_exit_0(capsys):
-    assert main(["check", "broken_envs:Fixed"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("! seeding") for line in lines)
-    assert "can be trained, with " in lines[-1]
-
-
-@pytest.mark.parametrize(("env_id", "code"), [("toys:RandomEnds", 0), ("broken_envs:JaxBranch", 2), ("CartPol-v1", 2)])
+@pytest.mark.parametrize(("env_id", "code"), [("toys:RandomEnds", 0), ("broken_envs:JaxBranch", 2)])
 def test_json_is_one_object(env_id, code, capsys):
     assert main(["check", env_id, "--json"]) == code
     out, err = capsys.readouterr()
@@ -44,7 +37,6 @@ def test_json_is_one_object(env_id, code, capsys):
     assert (report["env"], report["ok"]) == (env_id, code == 0)
     assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "message")}
     assert report["not_checked"][:1] == (["side effects"] if "JaxBranch" in env_id else [])
-    assert (report["compile_seconds"] > 0) == (env_id.split(":")[-1] in ("RandomEnds", "JaxBranch"))
 
 
 @pytest.mark.parametrize(
@@ -79,8 +71,6 @@ def test_settings_reach_the_environment_and_invalid_ones_exit_2(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "has no parameter 'max_step' (did you mean 'max_steps'?)" in err
-    assert main(["check", "proximo:PocMemory", "--frame-stack", "2"]) == 2
-    assert "it has no effect" in capsys.readouterr().err
 
 
 def test_unreadable_images_fail_and_the_suggested_setting_fixes_them(capsys):

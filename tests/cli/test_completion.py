@@ -9,7 +9,7 @@ import time
 import pytest
 
 from proximo.cli import VERBS, main
-from proximo.cli.known_names import known_names, remember_environments
+from proximo.cli.completion import known_names, remember_environments
 from proximo.config import LEAVES
 
 
@@ -140,22 +140,3 @@ def test_bash_completes_from_the_last_word_break(place):
     assert {"last", "first", "several"} <= set(runs)
     assert files == ["completion.bash"]
     assert flag == ["--total-steps", "--total-updates"]
-
-
-@pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
-def test_zsh_reads_the_script(place):
-    script = shell_script(place, "zsh")
-    program = f'autoload -U compinit && compinit -u && eval "$(cat {script})" && print $_comps[proximo]'
-    ended = in_shell(place, "zsh", "-fc", program)
-    assert ended.stdout.strip() == "_shtab_proximo", ended.stderr
-
-
-@pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
-@pytest.mark.parametrize(
-    ("line", "completed"),
-    [("train --memory gr", "gru"), ("train gymnax:Acro", "gymnax:Acrobot-v1"), ("eval first@b", "first@best")],
-)
-def test_fish_completes_choices_and_names(place, line, completed):
-    script = shell_script(place, "fish")
-    ended = in_shell(place, "fish", "--no-config", "-c", f"source {script}; complete -C 'proximo {line}'")
-    assert [reply.split("\t")[0] for reply in ended.stdout.splitlines()] == [completed], ended.stderr

@@ -17,11 +17,6 @@ def test_convert_writes_a_file_that_train_accepts(tmp_path, capsys):
     assert (shown["ppo"]["num_steps"], shown["ppo"]["learning_rate"]) == (128, "linear(0.00025, 0)")
 
 
-def test_convert_prints_only_settings_to_standard_output(capsys):
-    assert main(["convert", "python ppo.py"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["env"]["id"] == "CartPole-v1"
-
-
 def test_convert_does_not_replace_its_source(tmp_path, capsys):
     path = tmp_path / "ppo.yml"
     path.write_text(text := "CartPole-v1:\n  n_timesteps: !!float 1e5\n  policy: 'MlpPolicy'\n")

@@ -75,7 +75,6 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "The following arguments are required: RUN; see `proximo report --help`."),
         (
             ["gruu"],
             "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
@@ -84,21 +83,5 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
     ],
 )
 def test_invalid_input_is_reported_in_one_sentence_and_exits_2(runs, capsys, words, sentence):
-    assert main(["report", *words, "--runs-dir", str(runs)] if words else ["report"]) == 2
+    assert main(["report", *words, "--runs-dir", str(runs)]) == 2
     assert capsys.readouterr() == ("", f"proximo: {sentence.format(runs=runs)}\n")
-
-
-def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, capsys):
-    for name, env in (("same", "gymnax:Acrobot-v1"), ("other", "gymnax:CartPole-v1")):
-        (made_run(tmp_path / name, env=env) / "metrics.jsonl").unlink()
-    out, err = reported(capsys, runs, "a", tmp_path / "same", tmp_path / "other", "--out", tmp_path / "out", "--by", "name")
-    assert err == ""
-    assert [" ".join(line.split()[:5]) for line in out.splitlines()[1:4]] == [
-        "gymnax:Acrobot-v1 a 1 103.0 one",
-        "gymnax:Acrobot-v1 same 1 (1 not",
-        "gymnax:CartPole-v1 other 1 (1 not",
-    ]
-    assert main(["report", str(tmp_path / "same"), str(tmp_path / "other")]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"proximo: No run has metrics yet ({tmp_path}/same, {tmp_path}/other): wait for the "
-    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from commands import SMALL, Process, rows, train_words
+from commands import SMALL
 from proximo.cli import reporters as module
 from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config, override
@@ -107,16 +107,6 @@ def test_seeds_end_with_their_mean_and_the_number_of_failed_ones():
 
 def test_interrupted_run_has_no_result():
     assert printed(result(interrupted=2))[-1] == "         run  runs/e/r"
-
-
-def test_training_whose_pipe_breaks_continues_to_its_end(tmp_path):
-    with Process(*train_words(tmp_path, "r")) as process:
-        process.read_until("environment")
-        process.process.stdout.close()
-        process.process.wait(300)
-        assert process.process.returncode == 0
-        assert process.process.stderr.read().startswith("warning: the output cannot be written (Broken pipe), so nothing more is")
-    assert rows(tmp_path / "toys-RandomEnds" / "r")[-1]["step"] == SMALL["total_steps"]
 
 
 def test_study_has_a_banner_a_line_per_trial_and_the_state_of_its_batch():

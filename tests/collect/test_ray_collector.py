@@ -126,12 +126,12 @@ def test_an_update_is_collected_again_if_all_actors_are_lost():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"actors": 4, "num_envs": 10}, "num_envs = 10 cannot be divided equally among 4 actors: choose num_envs = 8 or 12, or actors = 2."),
-        ({"actors": 8, "num_envs": 4}, "among 8 actors: choose num_envs = 8, or actors = 4."),
+        ({"actors": 4, "num_envs": 10}, "actors = 4 does not divide num_envs = 10: choose a divisor, such as 2."),
+        ({"actors": 8, "num_envs": 4}, "actors = 8 does not divide num_envs = 4: choose a divisor, such as 4."),
         ({"ray": "local"}, "Ray's own variable RAY_ADDRESS"),
         ({"actor_cpus": 1}, "Ray reserves no CPUs for actors"),
-        ({"actors": 4, "overlap": True, "num_envs": 4}, "overlap = true needs 2 environments in each actor, but 4 actors of num_envs = 4 have 1"),
-        ({"actors": 4, "num_workers": 3, "num_envs": 8}, "num_workers = 3 needs 3 environments in each actor"),
+        ({"actors": 4, "overlap": True, "num_envs": 4}, "Each of 4 actors steps 1 of num_envs = 4 environments, but num_workers = -1 with overlap = true needs 2"),
+        ({"actors": 4, "num_workers": 3, "num_envs": 8}, "num_workers = 3 with overlap = false needs 3"),
     ],
 )  # fmt: skip
 def test_settings_of_actors_that_do_not_fit_are_refused(settings, message):

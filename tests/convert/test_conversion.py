@@ -1,12 +1,10 @@
 """Settings of other libraries as ours: values, the report, and a file that gives the same settings again."""
 
 import math
-import os
 
 import pytest
 
 from proximo.config import ENTRIES, LEAVES, Config
-from proximo.config.schedule_text import ScheduleText
 from proximo.convert import convert
 from proximo.convert.sources import expression
 from proximo.errors import ConfigError
@@ -82,109 +80,79 @@ MEMORY_GYM = """environment:
 """
 
 
+FILES = {
+    "ppo.yml": ZOO,
+    "truncated.yaml": TRUNCATED,
+    "memory_gym.yaml": MEMORY_GYM + TRUNCATED.partition("\n")[2].partition('"CartPoleMasked"\n')[2],
+}
+
+
 @pytest.fixture
-def zoo(tmp_path):
-    path = tmp_path / "ppo.yml"
-    path.write_text(ZOO)
-    return str(path)
+def files(tmp_path):
+    """A function that gives the path and the environment of ``FILE for ENV``, and a command line as it is."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+    def found(source):
+        name, _, env = source.partition(" for ")
+        return str(tmp_path / name) if name in FILES else source, env
+
+    return found
 
 
 def given(config, **expected):
-    """The values that ``config`` has where ``expected`` names one."""
+    """The values that ``config`` has where ``expected`` names one; schedules as text where it has text."""
     found = {name: leaf.value_in(config) for name, leaf in (LEAVES | ENTRIES).items() if name in expected}
-    return {name: str(value) if "(" in str(value) and isinstance(expected[name], str) else value for name, value in found.items()}
-
-
-def test_rl_zoo_entry_has_its_values_and_defaults_of_sb3(zoo):
-    config = convert(zoo, "CartPole-v1").config
-    expected = {
-        "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
-        "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": ScheduleText("0.0"),
-    }  # fmt: skip
-    assert given(config, **expected) == expected
-
-
-def test_policy_kwargs_normalization_and_gsde_are_converted(zoo):
-    converted = convert(zoo, "Pendulum-v1")
-    expected = {
-        "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -0.2671, "activation": "relu",
-        "hidden_sizes": (256, 32), "towers": "separate",
-    }  # fmt: skip
-    assert given(converted.config, **expected) == expected
-    assert converted.config.ppo.target_kl == pytest.approx(0.03)
-    assert "ortho_init = false: layers are always initialized orthogonally" in converted.report.split("Not converted:")[1]
-    assert "vf_coef = 0.5, the default  →  vf_coef = 1 (give twice the value" in converted.report
-
-
-def test_a_recurrent_policy_gets_sequences_that_its_minibatches_divide(zoo):
-    converted = convert(zoo, "PendulumNoVel-v1")
-    expected = {
-        "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64,), "critic_head_sizes": (32,), "num_minibatches": 32, "sequence_length": 128,
-        "action_repeat": 2,
-    }  # fmt: skip
-    assert given(converted.config, **expected) == expected
-    missing = converted.report.split("Not converted:")[1]
-    assert "env_wrapper Unknown" in missing
-
-
-def test_rl_zoo_has_one_entry_for_all_atari_games(zoo):
-    expected = {
-        "preprocessing": "atari",
-        "frame_stack": 4,
-        "life_loss": True,
-        "clip_reward": "sign",
-        "towers": "shared",
-        "num_steps": 128,
-    }
-    assert given(convert(zoo, "PongNoFrameskip-v4").config, **expected) == expected
-    assert convert(zoo, "Acrobot-v1").config.ppo.num_steps == 2048, "the entry default"
-
-
-def test_a_config_of_truncated_bptt_becomes_ours(tmp_path):
-    path = tmp_path / "cartpole.yaml"
-    path.write_text(TRUNCATED)
-    config = convert(str(path)).config
-    expected = {
-        "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "reward_scale": 0.01, "num_envs": 16, "num_steps": 256, "total_steps": 409_600, "num_epochs": 3,
-        "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25, "sequence_length": 0, "memory": "lstm",
-        "memory_size": 64, "memory_settings.horizon": 2, "reset_memory": False, "clip_value_eps": ScheduleText("0.1"), "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
-        "learning_rate": "linear(0.0003, 0.0001, 2)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
-    }  # fmt: skip
-    assert given(config, **expected) == expected
-
-
-def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
-    path = tmp_path / "memory_gym.yaml"
-    path.write_text(MEMORY_GYM + TRUNCATED.partition("\n")[2].partition('"CartPoleMasked"\n')[2])
-    config = convert(str(path)).config
-    assert (config.env.id, config.env.levels) == ("memory-gym:MortarMayhem-Grid", "5:105")
-    assert config.env.env_settings == {"command_count": [10]}
+    return {name: str(value) if isinstance(expected[name], str) else value for name, value in found.items()}
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("source", "expected"),
     [
+        ("ppo.yml for CartPole-v1", {
+            "id": "CartPole-v1", "num_envs": 8, "num_steps": 32, "num_minibatches": 1, "num_epochs": 20, "total_steps": 100_000,
+            "learning_rate": "linear(0.001, 0)", "clip_eps": "linear(0.2, 0)", "gamma": 0.99, "vf_coef": 1.0, "clip_value_eps": "0.0",
+        }),
+        ("ppo.yml for Pendulum-v1", {
+            "num_envs": 8, "normalize_observation": True, "normalize_reward": False, "sde_every": 4, "log_std_init": -0.2671,
+            "activation": "relu", "hidden_sizes": (256, 32), "towers": "separate", "target_kl": pytest.approx(0.03),
+        }),
+        ("ppo.yml for PendulumNoVel-v1", {  # sequences that the minibatches divide
+            "memory": "lstm", "memory_size": 64, "hidden_sizes": (), "head_sizes": (64,), "critic_head_sizes": (32,), "num_minibatches": 32,
+            "sequence_length": 128, "action_repeat": 2,
+        }),
+        ("ppo.yml for PongNoFrameskip-v4", {
+            "preprocessing": "atari", "frame_stack": 4, "life_loss": True, "clip_reward": "sign", "towers": "shared", "num_steps": 128,
+        }),
+        ("ppo.yml for Acrobot-v1", {"num_steps": 2048}),
+        ("truncated.yaml", {
+            "id": "CartPoleNoVel-v1", "max_episode_steps": 200, "reward_scale": 0.01, "num_envs": 16, "num_steps": 256,
+            "total_steps": 409_600, "num_epochs": 3, "num_minibatches": 8, "gae_lambda": 0.9, "vf_coef": 0.4, "max_grad_norm": 0.25,
+            "sequence_length": 0, "memory": "lstm", "memory_size": 64, "memory_settings.horizon": 2, "reset_memory": False,
+            "clip_value_eps": "0.1", "shared_sizes": (128,), "head_sizes": (128,), "hidden_sizes": (), "optimizer": "adamw",
+            "learning_rate": "linear(0.0003, 0.0001, 2)", "ent_coef": "polynomial(0.001, 0.0001, 2, 0.5)",
+        }),
+        ("memory_gym.yaml", {"id": "memory-gym:MortarMayhem-Grid", "levels": "5:105", "env_settings": {"command_count": [10]}}),
         (
             "python ppo.py",
-            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": ScheduleText("0.2"), "seed": 1, "target_kl": 0.0},
+            {"id": "CartPole-v1", "num_envs": 4, "learning_rate": "linear(0.00025, 0)", "clip_value_eps": "0.2", "seed": 1, "target_kl": 0.0},
         ),
         (
             "uv run python cleanrl/ppo_continuous_action.py --env-id Hopper-v4 --no-anneal-lr --clip_vloss False --target-kl=0.02 --track",
             {
-                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": ScheduleText("0.0"), "target_kl": 0.02, "track": "wandb",
+                "id": "Hopper-v4", "num_steps": 2048, "num_minibatches": 32, "clip_value_eps": "0.0", "target_kl": 0.02, "track": "wandb",
                 "normalize_observation": True,
             },
         ),
         (
-            "python ppo_atari_lstm.py --env-id PongNoFrameskip-v4 --norm-adv False",
+            "python ppo_atari_lstm.py \\\n  --env-id PongNoFrameskip-v4 --norm-adv False",
             {"memory": "lstm", "memory_size": 128, "preprocessing": "atari", "frame_stack": 1, "normalize_advantage": "none", "towers": "shared"},
         ),
-        ("python ppo.py \\\n  --env-id Acrobot-v1 \\\r\n  --num-envs 8", {"id": "Acrobot-v1", "num_envs": 8}),
         ("python ppo_atari_envpool.py --env-id Pong-v5", {"id": "envpool:Pong-v5", "clip_eps": "0.1", "clip_reward": "sign"}),
         (
             'main.py --env_name="LunarLander-v3" --model="mlp"',
             {
-                "id": "LunarLander-v3", "num_envs": 8, "num_steps": 128, "clip_eps": "0.1", "clip_value_eps": ScheduleText("0.1"), "ent_coef": ScheduleText("0.01"),
+                "id": "LunarLander-v3", "num_envs": 8, "num_steps": 128, "clip_eps": "0.1", "clip_value_eps": "0.1", "ent_coef": "0.01",
                 "normalize_advantage": "batch", "optimizer_settings.eps": 1e-8, "normalize_observation": True, "normalize_reward": True, "encoder": "mlp",
                 "total_steps": 10**10 * 1024,
             },
@@ -200,18 +168,14 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
             "python ppo_jax.py --num_iterations=500_000 --num-envs=8 --env_name=Acrobot-v1 --clip_vloss --capture_video --track",
             {
                 "id": "Acrobot-v1", "num_envs": 8, "num_steps": 128, "total_steps": 500_000, "learning_rate": "0.0003", "max_grad_norm": 1e9, "track": "wandb",
-                "clip_value_eps": ScheduleText("0"), "vf_coef": 1.0, "normalize_observation": False, "optimizer_settings.eps": 1e-8, "seed": 1,
+                "clip_value_eps": "0.0", "vf_coef": 1.0, "normalize_observation": False, "optimizer_settings.eps": 1e-8, "seed": 1,
             },
-        ),
-        (
-            "python train.py --decay_lr --max_grad_norm 0.3",
-            {"id": "CartPole-v1", "learning_rate": "linear(0.0003, 0)", "max_grad_norm": 0.3, "critic_max_grad_norm": 0.3},
         ),
         (
             "python -m baselines.run --alg=ppo2 --network=mlp --num_timesteps=2e8 --num_hidden=64 --num_layers=3 --num_env=12 --nsteps=128 "
             "--lr=2.5e-4 --cliprange=.1 --env=LunarLander-v3",
             {
-                "id": "LunarLander-v3", "num_envs": 12, "hidden_sizes": (64, 64, 64), "total_steps": 200_000_000, "clip_value_eps": ScheduleText("0.1"),
+                "id": "LunarLander-v3", "num_envs": 12, "hidden_sizes": (64, 64, 64), "total_steps": 200_000_000, "clip_value_eps": "0.1",
                 "learning_rate": "0.00025", "clip_eps": "0.1", "normalize_observation": False, "normalize_reward": False, "towers": "shared", "vf_coef": 0.5,
             },
         ),
@@ -222,35 +186,30 @@ def test_reset_parameters_of_memory_gym_become_settings_and_levels(tmp_path):
                 "num_steps": 128, "checkpoint_every": 10_240,
             },
         ),
-        (
-            "python -m baselines.run --env=HalfCheetah-v2",
-            {"num_envs": 1, "num_steps": 2048, "num_minibatches": 32, "normalize_reward": True, "towers": "separate", "learning_rate": "linear(3e-4, 0)"},
-        ),
     ],
 )  # fmt: skip
-def test_command_line_has_the_defaults_of_its_program(command, expected):
-    config = convert(command).config
-    found = given(config, **expected)
-    text = ("clip_eps", "learning_rate")
-    assert {name: str(value) if name in text else value for name, value in found.items()} == expected
+def test_a_source_becomes_settings_with_the_defaults_of_its_program(files, source, expected):
+    assert given(convert(*files(source)).config, **expected) == expected
 
 
-def test_the_file_gives_the_same_settings_whatever_the_preset(zoo, tmp_path):
-    truncated = tmp_path / "cartpole.yaml"
-    truncated.write_text(TRUNCATED)
-    sources = [(zoo, "CartPole-v1"), (zoo, "PendulumNoVel-v1"), (str(truncated), ""), ("python ppo.py --num-envs 8", "")]
-    sources += [(f"python ppo.py --env-id {env_id}", "") for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
-    sources += [
-        ("main.py --env LunarLander-v3", ""),
-        ("ppo_jax.py --decay_lr", ""),
-        ("python -m baselines.run --network=lstm", ""),
-    ]
+def test_the_report_names_what_changes_and_what_has_no_equal(files):
+    report, _, missing = convert(*files("ppo.yml for Pendulum-v1")).report.partition("Not converted:")
+    assert "vf_coef = 0.5, the default  →  vf_coef = 1 (give twice the value" in report
+    assert "ortho_init = false: layers are always initialized orthogonally" in missing
+    assert "env_wrapper Unknown" in convert(*files("ppo.yml for PendulumNoVel-v1")).report.partition("Not converted:")[2]
+    assert "num_minibatches = 5  →  4" in convert("python ppo.py --num-minibatches 5").report
+
+
+def test_the_file_gives_the_same_settings_whatever_the_preset(files, tmp_path):
+    sources = ["ppo.yml for CartPole-v1", "ppo.yml for PendulumNoVel-v1", "truncated.yaml", "python ppo.py --num-envs 8"]
+    sources += [f"python ppo.py --env-id {env_id}" for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
+    sources += ["main.py --env LunarLander-v3", "ppo_jax.py --decay_lr", "python -m baselines.run --network=lstm"]
     recurrent = "{{policy: {}LstmPolicy, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}"
     for env, policy in (("LunarLander-v3", "Mlp"), ("CarRacing-v3", "Cnn"), ("Hopper-v5", "Mlp")):  # with presets
         (tmp_path / f"{env}.yml").write_text(f"{env}: {recurrent.format(policy)}")
-        sources += [(str(tmp_path / f"{env}.yml"), "")]
-    for source, env in sources:
-        converted, path = convert(source, env), tmp_path / "ours.yaml"
+        sources.append(str(tmp_path / f"{env}.yml"))
+    for source in sources:
+        converted, path = convert(*files(source)), tmp_path / "ours.yaml"
         path.write_text(converted.yaml)
         assert make_config(file=path) == converted.config
 
@@ -273,19 +232,16 @@ SEVERAL = {"towers": "shared", "hidden_sizes": (), "head_sizes": (32,), "critic_
         ("Mlp+sde", "log_std_init=-2, net_arch=[]", {"log_std_init": -2}, [NO_LAYER]),
         ("Mlp+sde", "", {"log_std_init": 2}, ["log_std_init = 0 with use_sde: the equivalent is 2.0794, but proximo allows at most 2"]),
         # The optimizer has the numbers of PyTorch.
-        ("Mlp", "optimizer_class=th.optim.AdamW", {"optimizer": "adamw", "optimizer_settings.weight_decay": 0.01, "optimizer_settings.eps": 1e-8}, [ADAMW]),
         (
             "Mlp", BETAS, {"optimizer": "adamw", "optimizer_settings.weight_decay": 0.1, "optimizer_settings.eps": 1e-6, "optimizer_settings.b1": 0.8, "optimizer_settings.b2": 0.99},
             ["optimizer_kwargs amsgrad = true: nothing in proximo corresponds to it", ADAMW],
         ),
         ("Mlp", "optimizer_kwargs=dict(weight_decay=0.1)", {"optimizer_settings.weight_decay": 0}, ["optimizer_kwargs weight_decay = 0.1"]),
         ("Mlp", "optimizer_class=th.optim.RMSprop", {"optimizer": "adam"}, ["optimizer_class = RMSprop"]),
-        ("Mlp", "ortho_init=True", {"optimizer": "adam", "optimizer_settings.eps": 1e-5}, ["ortho_init"]),
         # Layers follow the entries of an observation, and defaults that are written out change no tower.
         ("MultiInput", "net_arch=dict(pi=[32], vf=[16])", SEVERAL, ["the CNN of MultiInputPolicy: it has 256 features"]),
         ("MultiInput", "", {"head_sizes": (64, 64)}, ["the CNN of MultiInputPolicy: it has 256 features"]),
         ("Mlp", "share_features_extractor=True", {"towers": "separate"}, []),
-        ("Cnn", "share_features_extractor=False", {"towers": "separate"}, []),
         ("MlpLstm", "shared_lstm=True, enable_critic_lstm=False", {"towers": "shared"}, []),
         ("CnnLstm", "enable_critic_lstm=True", {"towers": "shared"}, [LSTM_EACH]),
         ("CnnLstm", "share_features_extractor=False", {"towers": "separate"}, []),
@@ -330,12 +286,6 @@ def entry(tmp_path, text, policy="MlpPolicy"):
     return converted.config, [line.strip() for line in converted.report.partition("Not converted:")[2].splitlines()[1:]]
 
 
-def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
-    converted = convert("python ppo.py --num-minibatches 5")
-    assert converted.config.ppo.num_minibatches == 4
-    assert "num_minibatches = 5  →  4" in converted.report
-
-
 @pytest.mark.parametrize(
     ("source", "env", "message"),
     [
@@ -346,10 +296,7 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
         ("python -m baselines.run --num_env=0", "", r"num_envs = 0: expected at least 1"),
         ("zero.yml", "", r"batch_size = 0 is no value that RL Zoo accepts"),
         ("bomb.yml", "", r"its aliases \(\*name\) expand to more than 10,000 values"),
-        ("cycle.yml", "", r"expand to more than 10,000 values, or an alias contains itself"),
-        ("big.yml", "", r"it has 200,001 characters, expected at most 200,000"),
         ("python ppo.py CartPole-v1", "", r"Unexpected 'CartPole-v1' in the command line: expected flags"),
-        ("python ppo.py --num-envs many", "", r"num_envs = 'many': expected a whole number"),
         ("ours.yaml", "", r"has settings of proximo already"),
         ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
         ("flat.yaml", "", r"names no environments: choose one with --env, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
@@ -357,13 +304,11 @@ def test_a_number_of_minibatches_that_does_not_fit_is_lowered():
         ("wrong.yaml", "", r"environment type 'Nonsense': expected one of PocMemoryEnv, "),
     ],
 )
-def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
+def test_what_cannot_be_read_is_answered(files, tmp_path, source, env, message):
     (tmp_path / "ours.yaml").write_text("env: {id: CartPole-v1}")
     (tmp_path / "other.yaml").write_text("a: 1")
     (tmp_path / "zero.yml").write_text("CartPole-v1: {n_envs: 8, policy: MlpPolicy, batch_size: 0}")
     (tmp_path / "bomb.yml").write_text("a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60)))
-    (tmp_path / "cycle.yml").write_text("CartPole-v1: &a {n_envs: 8, policy_kwargs: *a}")
-    (tmp_path / "big.yml").write_bytes(b" " * 200_001)
     (tmp_path / "flat.yaml").write_text("n_steps: 32\npolicy_kwargs: dict(a=f())")
     (tmp_path / "wrong.yaml").write_text(TRUNCATED.replace("CartPoleMasked", "Nonsense"))
     path = tmp_path / source
@@ -371,12 +316,7 @@ def test_what_cannot_be_read_is_answered(zoo, tmp_path, source, env, message):
         convert(source if " " in source else str(path), env)
 
 
-def test_what_is_no_regular_file_is_not_read(tmp_path):
-    """A device has no end, and a pipe waits for a writer."""
-    os.mkfifo(tmp_path / "pipe")
-    for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
-        with pytest.raises(ConfigError, match="is no regular file"):
-            convert(str(path))
+def test_a_device_is_not_read_to_its_end():
     with pytest.raises(ConfigError, match="expected at most 200,000"):
         make_config(file="/dev/zero")
 

@@ -18,13 +18,10 @@ OTHERS = {"--no-deps", "--strict", "--help", "--help-all", "--version"}
 
 def _read(verb, words):
     """Parse; of a training its values too."""
-    module = importlib.import_module(f"proximo.cli.{verb}")
-    if not hasattr(module, "parse"):
-        module.make_parser().parse_args(words)
-        return
-    _, settings = module.parse(words)
-    for name, value in settings.items():
+    options = importlib.import_module(f"proximo.cli.{verb}").make_parser().parse_args(words)
+    for name, value in getattr(options, "settings", {}).items():
         coerce(LEAVES[name], value)
+    return options
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda c: f"{c.page}: {c.verb} {' '.join(c.words)}")
@@ -35,11 +32,11 @@ def test_a_command_line_is_read(command):
 
 def test_both_commands_for_pytorch_ppo_have_its_settings():
     found = [
-        importlib.import_module("proximo.cli.train").parse(c.words)
+        _read("train", c.words)
         for c in commands()
         if c.page == "docs/from-pytorch-ppo.md" and c.verb == "train" and "--config" not in c.words
     ]
-    plain, pong = (make_config(options.env, settings, preset=not options.no_preset) for options, settings in found[:2])
+    plain, pong = (make_config(o.env, o.settings, preset=not o.no_preset) for o in found[:2])
     assert pong.env.num_envs == plain.env.num_envs
     theirs = (
         "num_steps",

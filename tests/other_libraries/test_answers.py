@@ -11,21 +11,6 @@ from proximo.convert import values
 from proximo.other_libraries import answer, answer_flags, answer_name, answer_verb, is_environment, libraries, load
 
 ENTRIES = [entry for library in libraries() for entry in load(library).settings()]
-MISLED = {
-    "n_workers": "num_envs", "updates": "total_updates", "worker_steps": "num_steps", "cliprange": "clip_eps", "num_timesteps": "total_steps",
-    "num_hidden": "hidden_sizes", "num_layers": "hidden_sizes", "clip_vloss": "clip_value_eps", "n-test-steps": "eval_episodes",
-    "checkpoint": "checkpoint_every", "num_iterations": "total_updates", "run-id": "name", "hidden_layer_size": "head_sizes",
-}  # fmt: skip
-"""Names for which an earlier version guessed a similar name of another meaning."""
-UNANSWERED = {
-    "entropy_coefficient": "ent_coef", "clip_coefficient": "clip_eps", "critic_coefficient": "vf_coef", "value_loss_coefficient": "vf_coef",
-    "value_loss_coef": "vf_coef", "epsilon": "clip_eps", "layer_type": "memory", "beta_schedule": "ent_coef", "clip_range_schedule": "clip_eps",
-    "cpu": "JAX_PLATFORMS", "model": "encoder", "logger": "track", "capture_video": "video_every", "decay_lr": "learning_rate",
-    "wandb_project_name": "WANDB_PROJECT", "wandb_entity": "WANDB_ENTITY", "buffer_length": "num_steps", "num_rollouts": "eval_every",
-    "epochs_per_rollout": "num_epochs", "n_train": "total_updates", "n_train_env": "num_envs", "n_stack": "frame_stack", "gpu": "JAX_PLATFORMS",
-    "backend": "JAX_PLATFORMS",
-}  # fmt: skip
-"""Names that an earlier version did not know."""
 
 
 @pytest.mark.parametrize("library", libraries())
@@ -54,11 +39,11 @@ def test_every_name_is_answered_and_never_by_a_similar_name():
             assert entry.note.replace("`", "") in message.replace("`", ""), message
 
 
-@pytest.mark.parametrize(("name", "said"), [*MISLED.items(), *UNANSWERED.items()])
-def test_names_that_misled_or_had_no_answer_are_answered(name, said):
-    message = str(unknown(name))
-    assert said in message
-    assert "did you mean" not in message
+@pytest.mark.parametrize(
+    ("name", "said"), [("n-test-steps", "eval_episodes"), ("run-id", "name"), ("layer_type", "memory"), ("gpu", "JAX_PLATFORMS")]
+)
+def test_names_of_several_libraries_are_answered(name, said):
+    assert said in str(unknown(name))
 
 
 @pytest.mark.parametrize("name", ["env", "env_name", "env_id", "ENV_NAME", "gym-id"])

@@ -15,12 +15,11 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from proximo import __version__
-from proximo.cli.color import paint
 from proximo.errors import ProximoError, TrainingError, nearest, printable
 from proximo.tracking.lasting_stream import discard_output
 
@@ -41,12 +40,11 @@ VERBS = {
     "completion": "print a script for completion by the Tab key",
 }
 GARBAGE_THRESHOLD = 50_000
-"""New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700, Python's default, a
-start takes half a second longer."""
+"""New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700,
+Python's default, a start takes half a second longer."""
 COMPLETE = "__complete"
 """The completion script calls this command. It is not shown to users."""
-
-
+_COLORS = {"green": 32, "yellow": 33, "red": 31}
 RUN_HELP = "a path, a name or last; append @best, @last or @STEP for a checkpoint"
 POLICY_HELP = f"{RUN_HELP}; or zoo:NAME, a policy that ships with proximo"
 
@@ -82,33 +80,14 @@ class Parser(argparse.ArgumentParser):
         kind = {"action": "store_true"} if metavar is None else {"metavar": metavar}
         self.add_argument(name, help=help, **kind, **options)
 
-    def add_runs_dir(self) -> None:
-        """Add the flag for the folder in which runs are found by name."""
-        self.add_flag("--runs-dir", "folder of all runs (default runs)", "FOLDER", default="runs")
-
-    def add_json(self, help: str = "print one JSON object") -> None:
-        """Add ``--json``."""
-        self.add_flag("--json", help)
-
-    def add_config(self) -> None:
-        """Add the flags of commands that make settings."""
-        self.add_flag("--config", "YAML of settings, such as a run's config.yaml", "FILE", type=Path)
-        self.add_flag("--no-preset", "no preset, and no defaults by kind")
-
-    def add_episode_flags(self) -> None:
-        """Add the flags that choose the episodes of a trained policy."""
-        self.add_flag("--seed", "seed of the episodes, independent of the training's (default 0)", "N", type=int, default=0)
-        self.add_flag("--levels", "levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO")
-        pairs: dict[str, Any] = {"type": _env_settings, "action": Pairs, "default": {}}
-        self.add_flag("--env-settings", "parameters of the environment to change", "KEY=VALUE,...", **pairs)
-
-    def add_other_env(self) -> None:
-        """Add the flag that chooses another environment for a trained policy."""
-        self.add_flag("--env", "another environment with the same spaces (default: the training's)", "ENV")
+    def add_shared(self, *flags: str) -> None:
+        """Add flags that several commands have: some of ``SHARED``."""
+        for flag in flags:
+            self.add_argument(flag, **SHARED[flag])
 
 
 class Pairs(argparse.Action):
-    """Joins the pairs of a flag that is given several times: the texts of all, or the dicts of their ``type``."""
+    """Joins the pairs of a flag that is given several times, as texts or as dicts."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         if earlier := getattr(namespace, self.dest):
@@ -123,33 +102,34 @@ def _env_settings(text: str) -> dict[str, Any]:
     return coerce(LEAVES["env_settings"], text)
 
 
+SHARED: dict[str, dict[str, Any]] = {
+    "--runs-dir": {"help": "folder of all runs (default runs)", "metavar": "FOLDER", "default": "runs"},
+    "--json": {"help": "print one JSON object to stdout, and the rest to stderr", "action": "store_true"},
+    "--quiet": {"help": "print only warnings, to stderr", "action": "store_true"},
+    "--config": {"help": "YAML of settings, such as a run's config.yaml", "metavar": "FILE", "type": Path},
+    "--no-preset": {"help": "no preset, and no defaults by kind", "action": "store_true"},
+    "--env": {"help": "another environment with the same spaces (default: the training's)", "metavar": "ENV"},
+    "--seed": {
+        "help": "seed of the episodes, independent of the training's (default 0)", "metavar": "N", "type": int, "default": 0,
+    },
+    "--levels": {"help": "levels to play, such as 1000:1050 (default: the training's levels)", "metavar": "FROM:TO"},
+    "--env-settings": {
+        "help": "parameters of the environment to change", "metavar": "KEY=VALUE,...", "type": _env_settings, "action": Pairs, "default": {},
+    },
+}  # fmt: skip
+EPISODE_FLAGS = "--seed", "--levels", "--env-settings"
+"""The flags that choose the episodes of a trained policy."""
+
+
 def first_clause(text: str, ends: str = ";:\n") -> str:
     """The first clause of a help text, for places without room for all of it."""
     return re.split(f"[{ends}]", text)[0]
 
 
-class _Help(argparse.Action):
-    """Prints a help text and exits: the short one of ``short()`` for ``--help``, all of it for ``--help-all``."""
-
-    def __init__(self, *arguments: Any, short: Callable[[], Parser], **options: Any):
-        super().__init__(*arguments, **options, nargs=0)
-        self.short = short
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        (parser if option_string == "--help-all" else self.short()).print_help()
-        parser.exit()
-
-
-def add_help(parser: Parser, text: str, short: Callable[[], Parser]) -> None:
-    """Add ``--help``, which prints the help of ``short()``, and ``--help-all``, for commands that accept every setting."""
-    parser.add_argument("-h", "--help", action=_Help, short=short, help=text)
-    parser.add_argument("--help-all", action=_Help, short=short, help="show all settings")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line with the words after ``proximo``, by default this process's words.
 
-    Returns the exit code: 0 for success, 2 for a mistake of the user, 1 for any other error, 130 after Ctrl-C.
+    Returns the exit code: 0: success, 2: a mistake of the user, 1: any other error, 130: Ctrl-C.
     """
     if arguments is None:  # the process is this command's own
         _prepare_streams()
@@ -213,16 +193,17 @@ def _dispatch(arguments: list[str]) -> int:
         parser.parse_args(arguments)
         parser.print_help()
         return 0
-    verb = arguments[0]
+    verb, *words = arguments
     if verb == COMPLETE:
-        return importlib.import_module("proximo.cli.completion").print_names(arguments[1:])
+        return importlib.import_module("proximo.cli.completion").print_names(*words)
     if verb not in VERBS:
         from proximo import other_libraries
 
         ours = other_libraries.answer_verb(verb)
         hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
         raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
-    return importlib.import_module(f"proximo.cli.{verb}").run(arguments[1:])
+    module = importlib.import_module(f"proximo.cli.{verb}")
+    return module.run(module.make_parser().parse_args(words))
 
 
 def _parser() -> Parser:
@@ -240,16 +221,11 @@ def _parser() -> Parser:
 
 
 def _prepare_streams() -> None:
-    """Discard the output of a closed stream (``>&-``), and print ``?`` for characters that an encoding lacks."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    """Discard the output of a closed stream (``>&-``); print ``?`` for what an encoding lacks."""
+    for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, number, inheritable=True)
-            os.set_inheritable(number, True)  # dup2 does this only if the two differ
-            if nowhere != number:
-                os.close(nowhere)
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", errors="replace"))
         elif getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="replace")
 
@@ -258,8 +234,8 @@ def _prepare_streams() -> None:
 def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
     """Exit at once on Ctrl-C, until a command installs its own handler.
 
-    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save yet. With
-    ``as_json``, a JSON object is first written to the current standard output.
+    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save
+    yet. With ``as_json``, a JSON object is first written to the current standard output.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -281,24 +257,22 @@ def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def short_warnings() -> Iterator[None]:
     """Print Python warnings of proximo as one line, without the line of source that raised them."""
-    usual, ours = warnings.showwarning, str(Path(__file__).parents[1])
+    usual, ours = warnings.formatwarning, str(Path(__file__).parents[1])
 
-    def show(message: Warning | str, category: type[Warning], filename: str, *arguments: Any) -> None:
-        if filename.startswith(ours):
-            print_warnings([str(message)])
-        else:
-            usual(message, category, filename, *arguments)
+    def format_warning(message: Any, category: Any, filename: str, *arguments: Any, **options: Any) -> str:
+        is_ours = filename.startswith(ours)
+        return _warning(str(message)) if is_ours else usual(message, category, filename, *arguments, **options)
 
-    warnings.showwarning = show
+    warnings.formatwarning = format_warning
     try:
         yield
     finally:
-        warnings.showwarning = usual
+        warnings.formatwarning = usual
 
 
 @contextlib.contextmanager
 def quiet_stdout(quiet: bool) -> Iterator[None]:
-    """If ``quiet``, redirect standard output to standard error, for Python and for native code of environments."""
+    """If ``quiet``, redirect standard output to standard error, also for native code of environments."""
     if not quiet:
         yield
         return
@@ -313,10 +287,14 @@ def quiet_stdout(quiet: bool) -> Iterator[None]:
         os.close(kept)
 
 
+def _warning(message: str) -> str:
+    return f"{printable(f'warning: {message}')}\n"
+
+
 def print_warnings(messages: Iterable[str]) -> None:
     """Print one line for each warning to standard error."""
     for message in messages:
-        print(printable(f"warning: {message}"), file=sys.stderr, flush=True)
+        print(_warning(message), end="", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -327,7 +305,7 @@ def print_json(value: Any) -> None:
 
 
 def _print_error(as_json: bool, message: str) -> None:
-    """Print the message to standard error; with ``--json`` also as an object to standard output, which is never left empty."""
+    """Print the message to standard error; with ``--json`` also as an object to standard output."""
     if as_json:
         try:
             print(json.dumps({"error": message}), flush=True)
@@ -340,3 +318,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table whose columns are two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def paint(text: str, color: str, stream: TextIO | None = None) -> str:
+    """``text`` in ``color`` if ``stream``, by default standard output, is a terminal.
+
+    ``NO_COLOR`` turns colors off (https://no-color.org); ``FORCE_COLOR`` turns them on elsewhere (https://force-color.org).
+    """
+    is_terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
+        return text
+    return f"\x1b[{_COLORS[color]}m{text}\x1b[0m"

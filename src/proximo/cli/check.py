@@ -4,53 +4,26 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.cli import Parser, UsageError, print_json, short_warnings
-from proximo.cli.color import paint
-from proximo.cli.train import add_setting, given_settings
+from proximo.cli import Parser, paint, print_json, short_warnings
+from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
 from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.worker_process import WorkerProcess, search_path
 from proximo.errors import EnvError, ProximoError
 
+BEGIN = "begin"
+"""The message of the worker from which on the time counts."""
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
     "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
 )  # fmt: skip
-
-
-def run(arguments: list[str]) -> int:
-    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
-    from proximo.checks import verdict
-
-    options = make_parser().parse_args(arguments)
-    if not 0 < options.seconds < math.inf:
-        raise UsageError(f"--seconds {options.seconds:g}: expected a number of seconds, more than 0.")
-    report: dict[str, Any] = {"env": options.env, "compiles": False, "compile_seconds": 0.0, "out_of_time": False}
-    findings = []
-    for f in _findings(options, report):
-        findings.append(f)
-        if not options.json:
-            print(f"{paint(*SIGNS[f.level])} {f.check:<28}  {f.message}", flush=True)
-    is_ok = all(finding.level != "error" for finding in findings)
-    if options.json:
-        kept = {name: report[name] for name in ("env", "not_checked", "compile_seconds")}
-        print_json({"ok": is_ok, **kept, "findings": [vars(finding) for finding in findings]})
-    else:
-        if report["not_checked"]:
-            print(f"Not checked: {', '.join(report['not_checked'])}.")
-        if report["compile_seconds"]:
-            print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
-        print(verdict(report["env"], findings))
-    return 0 if is_ok else 2
 
 
 def make_parser() -> Parser:
@@ -61,9 +34,11 @@ def make_parser() -> Parser:
         usage="proximo check ENV [--SETTING VALUE ...] [--json]",
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
-    parser.add_config()
-    parser.add_flag("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
-    parser.add_json()
+    parser.add_shared("--config", "--no-preset")
+    parser.add_flag(
+        "--seconds", "limit of the time to make and play a Gymnasium environment (default 60)", "S", type=float, default=60.0
+    )
+    parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
         add_setting(section, LEAVES[name])
@@ -72,9 +47,29 @@ def make_parser() -> Parser:
     return parser
 
 
+def run(options: argparse.Namespace) -> int:
+    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
+    from proximo.checks import verdict
+
+    report: dict[str, Any] = {"env": options.env, "not_checked": ["making"]}
+    findings = []
+    for f in _findings(options, report):
+        findings.append(f)
+        if not options.json:
+            print(f"{paint(*SIGNS[f.level])} {f.check:<28}  {f.message}", flush=True)
+    is_ok = all(finding.level != "error" for finding in findings)
+    if options.json:
+        print_json({"ok": is_ok, **report, "findings": [vars(finding) for finding in findings]})
+        return 0 if is_ok else 2
+    if report["not_checked"]:
+        print(f"Not checked: {', '.join(report['not_checked'])}.")
+    print(verdict(report["env"], findings))
+    return 0 if is_ok else 2
+
+
 def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
-    """Yield the findings of a worker process, and fill ``report``. If a Gymnasium environment plays for longer than ``options.seconds``, the
-    process is killed."""
+    """Yield the findings of a worker process, and update ``report``. A process that makes and plays a Gymnasium
+    environment for longer than ``options.seconds`` is killed."""
     from proximo.checks import Finding
 
     process = WorkerProcess(Checks(options, search_path()))
@@ -84,8 +79,6 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         process.kill()
 
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end)
-    out_of_time, is_made = False, False
-    report["not_checked"] = ["making"]
     try:
         process.begin()
         for message in iter(lambda: worker_messages.read_object(process.replies), None):
@@ -94,23 +87,20 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
             if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-                continue
-            report.update(message)
-            is_made |= "not_checked" in message
-            if report["compiles"]:
-                limit.cancel()  # compiling may take long
-            elif not is_made:
+            elif message == BEGIN:
                 limit.start()
-        out_of_time = report["out_of_time"]
+            else:
+                report.update(message)
+                if "tracing" in report["not_checked"]:  # JAX: few steps, long to compile
+                    limit.cancel()
     except EOFError:
-        out_of_time = bool(process.why_killed)
-        if not out_of_time:
+        if not process.why_killed:
             yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
-    if report["not_checked"] and out_of_time:
-        level = "warning" if is_made else "error"
+    if process.why_killed:
+        level = "error" if report["not_checked"] == ["making"] else "warning"
         yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
 
@@ -133,21 +123,14 @@ class Checks:
                 send(error)
 
     def _run(self, send: Callable[[Any], None]) -> None:
-        import jax
-
         from proximo.checks import Finding, check_environment, check_names
         from proximo.collect.environment import environment
         from proximo.jax_setup import prepare_jax
         from proximo.settings import make_config
 
         prepare_jax()
-        options, started, compiling = self.options, time.monotonic(), [0.0]
-
-        def on_event(event: str, duration_secs: float, **_: Any) -> None:
-            compiling[0] += duration_secs * event.startswith("/jax/core/compile")
-
-        jax.monitoring.register_event_duration_secs_listener(on_event)
-        send({})  # the time begins
+        options = self.options
+        send(BEGIN)
         try:
             config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
             env = environment(config)
@@ -155,13 +138,6 @@ class Checks:
             send({"not_checked": []})
             send(Finding("making", "error", str(error)))
             return
-        names = check_names(env)
-        is_jax = "tracing" in names
-        send({"env": config.env.id, "not_checked": names, "compiles": is_jax})
+        send({"env": config.env.id, "not_checked": check_names(env)})
         for finding in check_environment(env, config):
             send(finding)
-            if is_jax:
-                is_over = time.monotonic() - started - compiling[0] > options.seconds
-                send({"compile_seconds": compiling[0], "out_of_time": is_over})
-                if is_over:
-                    return

@@ -1,23 +1,29 @@
 """``proximo completion``: prints a completion script for a shell.
 
 ``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of
-environments, runs and studies.
+environments, runs and studies; listing them imports no slow library.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from proximo.cli import COMPLETE, VERBS, Parser, first_clause
+from proximo.jax_setup import cache_folder
+from proximo.storage import zoo
+from proximo.storage.named_folders import is_run, known_folders
 
 SHELLS = ("bash", "zsh", "fish")
+ENVIRONMENTS_FILE = "environments.txt"
 KINDS = {"ENV": "environments", "RUN": "runs", "STUDY": "studies"}
-# bash also splits words at ":", "=" and "@", which are parts of our names. The function joins the words again before it calls shtab's
-# function. It then removes from each reply the prefix that bash keeps on the line, up to the last of these characters.
+# bash also splits words at ":", "=" and "@", which are parts of our names. The function joins them again before it
+# calls shtab's function, and removes from each reply the prefix that bash keeps, up to the last of these characters.
 BASH = r"""
 _proximo() {
     local line="${COMP_LINE:0:COMP_POINT}" last="${COMP_WORDS[COMP_CWORD]}" COMP_CWORD word
@@ -52,25 +58,10 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the script of a shell."""
     import shtab
 
-    options = make_parser().parse_args(arguments)
-    print(shtab.complete(_all_verbs(), shell=options.shell) + (BASH if options.shell == "bash" else ""))
-    return 0
-
-
-def print_names(arguments: list[str]) -> int:
-    """``KIND [WORD]``: print the names that may complete ``WORD``, one on each line. Names that a shell would have to quote are omitted."""
-    from proximo.cli.known_names import known_names
-
-    print("\n".join(name for name in known_names(*arguments) if re.fullmatch(r"[\w@%+=:,./-]+", name)))
-    return 0
-
-
-def _all_verbs() -> argparse.ArgumentParser:
-    """One parser with every command as a subparser, and for each argument what completes it."""
     parser = argparse.ArgumentParser(prog="proximo")
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers()
@@ -79,37 +70,74 @@ def _all_verbs() -> argparse.ArgumentParser:
         for action in flags._actions:
             _describe(action)
         verbs.add_parser(verb, help=text, description=text, parents=[flags], add_help=False)
-    return parser
+    print(shtab.complete(parser, shell=options.shell) + (BASH if options.shell == "bash" else ""))
+    return 0
 
 
 def _describe(action: Any) -> None:
-    """Set what completes an argument, and a help text and a metavar that shtab can write into each shell's script."""
+    """Set what completes an argument, and a help text and a metavar that fit into each shell's script."""
     metavar = action.metavar if isinstance(action.metavar, str) else ""
-    if metavar.removesuffix("...") in KINDS:
-        action.complete = _names(KINDS[metavar])
+    words = [word for word in metavar.split("|") if word != "MODULE:NAME"]
+    if kind := KINDS.get(metavar.removesuffix("...")):
+        function = f"_proximo_{kind}"
+        one = f'{function}() {{ _proximo_names {kind} "$1"; }}\n'
+        preamble = {"bash": BASH_NAMES + one, "zsh": ZSH_NAMES + one}
+        action.complete = {
+            "bash": function,
+            "zsh": function,
+            "fish": f"(proximo {COMPLETE} {kind} (commandline -ct))",
+            "preamble": preamble,
+        }
     elif action.type is Path or metavar in ("FILE", "FOLDER", "DIR", "PATH"):
         action.complete = "file"
-    else:
-        action.choices = action.choices or _choices(metavar)
+    elif "|" in metavar and all(re.fullmatch(r"[a-z0-9_.]+", word) for word in words):  # such as none|gru|lstm|MODULE:NAME
+        action.choices = words
     action.metavar = re.sub(r"\W", "-", metavar) or None  # zsh takes ":" as the end of a word
     if action.help not in (None, "", argparse.SUPPRESS):
         action.help = first_clause(action.help, ";\n")
 
 
-def _choices(metavar: str) -> list[str] | None:
-    """The values that a setting's metavar lists, such as ``none|gru|lstm|MODULE:NAME``."""
-    words = [word for word in metavar.split("|") if word != "MODULE:NAME"]
-    listed = "|" in metavar and all(re.fullmatch(r"[a-z0-9_.]+", word) for word in words)
-    return words if listed else None
+def print_names(kind: str, word: str = "") -> int:
+    """Print the names that may complete ``word``, without those that a shell would have to quote."""
+    print("\n".join(name for name in known_names(kind, word) if re.fullmatch(r"[\w@%+=:,./-]+", name)))
+    return 0
 
 
-def _names(kind: str) -> dict[str, Any]:
-    """What shtab writes for an argument that is completed by ``proximo __complete KIND``."""
-    function = f"_proximo_{kind}"
-    one = f'{function}() {{ _proximo_names {kind} "$1"; }}\n'
-    return {
-        "bash": function,
-        "zsh": function,
-        "fish": f"(proximo {COMPLETE} {kind} (commandline -ct))",
-        "preamble": {"bash": BASH_NAMES + one, "zsh": ZSH_NAMES + one},
-    }
+def known_names(kind: str, word: str = "") -> list[str]:
+    """Names of ``environments``, ``runs`` or ``studies``. ``word`` is what the user has typed."""
+    if kind == "environments":
+        return _environments()
+    if word.startswith(zoo.PREFIX):
+        return zoo.names()
+    is_one = is_run if kind == "runs" else lambda path: (path / "journal.log").is_file()
+    found, (name, at, _) = known_folders(Path(kind if kind == "runs" else "tune"), is_one), word.rpartition("@")
+    if kind == "runs" and at:
+        run_dir = next((path for path in found if name in _names(path, found)), Path(name))
+        steps = sorted((int(path.name) for path in run_dir.glob("checkpoints/[0-9]*") if path.name.isdigit()), reverse=True)
+        return [f"{name}@{checkpoint}" for checkpoint in ("best", "last", *steps)]
+    # The shortest name of each, until the user has typed something.
+    return ["last", *(name for path in found for name in _names(path, found)[: None if word else 1])] if found else []
+
+
+def _names(path: Path, found: list[Path]) -> list[str]:
+    """What names a run, shortest first: its name if it is unique, environment/name, and its path."""
+    unique = [path.name] if sum(other.name == path.name for other in found) == 1 else []
+    return [*unique, f"{path.parent.name}/{path.name}", str(path)]
+
+
+def _environments() -> list[str]:
+    """Environments with a preset, and those that ``proximo envs`` listed: asking all libraries takes seconds."""
+    from proximo.config import presets
+
+    listed: list[str] = []
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()
+    return sorted({*listed, *presets.names()})
+
+
+def remember_environments(ids: Iterable[str]) -> None:
+    """Save the ids for ``known_names``, if the file can be written: only completion reads it."""
+    path = cache_folder() / ENVIRONMENTS_FILE
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(ids) + "\n", encoding="utf-8")

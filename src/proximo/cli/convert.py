@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -28,10 +29,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Convert, print the report, and write the file."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.convert import convert
 
     converted = convert(options.source, options.env)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, print_json
-from proximo.cli.color import paint
+from proximo.cli import Parser, paint, print_json
 
 TRIAL_UPDATES = 20
 
@@ -16,14 +16,12 @@ TRIAL_UPDATES = 20
 def make_parser() -> Parser:
     """The flags of the command."""
     parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
-    parser.add_json()
+    parser.add_shared("--json")
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Check the machine and print the results. Returns 1 if training would fail."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.jax_setup import prepare_jax
     from proximo.storage.system_info import system_info
 
@@ -67,9 +65,9 @@ def _threads() -> dict[str, Any]:
 
     if jax.default_backend() != "cpu":
         return _check("threads", True, "any number is safe on this device")
-    enough = threads() >= SAFE_THREADS
-    hint = "" if enough else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
-    return _check("threads", enough, f"the CPU runtime has {threads()} threads{hint}")
+    is_safe = threads() >= SAFE_THREADS
+    hint = "" if is_safe else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
+    return _check("threads", is_safe, f"the CPU runtime has {threads()} threads{hint}")
 
 
 def _cache() -> dict[str, Any]:
@@ -81,11 +79,11 @@ def _cache() -> dict[str, Any]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file())
+        is_usable = os.access(folder, os.W_OK)
     except OSError:
-        size = None
-    if size is None or not os.access(folder, os.W_OK):
-        return _check("compilation cache", False, f"{folder} cannot be written to: set {CACHE_VARIABLE}")
-    return _check("compilation cache", True, f"{folder}, {size / 2**20:.0f} MiB")
+        size, is_usable = 0, False
+    message = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
+    return _check("compilation cache", is_usable, f"{folder}{message}")
 
 
 def _training() -> dict[str, Any]:

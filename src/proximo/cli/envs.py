@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from proximo.cli import Parser, print_json
-from proximo.cli.known_names import remember_environments
+from proximo.cli.completion import remember_environments
 from proximo.envs.libraries import LIBRARIES
 
 DESCRIBED = ("gymnax", "proximo")
@@ -20,14 +21,12 @@ def make_parser() -> Parser:
         "library", nargs="?", choices=("gymnasium", *DESCRIBED, *LONG), metavar="LIBRARY",
         help=f"list only this library: {', '.join(('gymnasium', *DESCRIBED, *LONG))}",
     )  # fmt: skip
-    parser.add_json()
+    parser.add_shared("--json")
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the ids of all environments, and which of them have a preset."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.config import presets
     from proximo.envs import listing
     from proximo.envs.registry import describe

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import amount, number
 
@@ -24,18 +24,15 @@ def make_parser() -> Parser:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
-    parser.add_other_env()
-    parser.add_episode_flags()
+    parser.add_shared("--env", *EPISODE_FLAGS)
     parser.add_flag("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", type=int, default=0)
     parser.add_flag("--episodes-file", "write one line of JSON for each episode to FILE", "FILE", type=Path)
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Evaluate a run, or every seed of a training."""
-    options = make_parser().parse_args(arguments)
     file = options.episodes_file
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {file}: expected a file in a folder that exists.")
@@ -53,9 +50,12 @@ def run(arguments: list[str]) -> int:
         print_json(as_json(evaluations, best))
         return 0
     for name, evaluation in evaluations.items():
-        print(_table(name, evaluation))
+        print("\n".join([_heading(name, evaluation), *_table(_summaries(evaluation), "95 % of the mean")]))
     if seed_runs:
-        print(_group_table(path, evaluations))
+        rows = _over_seeds(evaluations)
+        within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in rows.items())
+        print("\n".join([f"{path}: means over {len(evaluations)} seeds", *_table(rows, "95 % over seeds")]))
+        print(f"  95 % of the mean of these policies, by their episodes: {within}")
     other_best = [name for name, evaluation in evaluations.items() if best[name] not in (None, evaluation.played["step"])]
     if other_best and "@" not in options.run:
         steps, again = ", ".join(f"{best[name]:,}" for name in other_best), command("proximo", "eval", f"{path}@best")
@@ -79,19 +79,19 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
 def as_json(evaluations: dict[str, Any], best: dict[str, int | None]) -> dict[str, Any]:
     """The statistics of a run, and what was played.
 
-    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. Those of each policy
-    are under its name. For a group, they are means over its seeds, and each seed is under ``seeds``.
+    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. Those
+    of each policy are under its name. For a group, they are means over its seeds, each of which is under ``seeds``.
     """
-    rows = {
-        name: _figures({mode: e.summary() for mode, e in one.episodes.items()}) | one.played | {"best_step": best[name]}
-        for name, one in evaluations.items()
-    }
+    rows = {name: _figures(_summaries(one)) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
     if len(rows) == 1:
         [(name, row)] = rows.items()
         return {**row, "run": name}
-    first = next(iter(evaluations.values()))
-    played = {name: value for name, value in first.played.items() if name != "step"}
-    return {**_figures({mode: _over_seeds(evaluations, mode) for mode in first.episodes}), **played, "seeds": rows}
+    played = next(iter(evaluations.values())).played
+    return {**_figures(_over_seeds(evaluations)), **{name: x for name, x in played.items() if name != "step"}, "seeds": rows}
+
+
+def _summaries(evaluation: Any) -> dict[str, dict[str, Any]]:
+    return {mode: episodes.summary() for mode, episodes in evaluation.episodes.items()}
 
 
 def _figures(summaries: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -100,26 +100,27 @@ def _figures(summaries: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {**summaries[mode], "policy": mode, **summaries}
 
 
-def _over_seeds(evaluations: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Means over the seeds of a group.
+def _over_seeds(evaluations: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """For each policy, means over the seeds of a group.
 
-    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy, so it applies
-    only to these policies.
+    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy,
+    so it applies only to these policies.
     """
     import numpy as np
 
     from proximo.evaluation.episodes import Episodes, stratified_interval
 
-    parts = [evaluation.episodes[mode] for evaluation in evaluations.values()]
-    rows = [episodes.summary() for episodes in parts]
-    rates = [row["success_rate"] for row in rows]
-    success = np.array([rate or 0.0 for rate in rates]) if any(rate is not None for rate in rates) else None
-    seeds = Episodes(np.array([row["return_mean"] for row in rows]), np.array([row["length_mean"] for row in rows]), success, 0)
-    return {
-        **seeds.summary(),
-        "episodes": sum(row["episodes"] for row in rows),
-        "ci95_episodes": stratified_interval([episodes.episode_return.astype(np.float64) for episodes in parts]),
-    }
+    found = {}
+    for mode in next(iter(evaluations.values())).episodes:
+        parts, rows = zip(*((one.episodes[mode], one.episodes[mode].summary()) for one in evaluations.values()), strict=True)
+        returns, lengths, rates = ([row[name] for row in rows] for name in ("return_mean", "length_mean", "success_rate"))
+        success = np.array([rate or 0.0 for rate in rates]) if any(rate is not None for rate in rates) else None
+        found[mode] = {
+            **Episodes(np.array(returns), np.array(lengths), success, 0).summary(),
+            "episodes": sum(row["episodes"] for row in rows),
+            "ci95_episodes": stratified_interval([episodes.episode_return.astype(np.float64) for episodes in parts]),
+        }
+    return found
 
 
 def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
@@ -137,24 +138,17 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
         raise UsageError(f"Cannot write --episodes-file {path} ({error.strerror}).") from error
 
 
-def _table(name: str, evaluation: Any) -> str:
-    """A line about what was played, and a row for each policy."""
-    rows, played = {mode: episodes.summary() for mode, episodes in evaluation.episodes.items()}, evaluation.played
-    episodes = amount(next(iter(rows.values()))["episodes"], "episode") + (" each" if len(rows) > 1 else "")
+def _heading(name: str, evaluation: Any) -> str:
+    """What was played."""
+    rows, played = list(_summaries(evaluation).values()), evaluation.played
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]
     parts += [f"levels {played['levels']}"] if played["levels"] else []
+    episodes = f"{amount(rows[0]['episodes'], 'episode')}{' each' if len(rows) > 1 else ''}"
     parts += [f"environment seed {played['seed']}", episodes]
-    return "\n".join([f"{name} at step {played['step']:,}: {', '.join(parts)}", *_summary_table(rows, "95 % of the mean")])
+    return f"{name} at step {played['step']:,}: {', '.join(parts)}"
 
 
-def _group_table(path: Path, evaluations: dict[str, Any]) -> str:
-    rows = {mode: _over_seeds(evaluations, mode) for mode in next(iter(evaluations.values())).episodes}
-    within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in rows.items())
-    lines = [f"{path}: means over {len(evaluations)} seeds", *_summary_table(rows, "95 % over seeds")]
-    return "\n".join([*lines, f"  95 % of the mean of these policies, by their episodes: {within}"])
-
-
-def _summary_table(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
+def _table(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
     """A table with a header and a row for each policy."""
     lines = [["", "return ± sd", interval, "interquartile mean", "length", "success"]]
     for mode, s in rows.items():

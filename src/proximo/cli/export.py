@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,12 @@ def make_parser() -> Parser:
     parser.add_flag("--out", "folder to write to (default RUN/export)", "FOLDER")
     parser.add_flag("--stochastic", "add an input for noise, which samples the actions (default: the most probable actions)")
     parser.add_flag("--batch", "accept only N environments (default: any number)", "N", type=int)
-    parser.add_runs_dir()
+    parser.add_shared("--runs-dir")
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Export a policy and print the files, the largest error and the speed."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.errors import ConfigError
 
     if options.batch is not None and options.batch < 1:

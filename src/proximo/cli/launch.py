@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import os
@@ -17,22 +18,19 @@ from proximo.cli import Parser, UsageError
 from proximo.processes import LAUNCHER
 
 ENDING_SECONDS = 3.0
-"""When a process has ended with an error, the others have this time to end by themselves; after a signal, the heartbeat in addition."""
+"""After the error of one process, the others have this time to end; after a signal, the heartbeat in addition."""
 POLL_SECONDS = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Start the processes, pass on their output, and end all when one ends with an error."""
-    options = make_parser().parse_args(arguments)
     command = options.command
     if command[:1] == ["proximo"]:
         raise UsageError("The command after -- begins with train: omit proximo.")
     if command[:1] != ["train"]:
         given = f"{command[0]} cannot be launched" if command else "no command is given"
         raise UsageError(f"{given}: expected train, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
-    if "--distributed" in command:
-        raise UsageError("`proximo launch` adds --distributed itself: omit it.")
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: expected 1 or more processes.")
     return _launch(options.processes, options.heartbeat, command)
@@ -65,10 +63,12 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
             if process.poll() is None:
                 process.send_signal(number)
 
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     before = {number: signal.signal(number, pass_on) for number in SIGNALS}
     try:
-        for index, variables in enumerate(_variables(count)):
-            processes.append(process := _start([*command, "--distributed", "--heartbeat", f"{heartbeat:g}"], variables))
+        for index in range(count):
+            processes.append(process := _start(index, count, port, [*command, "--distributed", "--heartbeat", f"{heartbeat:g}"]))
             answer = "" if "--json" in command else f"[{index}] "  # JSON is the answer of process 0 alone, without a number
             for streams in ((process.stdout, sys.stdout, answer), (process.stderr, sys.stderr, f"[{index}] ")):
                 readers.append(threading.Thread(target=_print_lines, args=streams, daemon=True))
@@ -86,7 +86,7 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
 
 
 def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: list[int]) -> int:
-    """Wait until all processes have ended, or, after one has ended with an error, for a short time. Returns its code, or 0."""
+    """Wait until all have ended, or, after the error of one, for a short time. Returns its code, or 0."""
     code, until = 0, math.inf
     while (codes := [process.poll() for process in processes]) and time.monotonic() < until:
         if not code and (code := next(filter(None, codes), 0)):
@@ -102,22 +102,18 @@ def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: l
     return code
 
 
-def _variables(count: int) -> list[dict[str, str]]:
-    """The environment variables of each process, named as torchrun names them."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    shared = {
+def _start(index: int, count: int, port: int, command: list[str]) -> subprocess.Popen[str]:
+    """Start a process. Its environment variables have the names that torchrun gives them."""
+    variables = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port - 1),  # of torchrun itself; process 0 listens on the next one
         "WORLD_SIZE": str(count),
+        "RANK": str(index),
+        "LOCAL_RANK": str(index),
         "TORCHELASTIC_RUN_ID": "proximo launch",
         LAUNCHER: str(os.getpid()),
         "PYTHONUNBUFFERED": "1",
     }
-    return [{**shared, "RANK": str(index), "LOCAL_RANK": str(index)} for index in range(count)]
-
-
-def _start(command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "proximo", *command],  # -P: a file proximo.py in the working folder is not imported
         env={**os.environ, **variables},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from proximo.cli import Parser, print_json
 from proximo.errors import command, printable
 
@@ -16,15 +18,12 @@ def make_parser() -> Parser:
     parser.add_argument("source", metavar="FOLDER", help="a published folder, hf:OWNER/NAME on the Hugging Face Hub, or zoo:NAME")
     parser.add_argument("--name", default="", help="name of the run (default: its name when it was published)")
     parser.add_flag("--trust-code", "accept a policy that imports a module from your Python path")
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Fetch a published policy."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.publish import pull
 
     run_dir = pull(options.source, name=options.name, trust_code=options.trust_code, runs_dir=options.runs_dir)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import functools
 import sys
+from typing import Any
 
-from proximo.cli import RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 
 
@@ -19,36 +22,24 @@ def make_parser() -> Parser:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("to", metavar="FOLDER", help="an empty or earlier published folder, or hf:OWNER/NAME")
     parser.add_flag("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", type=int, default=100)
-    parser.add_episode_flags()
+    parser.add_shared(*EPISODE_FLAGS)
     parser.add_flag("--no-clip", "do not record a video")
     parser.add_flag("--policy-only", "publish the policy without the optimizer, in a third of the space")
     parser.add_flag("--private", "make a new repository on the Hub private")
-    parser.add_runs_dir()
-    parser.add_json()
+    parser.add_shared("--runs-dir", "--json")
     return parser
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Publish a policy."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.publish import push
     from proximo.tracking.progress import amount
 
+    names = "episodes", "seed", "levels", "env_settings", "policy_only", "private", "runs_dir"
+    given: dict[str, Any] = {name: getattr(options, name) for name in names}
     with quiet_stdout(options.json):
-        published = push(
-            options.run,
-            options.to,
-            episodes=options.episodes,
-            seed=options.seed,
-            levels=options.levels,
-            env_settings=options.env_settings,
-            clip=not options.no_clip,
-            policy_only=options.policy_only,
-            private=options.private,
-            runs_dir=options.runs_dir,
-            on_progress=lambda sentence: print(f"{sentence} …", file=sys.stderr, flush=True),
-        )
+        progress = functools.partial(print, end=" …\n", file=sys.stderr, flush=True)
+        published = push(options.run, options.to, clip=not options.no_clip, on_progress=progress, **given)
     print_warnings(published.warnings)
     if options.json:
         print_json(dataclasses.asdict(published))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import webbrowser
 from pathlib import Path
 
@@ -9,10 +10,8 @@ from proximo.cli import Parser, aligned, print_json, print_warnings
 from proximo.rendering.display import is_headless
 
 
-def run(arguments: list[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Write the report, and print its paths and its table of results."""
-    options = make_parser().parse_args(arguments)
-
     from proximo.report import write_report
     from proximo.report.page import cells
 
@@ -47,14 +46,13 @@ def make_parser() -> Parser:
     parser.add_flag(
         "--out", "folder of report.html, .png and .csv (default: the folder of a single RUN, else report)", "FOLDER", type=Path
     )
-    parser.add_runs_dir()
-    parser.add_json("print the final table as one JSON object")
+    parser.add_shared("--runs-dir", "--json")
     parser.add_flag("--open", "open the page in a browser")
     return parser
 
 
 def _open(page: Path) -> bool:
-    """Open ``page`` in a browser. Returns whether that worked. Without a display, none is tried: one in the terminal would block."""
+    """Open ``page`` in a browser, if there is a display: one in the terminal would block. Returns whether it worked."""
     if is_headless():
         return False
     return webbrowser.open(page.resolve().as_uri())

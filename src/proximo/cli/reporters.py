@@ -1,4 +1,4 @@
-"""The reporter of a command: a bar on a terminal, lines elsewhere; for a training also settings and result."""
+"""The reporter of a command: a bar on a terminal, lines elsewhere; of a training also settings and result."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def mean_outcome(results: list[Any], seeds: int) -> str:
 
 
 def next_commands(config: Config, where: Path, policy: Path) -> list[str]:
-    """The commands that use the run ``where`` and ``policy``, the run of one seed, on the evaluation environment."""
+    """The commands for the run ``where`` and ``policy``, the run of one seed, on the evaluation environment."""
     run = config.run
     env = ["--env", run.eval_env] if isinstance(run.eval_env, str) and run.eval_env else []
     env += ["--env-settings", text_of(run.eval_env_settings)] if run.eval_env_settings else []

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, UsageError, add_help, print_json, quiet_stdout
-from proximo.cli.train import add_setting, parse_settings
+from proximo.cli import Parser, UsageError, print_json, quiet_stdout
+from proximo.cli.setting_flags import SettingsParser, add_setting
 from proximo.config import LEAVES, text_of
 from proximo.errors import command
 from proximo.serialization import dump_yaml
@@ -16,13 +16,49 @@ from proximo.tracking.progress import amount, number
 RUN_SETTINGS = ("seed", "eval_episodes", "eval_max_steps", "matmul_precision", "updates_per_call")
 """Settings of a run that also apply to a trial, which writes no run directory."""
 SEARCH = ("trials", "seeds", "together", "evaluations", "pruner", "finalists")
-WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json")
+WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json", "settings")
 REPORTED_SEEDS = 10
 
 
-def run(arguments: list[str]) -> int:
-    """Parse the arguments, search, and print the result."""
-    options, settings = parse(arguments)
+def make_parser(settings: bool = True) -> Parser:
+    """The flags of the command, by default with a flag for each setting."""
+    parser = SettingsParser(
+        lambda: make_parser(settings=False),
+        "--trials 20",
+        "trials write no runs",
+        prog="proximo tune",
+        description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
+        usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
+        epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
+    )
+    parser.add_argument("env", nargs="?", default="", metavar="ENV", help="environment id; `proximo envs` lists them")
+    add = parser.add_flag
+    add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
+    add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
+    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
+    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "M", type=int)
+    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE", type=Path)
+    add("--show-space", "print the search space as YAML and exit")
+    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "R", type=int)
+    pruners = ("median", "halving", "none")
+    parser.add_argument("--pruner", choices=pruners, help="rule that ends trials early (default median)")
+    add("--finalists", "best trials to train again on other seeds (default 3)", "F", type=int)
+    parser.add_shared("--config", "--no-preset")
+    add("--name", "name of the study (default: date and time)", "NAME", default="")
+    add("--tune-dir", "folder of all studies (default tune)", "DIR", type=Path, default=Path("tune"))
+    add("--resume", "continue a study: a path, a name, or last", "STUDY")
+    parser.add_shared("--quiet", "--json")
+    section = parser.add_argument_group("settings, fixed for all trials")
+    for leaf in LEAVES.values() if settings else ():
+        if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):
+            add_setting(section, leaf)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search, and print the result."""
+    if options.resume is not None:
+        _check_resume(options)
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.tuning.api import check_optuna, resume, tune
 
@@ -39,7 +75,8 @@ def run(arguments: list[str]) -> int:
         if options.resume is not None:
             result = resume(options.resume, trials=options.trials, **session)
         else:
-            config = make_config(options.env or "", settings, options.config, preset=not options.no_preset)
+            settings = options.settings
+            config = make_config(options.env, settings, options.config, preset=not options.no_preset)
             if "seed" in settings and config.run.seed < REPORTED_SEEDS:
                 reporter.warned(
                     f"seed = {config.run.seed}: the search uses seeds that are meant for reports (0 … {REPORTED_SEEDS - 1}): report its "
@@ -58,59 +95,15 @@ def run(arguments: list[str]) -> int:
     return 128 + result.interrupted if result.interrupted else 0
 
 
-def parse(arguments: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """Parse into options of the command and settings. Raises ``ConfigError`` for an unknown setting."""
-    parser = make_parser()
-    options, settings = parse_settings(parser, arguments, "--trials 20", "trials write no runs")
-    if options.resume is not None:
-        given = [f"--{name.replace('_', '-')}" for name in settings]
-        others = {
-            name: value for name, value in vars(options).items() if name not in WITH_RESUME and not name.startswith("setting_")
-        }
-        flags = (name for name, value in others.items() if value != parser.get_default(name))
-        given += [name if name == "env" else f"--{name.replace('_', '-')}" for name in flags]
-        if given:
-            raise UsageError(
-                f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
-            )
-    return options, settings
-
-
-def make_parser(settings: bool = True) -> Parser:
-    """The flags of the command, by default with a flag for each setting."""
-    parser = Parser(
-        prog="proximo tune",
-        description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
-        usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
-        epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
-        add_help=False,
-    )
-    add_help(parser, "show the flags of the search", lambda: make_parser(settings=False))
-    parser.add_argument("env", nargs="?", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add = parser.add_flag
-    add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
-    add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
-    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
-    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "M", type=int)
-    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE", type=Path)
-    add("--show-space", "print the search space as YAML and exit")
-    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "R", type=int)
-    pruners = ("median", "halving", "none")
-    parser.add_argument("--pruner", choices=pruners, help="rule that ends trials early (default median)")
-    add("--finalists", "best trials to train again on other seeds (default 3)", "F", type=int)
-    parser.add_config()
-    add("--name", "name of the study (default: date and time)", "NAME", default="")
-    add("--tune-dir", "folder of all studies (default tune)", "DIR", type=Path, default=Path("tune"))
-    add("--resume", "continue a study: a path, a name, or last", "STUDY")
-    add("--quiet", "print only warnings, to stderr")
-    parser.add_json("print one JSON object to stdout and the rest to stderr")
-    if not settings:
-        return parser
-    section = parser.add_argument_group("settings, fixed for all trials")
-    for leaf in LEAVES.values():
-        if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):
-            add_setting(section, leaf)
-    return parser
+def _check_resume(options: argparse.Namespace) -> None:
+    """Raise ``UsageError`` if flags are given that a study cannot change."""
+    usual = vars(make_parser().parse_args([]))
+    changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
+    given = [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]
+    if given:
+        raise UsageError(
+            f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
+        )
 
 
 def print_result(result: Any) -> None:
@@ -124,7 +117,7 @@ def print_result(result: Any) -> None:
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
     for trial in (result.trials[0], best) if best.number else (best,):
         parts = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}
-        scores = {kind: trial.scores[kind] for kind in parts if trial.scores.get(kind)}
+        scores = {kind: x for kind in parts if (x := trial.scores.get(kind))}
         listed = [f"{number(trial.mean(k))} on {amount(len(x), parts[k][0])}{parts[k][1]}" for k, x in scores.items()]
         print(f"{trial.name.removeprefix('the '):>12}  {', '.join(listed)}")
     if best.scores.get(TEST):

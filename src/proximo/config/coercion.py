@@ -28,9 +28,9 @@ BoolOrAuto = bool | Literal["auto"]
 
 @dataclass(frozen=True)
 class Leaf:
-    """One setting, or one entry of a setting, and the values that it accepts: numbers with ``low <= x <= high`` and ``x > above``.
+    """One setting, or one entry of a setting. It accepts numbers with ``low <= x <= high`` and ``x > above``.
 
-    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: the entries of a setting that consists of them, named ``SETTING.ENTRY``.
+    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: those of a setting, named ``SETTING.ENTRY``.
     """
 
     group: str
@@ -56,15 +56,15 @@ class Leaf:
 
 
 def coerce(leaf: Leaf, value: Any) -> Any:
-    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError`` if its type or range
-    is wrong."""
+    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError``."""
 
     def wrong(expected: str) -> ConfigError:
         return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
 
     if leaf.entries:
         return value if isinstance(value, leaf.type) else leaf.type(**coerce_entries(leaf, value))
-    expected, read = _TYPES.get(leaf.type) or (custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type))
+    words = "", custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type)
+    _, expected, read = TYPES.get(leaf.type, words)
     try:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
@@ -93,14 +93,14 @@ def _expected_range(leaf: Leaf, number: float) -> str:
         return "a finite number"
     if leaf.low is not None and number < leaf.low:
         zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
-        return f"at least {_shown(leaf.low)}" + (f" (0: {zero[1]})" if zero else "")
+        return f"at least {leaf.low:,g}" + (f" (0: {zero[1]})" if zero else "")
     if leaf.high is not None and number > leaf.high:
-        return f"at most {_shown(leaf.high)}"
+        return f"at most {leaf.high:,}" if isinstance(leaf.high, int) else f"at most {leaf.high:g}"
     return f"more than {leaf.above:g}" if leaf.above is not None and number <= leaf.above else ""
 
 
 def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
-    """Convert the entries that ``value`` gives of a setting that consists of entries. Raises ``ConfigError`` as ``coerce`` does."""
+    """Convert the entries that ``value`` gives of a setting that consists of entries. Raises ``ConfigError``."""
     if isinstance(value, leaf.type):
         return vars(value)
     known = {entry.entry: entry for entry in leaf.entries}
@@ -120,10 +120,6 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = [*value, *value.values()]
     return [part for item in value for part in _parts(item)] if isinstance(value, tuple | list) else [value]
-
-
-def _shown(number: float) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
 
 
 def _integer(value: Any) -> int:
@@ -177,20 +173,24 @@ def _schedule(value: Any) -> ScheduleText | Custom | str:
 
 def _pairs(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
-        return {str(key): _stored(item) for key, item in value.items()}
+        return {str(key): _deep(item, _stored) for key, item in value.items()}
     pairs = [part.split("=", 1) for part in _split(value) if part.strip()]
     return {key.strip(): _nested(text.strip()) for key, text in pairs}
 
 
-def _stored(value: Any) -> Any:
-    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values as numbers and lists, members
-    of enumerations as their value, paths as text, tuples as lists."""
-    if hasattr(value, "tolist") and not isinstance(value, type):
-        value = value.tolist()
-    value = value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
+def _deep(value: Any, change: Callable[[Any], Any]) -> Any:
+    """``value`` with ``change`` made to it and to everything that it contains. Tuples become lists."""
+    value = change(value)
     if isinstance(value, Mapping):
-        return {_stored(key): _stored(item) for key, item in value.items()}
-    return [_stored(item) for item in value] if isinstance(value, list | tuple) else value
+        return {change(key): _deep(item, change) for key, item in value.items()}
+    return [_deep(item, change) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _stored(value: Any) -> Any:
+    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values as
+    numbers and lists, members of enumerations as their value, paths as text."""
+    value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, type) else value
+    return value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
 
 
 def _split(text: str) -> list[str]:
@@ -207,19 +207,13 @@ def _split(text: str) -> list[str]:
 
 def _nested(text: str) -> Any:
     """The value of one parameter: a list or a mapping in YAML's brackets, a tuple of Python, or a scalar."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {str(key): read(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [read(item) for item in value]
-        return _scalar(value) if isinstance(value, str) else value
-
     text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)
-    return read(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
+    value = read_yaml(text.encode()) if text.startswith(("[", "{")) else text
+    return _deep(value, lambda x: scalar(x) if isinstance(x, str) else x)
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
+    """The number or truth value that ``text`` writes, or ``text``."""
     for read in (int, float, lambda t: {"true": True, "false": False}[t.lower()]):
         with contextlib.suppress(ValueError, KeyError):
             return read(text)
@@ -227,8 +221,7 @@ def _scalar(text: str) -> Any:
 
 
 def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
-    """The name of a wrapper and its arguments: ``my_package.module:MyWrapper(name=value)``, with values as in ``env_settings``. Raises
-    ``ConfigError``."""
+    """The name of a wrapper and its arguments, with values as in ``env_settings``. Raises ``ConfigError``."""
     match = re.fullmatch(r"([\w.]+:\w+)(?:\((.*)\))?", text)
     with contextlib.suppress(ValueError, RecursionError):
         if match is not None:
@@ -240,17 +233,18 @@ def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-_TYPES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    int: ("a whole number", _integer),
-    float: ("a number", _number),
-    bool: ("true or false", _boolean),
-    BoolOrAuto: ("auto, true or false", _word_or("auto", _boolean)),
-    str: ("text", _text),
-    SCHEDULE: (EXPECTED, _schedule),
-    tuple[int, ...]: ("whole numbers such as 64,64, or none", _integers),
-    SizesOrSame: ("whole numbers such as 64,64, none, or same", _word_or("same", _integers)),
-    CountOrAll: ("a whole number, or all", _word_or("all", _integer)),
-    tuple[str, ...]: ("names such as one,two, or none", _names),
-    dict[str, Any]: ("key=value pairs", _pairs),
+TYPES: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
+    int: ("INT", "a whole number", _integer),
+    float: ("FLOAT", "a number", _number),
+    bool: ("true|false", "true or false", _boolean),
+    BoolOrAuto: ("auto|true|false", "auto, true or false", _word_or("auto", _boolean)),
+    str: ("TEXT", "text", _text),
+    SCHEDULE: ("FLOAT|SCHEDULE", EXPECTED, _schedule),
+    tuple[int, ...]: ("LIST", "whole numbers such as 64,64, or none", _integers),
+    SizesOrSame: ("LIST|same", "whole numbers such as 64,64, none, or same", _word_or("same", _integers)),
+    CountOrAll: ("INT|all", "a whole number, or all", _word_or("all", _integer)),
+    tuple[str, ...]: ("LIST", "names such as one,two, or none", _names),
+    dict[str, Any]: ("KEY=VALUE,...", "key=value pairs", _pairs),
 }
-"""What a setting of each type expects, in words, and the function that reads its value. ``custom`` reads the other types."""
+"""For each type of settings: what the help of a flag shows, what messages expect, and the function that reads a value. ``custom`` reads
+the other types."""

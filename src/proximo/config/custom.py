@@ -109,20 +109,16 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     of a module that is not part of an installed library. An optimizer may also be an optax transformation or a function of optax. Raises
     ``ConfigError`` if the code is not found or fails the check.
     """
-    if isinstance(value, Custom):
-        found = value.value
-    elif is_lost(value):
+    if is_lost(value):
         raise ConfigError(
             f"{setting} = {value} was an object in the program that trained the run: pass it again from Python, as the argument "
             f"{setting}=…."
         )
-    else:
-        found = _imported(setting, value)
+    found = value.value if isinstance(value, Custom) else _imported(setting, value)
     check_not_torch(setting, found)
     # Searched in the class itself: its metaclass makes every class callable.
-    bases = found.__mro__ if inspect.isclass(found) else ()
-    lacking = [method for method in methods if bases and not any(method in vars(base) for base in bases)]
-    if lacking:
+    known = {name for base in found.__mro__ for name in vars(base)} if inspect.isclass(found) else {*methods}
+    if lacking := [method for method in methods if method not in known]:
         raise ConfigError(f"{setting} = {value}: the class lacks {' and '.join(lacking)} (docs/custom-networks.md).")
     return found
 
@@ -135,16 +131,14 @@ def _imported(setting: str, name: str) -> Any:
     if found is None:
         offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
         raise ConfigError(f"{setting} = {name!r}: {module_name} has no such name{nearest(path, offered)}.")
-    is_optimizer = setting in OPTIMIZERS and (is_transformation(found) or _is_optax_function(found))
-    is_class = inspect.isclass(found) and setting not in OPTIMIZERS
-    if not (is_users_function(found) or is_optimizer or is_class):
+    if setting in OPTIMIZERS:
+        is_accepted = is_transformation(found) or _is_optax_function(found)
+        what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
+    else:
+        is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
+    if not (is_accepted or is_users_function(found)):
         check_not_torch(setting, found)
-        expected = "a class, or a function of a custom module. Pass objects from Python"
-        if setting in OPTIMIZERS:
-            expected = (
-                "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
-            )
-        raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {expected}.")
+        raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {what}.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Layers of settings: what a preset, a file or the user gives, each over the layers below; and what a resumed run may change."""
+"""Layers of settings: what a preset, a file or the user gives; and what a resumed run may change."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Layer:
 
 
 def given_layers(settings: Mapping[str, Any], file: str | Path | None = None) -> list[Layer]:
-    """The layers of a user: ``file``, if there is one, and ``settings``. Raises ``ConfigError`` if the file cannot be read."""
+    """The layers of a user: ``file``, if there is one, and ``settings``."""
     files = [] if file is None else [Layer(by_name(read_file(Path(file)), str(file)), str(file))]
-    return [*files, Layer(dict(settings))]
+    return [*files, Layer(settings)]
 
 
 def merged(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
 
 
 def resolve(layers: Sequence[Layer]) -> Config:
-    """The settings of ``layers``, the lowest first, over the defaults. They are not validated. Raises ``ConfigError`` as ``override``."""
+    """The settings of ``layers``, the lowest first, over the defaults. They are not validated."""
     given = merged(layers)
     is_atari = isinstance(given.get("id"), str) and ATARI_ID.fullmatch(given["id"])
     if is_atari and given.get("preprocessing") in (None, "atari"):
@@ -65,26 +65,22 @@ def resolve(layers: Sequence[Layer]) -> Config:
 
 
 def with_layer(config: Config, layer: Layer) -> Config:
-    """``config`` with the settings of a higher layer. Settings that have no effect any more with those get their default, unless the user
-    gave both by name."""
+    """``config`` with the settings of a higher layer. Settings that have no effect any more with those get their
+    default, unless the user gave both by name."""
     given, is_given = layer.settings, layer.origin == GIVEN
     try:
         changed = override(config, given, join=is_given)
     except ConfigError as error:
         raise ConfigError(str(error) if is_given else f"{layer.origin}: {error}") from None
-    before, meaningless = without_effect(config), set[str]()
-    kept = {*_names_in(given), *(_names_in(config.given) if is_given else ())}
-    while found := without_effect(changed).keys() - before.keys() - kept:
+    kept = {*without_effect(config), *_names_in(given), *(_names_in(config.given) if is_given else ())}
+    meaningless = set[str]()
+    while found := without_effect(changed).keys() - kept:
         meaningless |= found
         changed = override(changed, {name: (LEAVES | ENTRIES)[name].default for name in found}, join=False)
-    new = [ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0"]
-    new = [name.partition(".")[0] for name in new]
-    origins = {name: origin for name, origin in config.origins.items() if name not in {*new, *meaningless}}
-    return dataclasses.replace(
-        changed,
-        origins=origins | dict.fromkeys(new, layer.origin),
-        given={**config.given, **given} if is_given else config.given,
-    )
+    used = (ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0")
+    new = dict.fromkeys((name.partition(".")[0] for name in used), layer.origin)
+    origins = {name: origin for name, origin in config.origins.items() if name not in {*new, *meaningless}} | new
+    return dataclasses.replace(changed, origins=origins, given={**config.given, **(given if is_given else {})})
 
 
 def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +93,7 @@ def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` with ``settings`` that the user gave by name, later than all others. The result is validated."""
+    """``config`` with ``settings`` that the user gave by name, later than all others, validated."""
     return validate(with_layer(config, Layer(settings)))
 
 
@@ -119,7 +115,7 @@ def read_file(path: Path, flag: str = "--config", expected: str = f"groups of se
 
 
 def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None:
-    """Raise an error of ``kind`` if the ``config.yaml`` is truncated. It would be read with defaults for the missing settings."""
+    """Raise an error of ``kind`` if the ``config.yaml`` is truncated: what is missing would have defaults."""
     if END_NOTE.encode() in content and END.encode() not in content:
         raise kind(
             f"{path} is damaged: its end is missing, expected {END!r} as its last line. Restore the file from a copy, or add this line if "
@@ -128,14 +124,17 @@ def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None
 
 
 def shortened(config: Config) -> Config:
-    """``config`` for a test of some seconds: three updates, then an evaluation of at most two short episodes."""
-    steps, limit = SMOKE_UPDATES * config.batch_size, config.run.eval_max_steps or SMOKE_EPISODE
-    changes = {"total_steps": steps, "eval_every": steps, "eval_max_steps": min(limit, SMOKE_EPISODE)}
-    return validate(override(config, {**changes, "eval_episodes": min(2, config.run.eval_episodes)}))
+    """``config`` for a short test: three updates, then an evaluation of at most two short episodes."""
+    run, steps = config.run, SMOKE_UPDATES * config.batch_size
+    limits = {
+        "eval_max_steps": min(run.eval_max_steps or SMOKE_EPISODE, SMOKE_EPISODE),
+        "eval_episodes": min(2, run.eval_episodes),
+    }
+    return validate(override(config, {"total_steps": steps, "eval_every": steps, **limits}))
 
 
 def resume_warnings(before: Config, after: Config) -> list[str]:
-    """What a resume with the settings ``after`` changes about a run that was saved with the settings ``before``."""
+    """What a resume with the settings ``after`` changes about a run with the settings ``before``."""
     sentences = {
         "total_steps": "schedules stretch over the new total, so this run differs from one that had the new total from the start.",
         "devices": "minibatches are drawn in other groups and sums are rounded in another order, so this run differs from the "
@@ -146,7 +145,7 @@ def resume_warnings(before: Config, after: Config) -> list[str]:
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` of a saved run with the new values ``settings``. Raises ``ConfigError`` if a resumed run cannot change one of them."""
+    """``config`` of a saved run with new ``settings``. Raises ``ConfigError`` if a resume cannot change one."""
     check_names(settings)
     for name, value in settings.items():
         if name in ("id", "eval_env") and value and value == LEAVES[name].value_in(config):

@@ -66,14 +66,14 @@ def unknown(name: str, where: str = "") -> ConfigError:
     """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
     name = shown(name, "text")
     plain = name.replace("-", "_")
+    setting, _, entry = RENAMED.get(plain, plain).partition(".")
     if plain == "id" or other_libraries.is_environment(plain):
         hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
     elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
         hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
-    elif (new := RENAMED.get(plain, plain)) in ENTRIES:
-        setting, _, entry = new.partition(".")
+    elif f"{setting}.{entry}" in ENTRIES:
         flag = setting.replace("_", "-")
         hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
     else:
@@ -103,27 +103,27 @@ def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> 
         ConfigError: for an unknown name, a value of the wrong type, or one out of range.
     """
     check_names(settings)
-    changes: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    new: dict[str, Any] = {}
     for alternative, name in ALTERNATIVES.items():
         if name in settings:  # It overrides the alternative of an earlier layer.
             if str(given := settings.get(alternative, 0)) != "0":
                 raise ConfigError(f"{alternative} = {shown(given)} and {name} = {shown(settings[name])}: give one of them.")
-            changes[LEAVES[alternative].group][alternative] = 0
+            new[alternative] = 0
     for name, value in settings.items():
         name, _, entry = name.partition(".")
         leaf = LEAVES[name]
-        before = changes[leaf.group].get(name, leaf.value_in(config))
+        before = new.get(name, leaf.value_in(config))
         if entry:
-            value = dataclasses.replace(before, **{entry: coerce(ENTRIES[f"{name}.{entry}"], value)})
+            new[name] = dataclasses.replace(before, **{entry: coerce(ENTRIES[f"{name}.{entry}"], value)})
         elif leaf.entries and join and value:
-            value = dataclasses.replace(before, **coerce_entries(leaf, value))
+            new[name] = dataclasses.replace(before, **coerce_entries(leaf, value))
         else:
             value = coerce(leaf, value)
-            if join and isinstance(value, dict) and value:
-                value = {**before, **value}
-        changes[leaf.group][name] = value
-    groups = {group: dataclasses.replace(getattr(config, group), **new) for group, new in changes.items() if new}
-    return dataclasses.replace(config, **groups)
+            new[name] = {**before, **value} if join and value and isinstance(value, dict) else value
+    groups = {
+        LEAVES[name].group: {other: new[other] for other in new if LEAVES[other].group == LEAVES[name].group} for name in new
+    }
+    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **x) for group, x in groups.items()})
 
 
 def by_name(groups: Any, source: str) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def by_name(groups: Any, source: str) -> dict[str, Any]:
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it
-    does not have keep their value in ``base``.
+    """Read settings from a tree ``{group: {name: value}}``, the inverse of ``to_mapping``. Names that it does not have keep their value in
+    ``base``.
 
     A mapping (``env_settings``) replaces the one in ``base``, so that saved settings are restored exactly. ``source`` names the file in
     messages. Raises ``ConfigError`` for an unknown group or name, or a wrong value.
@@ -180,14 +180,9 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
     def plain(value: Any) -> Any:
         if isinstance(value, ScheduleText):
             return value.plain()
-        if isinstance(value, Custom):
-            return str(value)
         if isinstance(value, Entries):
             return dict(vars(value))
-        return list(value) if isinstance(value, tuple) else value
+        return str(value) if isinstance(value, Custom) else list(value) if isinstance(value, tuple) else value
 
     groups = {group: vars(getattr(config, group)) for group in GROUPS}
-    return {
-        group: {name: plain(value) for name, value in values.items() if name not in ALTERNATIVES}
-        for group, values in groups.items()
-    }
+    return {group: {name: plain(x) for name, x in values.items() if name not in ALTERNATIVES} for group, values in groups.items()}

@@ -49,8 +49,6 @@ def _setting(
 # A table: with one argument on each line, it would be twice as long.
 # fmt: off
 
-# fmt: off  (a table of settings, which is longer and harder to read with one argument on each line)
-
 @dataclass(frozen=True)
 class Entries:
     """The value of a setting that consists of entries: ``key=value,key=value`` in a flag, a mapping in a file or in Python.
@@ -135,11 +133,9 @@ class EnvConfig:
     action_repeat: int = _setting(1,
         "steps for which each action is repeated; their rewards are summed", low=1, high=1000)
     levels: str = _setting("",
-        "range of seeds for episodes, such as 0:100 for 0 … 99: each episode is reset with one of them; "
-        "empty: any seed")
+        "seeds of episodes, such as 0:100 for 0 … 99: each reset gets one of them; empty: any seed")
     wrappers: tuple[str, ...] = _setting((),
-        "wrappers, the innermost first: my_package.module:MyWrapper or "
-        "my_package.module:MyWrapper(name=value, name=value)")
+        "wrappers, the innermost first: my_package.module:MyWrapper or …:MyWrapper(name=value)")
     drop_observations: tuple[str, ...] = _setting((),
         "entries of Dict and Tuple observations that are left out, such as mission, camera.label or 0")
     life_loss: bool = _setting(False,
@@ -194,8 +190,7 @@ class PPOConfig:
         "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the "
         "policy; auto: only those with at most two axes, such as vectors and stacked vectors")
     clip_observation: float = _setting(0.0,
-        "clip observations to ± this after normalization; 0: ± 10 where they are normalized, otherwise off",
-        low=0)
+        "clip observations to ± this after normalization; 0: ± 10 if normalized, otherwise off", low=0)
     clip_reward: Literal["none", "sign"] = _setting("none",
         "sign: learn from the sign of each reward, -1, 0 or 1; reported returns are not affected")
     reward_scale: float = _setting(1.0,
@@ -213,8 +208,7 @@ class PPOConfig:
     refresh_memory: bool = _setting(False,
         "recompute the memory before each sequence with the current parameters, before every epoch")
     learner_lag: int = _setting(0,
-        "1: collect the next rollout during each update, with the policy from before the update",
-        low=0, high=1)
+        "1: collect the next rollout during each update, with the policy from before it", low=0, high=1)
     objective: Literal["clip", "kl_penalty"] | Custom = _setting("clip",
         "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a "
         "custom function")
@@ -258,22 +252,18 @@ class NetworkConfig:
         "sizes of the layers of the MLP encoder, such as 64,64; none: vectors go to the memory, or to the "
         "heads, as they are", low=1, high=65_536)
     critic_hidden_sizes: SizesOrSame = _setting("same",
-        "hidden_sizes of the value function's tower, with separate towers; same: hidden_sizes",
-        low=1, high=65_536)
+        "hidden_sizes of the value function, with separate towers; same: hidden_sizes", low=1, high=65_536)
     cnn_features: int = _setting(-1,
         "units of the dense layer after the convolutions; 0: no such layer; -1: as in the paper, 512 "
         "(nature_cnn), 256 (impala_cnn), 128 (small_cnn)", low=-1, high=65_536)
     activation: Activation = _setting("tanh",
         "activation function after each layer of an MLP, from jax.nn; CNNs have ReLU")
     layer_norm: bool = _setting(False,
-        "normalize the output of each hidden dense layer before its activation; convolutions are not "
-        "normalized")
+        "normalize the output of each hidden dense layer before its activation, but not convolutions")
     towers: Literal["separate", "shared"] = _setting("separate",
-        "separate: one encoder and memory for the policy and one for the value function; shared: one for "
-        "both")
+        "separate: an encoder and a memory for the policy and for the value function; shared: one for both")
     privileged: tuple[str, ...] = _setting((),
-        "entries of a Dict observation that only the value function reads, such as state,goal; the policy "
-        "acts without them")
+        "entries of a Dict observation that only the value function reads, such as state,goal")
     memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Custom = _setting("none",
         "memory of the policy; or a custom cell")
     memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
@@ -283,8 +273,7 @@ class NetworkConfig:
     observe_action: bool = _setting(False, "the policy also observes its previous action")
     observe_reward: bool = _setting(False, "the policy also observes the previous reward")
     shared_sizes: tuple[int, ...] = _setting((),
-        "sizes of hidden layers after the memory that policy and value share, with shared towers",
-        low=1, high=65_536)
+        "hidden layers after the memory that policy and value share, with shared towers", low=1, high=65_536)
     head_sizes: tuple[int, ...] = _setting((),
         "sizes of the hidden layers of each head, after the memory", low=1, high=65_536)
     critic_head_sizes: SizesOrSame = _setting("same",
@@ -309,8 +298,7 @@ class NetworkConfig:
         "continuous actions: exploration noise is a function of the features (gSDE), sampled again after "
         "this many steps of a rollout; 0: off", low=0, high=10**6)
     compute_dtype: Literal["float32", "bfloat16"] = _setting("float32",
-        "number format of the computations in encoders and memories; bfloat16 trains images faster on some "
-        "CPUs, less precisely")
+        "number format in encoders and memories; bfloat16 trains images faster on some CPUs, less precisely")
 
     @property
     def for_critic(self) -> NetworkConfig:
@@ -358,8 +346,7 @@ class RunConfig:
     eval_env: str = _setting("",
         "environment of the evaluations, with the same spaces; empty: the training's environment")
     eval_env_settings: dict[str, Any] = _setting({},
-        "parameters of the environment of the evaluations, as key=value,key=value; they are added to those "
-        "of env_settings")
+        "parameters of the evaluations' environment, as key=value,key=value, added to env_settings")
     eval_num_envs: int = _setting(0,
         "environments that play an evaluation together; 0: num_envs on Gymnasium, up to 512 on JAX",
         low=0, high=10**5)
@@ -375,14 +362,12 @@ class RunConfig:
         "number of newest checkpoints to keep, in addition to the best; at least 2", low=2)
     tensorboard: bool = _setting(True, "write TensorBoard events")
     track: str = _setting("none",
-        "trackers in addition to TensorBoard: csv, wandb, my_package.module:MyTracker; separate several by "
-        "commas")
+        "trackers besides TensorBoard: csv, wandb, my_package.module:MyTracker; separated by commas")
     histograms: bool = _setting(False,
         "record histograms of returns, advantages, ratios, actions, observations, and returns and lengths "
         "of episodes, at most fifty times in the run")
     video_every: int = _setting(0,
-        "environment steps between videos of a greedy episode, in videos/ and TensorBoard; 0: no videos",
-        low=0)
+        "environment steps between videos of a greedy episode (videos/, TensorBoard); 0: no videos", low=0)
     matmul_precision: Literal["default", "high", "highest"] = _setting("default",
         "precision of matrix products")
 

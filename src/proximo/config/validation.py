@@ -94,12 +94,24 @@ CONDITIONS = (
         lambda config: config.run.eval_episodes > 0,
         "set eval_episodes to 1 or more",
     ),
+    Condition(
+        ("refresh_memory",),
+        ("sequence_length", "num_steps"),
+        lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
+        "the memory before a sequence that is the whole rollout never changes; set sequence_length",
+    ),
+    Condition(
+        ("refresh_memory",),
+        ("num_epochs",),
+        lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
+        "the memories of a rollout are already those of the policy that learns from it; raise num_epochs",
+    ),
 )
 """A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
 
 def without_effect(config: Config) -> dict[str, str]:
-    """The settings that differ from their defaults and have no effect with the others. The values are sentences for the user."""
+    """The settings that differ from their defaults and have no effect with the others, and the sentences."""
     leaves = LEAVES | ENTRIES
     values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
     found: dict[str, str] = {}
@@ -122,119 +134,74 @@ def validate(config: Config) -> Config:
     Raises:
         ConfigError: two settings contradict each other.
     """
-    ppo, batch = config.ppo, config.batch_size
-    if ppo.total_updates:
-        config = override(config, {"total_steps": ppo.total_updates * batch})
-    if size := ppo.minibatch_size:
-        length = config.sequence_length
-        if batch % size or size % length:
-            multiple = f" and a multiple of sequence_length = {length}" if length > 1 else ""
-            raise ConfigError(
-                f"minibatch_size = {size}: expected a divisor of the {batch} steps of a rollout (num_envs {config.env.num_envs} × "
-                f"num_steps {ppo.num_steps}){multiple}."
-            )
-        config = override(config, {"num_minibatches": batch // size})
+    size = config.ppo.minibatch_size
+    if config.ppo.total_updates:
+        config = override(config, {"total_steps": config.ppo.total_updates * config.batch_size})
+    if size:
+        config = override(config, {"num_minibatches": max(1, config.batch_size // size)})
     tracker_names(config.run.track)
     check_name(config.run.name)
-    for mistakes in (
-        _of_run,
-        lambda config: iter(without_effect(config).values()),
-        _of_memory,
-        _of_batch,
-        _of_actors,
-        _of_objective,
-    ):
-        for sentence in mistakes(config):
-            raise ConfigError(sentence)
+    rules = *_divisors(config, size), *_rules(config)
+    for sentence in (*without_effect(config).values(), *(sentence for is_wrong, sentence in rules if is_wrong)):
+        raise ConfigError(sentence)
     return config
 
 
-def _of_run(config: Config) -> Iterator[str]:
-    seed, seeds = config.run.seed, config.run.seeds
-    if not config.env.id:
-        yield "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
-    if seed + seeds - 1 > MAX_SEED:
-        yield f"seed = {seed} with seeds = {seeds}: expected no seed above {MAX_SEED}."
+def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]:
+    """Whether a setting does not divide what it must divide, and the sentence."""
+    env, ppo, network, length = config.env, config.ppo, config.network, config.sequence_length
+    count, shape = config.batch_size // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
+    sequences = f"the {count} sequences of a rollout ({shape} / sequence_length {length})"
+    steps = f"the {config.batch_size} steps of a rollout ({shape})"
+    heads = network.memory_settings.heads if network.memory == "gtrxl" else 1
+    for name, divisor, number, what in (
+        ("memory_settings.heads", heads, network.memory_size, f"memory_size = {network.memory_size}"),
+        ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps} (0: the whole rollout)"),
+        ("minibatch_size", minibatch_size or 1, config.batch_size, steps),
+        ("sequence_length", length, minibatch_size, f"minibatch_size = {minibatch_size}"),
+        ("num_minibatches", ppo.num_minibatches, count, sequences if length > 1 else steps),
+        ("actors", env.actors or 1, env.num_envs, f"num_envs = {env.num_envs}"),
+    ):
+        fix = f"choose a divisor, such as {largest_divisor(number, divisor)}" if number % divisor else ""
+        yield bool(fix), f"{name} = {divisor} does not divide {what}: {fix}."
 
 
-def _of_memory(config: Config) -> Iterator[str]:
-    ppo, network, length = config.ppo, config.network, config.sequence_length
-    heads, size = network.memory_settings.heads, network.memory_size
-    if network.memory_settings.horizon == 1:
-        yield "memory_settings.horizon = 1: expected 2 steps or more, or 0."
-    if network.memory == "gtrxl" and size % heads:
-        yield f"memory_settings.heads = {heads} does not divide memory_size = {size}: choose a divisor."
-    if ppo.refresh_memory and not ppo.recompute_advantage and length == ppo.num_steps:
-        yield (
-            f"refresh_memory has no effect if a sequence is the whole rollout of {ppo.num_steps} steps, because the memory before the "
-            "first sequence never changes: set sequence_length."
-        )
-    if ppo.refresh_memory and ppo.num_epochs == 1 and not ppo.learner_lag:
-        yield (
-            "refresh_memory has no effect with num_epochs = 1, because the memories of a rollout are already those of the policy that "
-            "learns from it: raise num_epochs."
-        )
-    if ppo.burn_in > length:
-        yield (
-            f"burn_in = {ppo.burn_in} is longer than the sequences of {length} steps: expected at most sequence_length (0: the whole "
-            "rollout)."
-        )
-
-
-def _of_batch(config: Config) -> Iterator[str]:
-    ppo, length, batch = config.ppo, config.sequence_length, config.batch_size
-    shape = f"num_envs {config.env.num_envs} × num_steps {ppo.num_steps}"
-    if batch >= 2**31:
-        yield f"{shape} = {batch:,} steps: expected fewer than 2³¹."
-    if ppo.num_steps % length:
-        yield (
-            f"sequence_length = {length} does not divide num_steps = {ppo.num_steps}: choose a divisor, such as "
-            f"{largest_divisor(ppo.num_steps, length)}, or 0 for the whole rollout."
-        )
-    count, what = batch // length, "sequences" if config.network.remembers else "steps"
-    if count % ppo.num_minibatches:
-        parts = f"{shape}{f' / sequence_length {length}' if length > 1 else ''}"
-        yield (
-            f"num_minibatches = {ppo.num_minibatches} does not divide the {count} {what} of a rollout ({parts}): choose a divisor of "
-            f"{count}, such as {largest_divisor(count, ppo.num_minibatches)}."
-        )
-    if ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2:
-        yield "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
-    if ppo.total_steps < batch:
-        yield (
-            f"total_steps = {ppo.total_steps} is less than one rollout ({shape} = {batch}): raise total_steps, or lower num_envs or "
-            "num_steps."
-        )
-
-
-def _of_actors(config: Config) -> Iterator[str]:
-    env, count = config.env, config.env.actors
-    if count and env.num_envs % count:
-        below = env.num_envs // count * count
-        yield (
-            f"num_envs = {env.num_envs} cannot be divided equally among {count} actors: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or actors = {largest_divisor(env.num_envs, count)}."
-        )
-    needed = max(env.num_workers, 1 + env.overlap)
-    if count and needed > (each := env.num_envs // count):
-        name = "overlap = true" if env.overlap and env.num_workers < 2 else f"num_workers = {env.num_workers}"
-        yield (
-            f"{name} needs {needed} environments in each actor, but {count} actors of num_envs = {env.num_envs} have {each} each: choose "
-            f"num_envs = {needed * count} or more, or fewer actors."
-        )
-
-
-def _of_objective(config: Config) -> Iterator[str]:
-    ppo, settings = config.ppo, config.ppo.objective_settings
-    if 0 < settings.dual_clip <= 1:
-        yield f"objective_settings.dual_clip = {settings.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off."
-    kl_target = settings.kl_target if ppo.objective == "kl_penalty" else 0
+def _rules(config: Config) -> Iterator[tuple[bool, str]]:
+    """Whether settings contradict each other in another way, and the sentence."""
+    env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
+    yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
+    last = run.seed + run.seeds - 1
+    yield last > MAX_SEED, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
+    is_one = config.network.memory_settings.horizon == 1
+    yield is_one, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
+    yield ppo.burn_in > length, f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
+    yield (
+        ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2,
+        "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches.",
+    )
+    yield (
+        ppo.total_steps < batch,
+        f"total_steps = {ppo.total_steps} is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch}): "
+        "raise total_steps, or lower num_envs or num_steps.",
+    )
+    actors, needed = env.actors or 1, max(env.num_workers, 1 + env.overlap)
+    yield (
+        env.actors > 0 and needed > env.num_envs // actors,
+        f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments, but num_workers = "
+        f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more.",
+    )
+    objective = ppo.objective_settings
+    yield (
+        0 < objective.dual_clip <= 1,
+        f"objective_settings.dual_clip = {objective.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
+    )
+    kl_target = objective.kl_target if ppo.objective == "kl_penalty" else 0.0
     for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
-        if target and ppo.num_epochs * ppo.num_minibatches == 1:
-            yield (
-                f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
-                f"num_epochs or num_minibatches above 1, or set {name} to 0."
-            )
+        yield (
+            target > 0 and ppo.num_epochs * ppo.num_minibatches == 1,
+            f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
+            f"num_epochs or num_minibatches above 1, or set {name} to 0.",
+        )
 
 
 def largest_divisor(number: int, limit: int) -> int:
@@ -243,13 +210,11 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def tracker_names(track: str) -> list[str]:
-    """The names of trackers in the setting ``track``. Raises ``ConfigError`` for an unknown or repeated one."""
-    names = [name.strip() for name in track.split(",") if name.strip()]
-    if names in ([], ["none"]):
+    """The names of trackers in the setting ``track``. Raises ``ConfigError`` for an unknown one."""
+    names = list(dict.fromkeys(filter(None, map(str.strip, track.split(",")))))
+    if names == ["none"]:
         return []
     for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"track = {track!r} names {name} {names.count(name)} times: name it once.")
         if name not in TRACKERS and ":" not in name:
             raise ConfigError(
                 f"track = {track!r}: there is no tracker {name!r}{nearest(name, TRACKERS)}; expected csv, wandb or "
@@ -260,11 +225,9 @@ def tracker_names(track: str) -> list[str]:
 
 def check_name(name: str) -> None:
     """Raise ``ConfigError`` if a run cannot have this name."""
-    length = len(name.encode(errors="replace"))
-    if length > MAX_NAME_BYTES:
-        raise ConfigError(f"name = {name[:20]!r}… has {length} bytes in UTF-8: expected at most {MAX_NAME_BYTES}.")
-    if not is_plain(name) or re.search(r"[/\\@]", name) or re.fullmatch(r"\..*|last|seed-\d+", name):
+    is_long = len(name.encode(errors="replace")) > MAX_NAME_BYTES
+    if is_long or not is_plain(name) or re.search(r"[/\\@]", name) or re.fullmatch(r"\..*|last|seed-\d+", name):
         raise ConfigError(
-            f"name = {shown(name)}: expected a plain name: no '/', '\\', '@' or control characters, no '.' at the beginning, and not "
-            "'last' or 'seed-1'."
+            f"name = {shown(name)}: expected a plain name of at most {MAX_NAME_BYTES} bytes: no '/', '\\', '@' or control characters, no "
+            "'.' at the beginning, and not 'last' or 'seed-1'."
         )

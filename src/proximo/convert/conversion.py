@@ -9,9 +9,9 @@ from typing import Any
 from proximo.config import ENTRIES, LEAVES, Config, kinds, override, presets, text_of, to_mapping
 from proximo.config.loading import Layer, resolve
 from proximo.config.schema import ALTERNATIVES
-from proximo.config.validation import validate
+from proximo.config.validation import largest_divisor, validate
 from proximo.convert import values
-from proximo.convert.sources import Source, expression, read_source, scalar
+from proximo.convert.sources import expression, read_source, scalar
 from proximo.errors import ConfigError, shown
 from proximo.other_libraries import Entry, Library, load
 from proximo.serialization import dump_yaml
@@ -45,76 +45,52 @@ def convert(source: str, env: str = "") -> Converted:
     """
     read = read_source(source, env)
     library = load(read.library)
-    conversion = _Conversion(read, library)
-    for name, value in conversion.theirs.items():
+    variant, given = library.variants.get(read.variant, {}), dict(_flattened(read.given, library))
+    defaults = {entry.name: entry.default for entry in library.all_settings() if entry.default is not None}
+    policy = {"policy": given["policy"]} if "policy" in given else {}  # first: others change what it means
+    theirs = {**policy, **defaults, **variant.get("defaults", {}), **given}
+    theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
+    prefix, always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
+    ours = {**always, **({"id": prefix + read.env} if read.env else {})}
+    changed, unchanged, missing = list[str](), list[str](), theirs.unconverted
+    for name, value in theirs.items():
+        entry, was, is_given = library.setting(name), f"{name} = {_shown(value)}", name in given
         try:
-            conversion.add(name, value)
+            new = None if entry is None else _converted(entry, value, theirs)
+            for setting, x in (new or {}).items():
+                merged = {**ours.get(setting, {}), **x} if isinstance(x, Mapping) else x
+                ours[setting] = prefix + str(x) if setting == "id" else merged
         except (ValueError, TypeError, KeyError, SyntaxError, AttributeError, ArithmeticError):
             raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
-    config = conversion.config()
-    return Converted(config, _yaml(config), conversion.report(config.env.id))
-
-
-class _Conversion:
-    """The settings so far, and the lines of the report."""
-
-    def __init__(self, source: Source, library: Library):
-        self.source, self.library = source, library
-        variant = library.variants.get(source.variant, {})
-        flat = dict(_flattened(source.given, library))
-        self.given = flat.keys()
-        defaults = {entry.name: entry.default for entry in library.all_settings() if entry.default is not None}
-        policy = {"policy": flat["policy"]} if "policy" in flat else {}  # first: others change what it means
-        theirs = {**policy, **defaults, **variant.get("defaults", {}), **flat}
-        self.theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
-        self.prefix, self.always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
-        self.ours = {**self.always, **({"id": self.prefix + source.env} if source.env else {})}
-        self.unchanged, self.changed, self.missing = list[str](), list[str](), list[str]()
-
-    def add(self, name: str, value: Any) -> None:
-        """Convert one setting, and note what became of it, unless it is a default of both libraries."""
-        entry, was, is_given = self.library.setting(name), _shown(value), name in self.given
         if entry is None:
-            self.missing.append(f"{name} = {was}: proximo does not know it")
-            return
-        converted = _converted(entry, value, self.theirs)
-        if converted is None:
-            if is_given and value != entry.default:
-                self.missing.append(f"{name} = {was}: {entry.note or 'proximo has no setting for this value'}")
-            return
-        for ours, new in converted.items():
-            new = self.prefix + str(new) if ours == "id" else new
-            converted[ours] = {**self.ours.get(ours, {}), **new} if isinstance(new, Mapping) else new
-        self.ours |= converted
-        texts = {ours: _shown(new) for ours, new in converted.items()}
-        lines = [f"{ours} = {new}" for ours, new in texts.items() if is_given or new != _shown((LEAVES | ENTRIES)[ours].default)]
-        if lines == [f"{name} = {was}"]:
-            self.unchanged.append(name)
-        elif lines:
-            note = f" ({entry.note})" if entry.note and set(texts.values()) != {was} else ""
-            self.changed.append(f"{name} = {was}{'' if is_given else ', the default'}  →  {', '.join(lines)}{note}")
+            missing.append(f"{was}: proximo does not know it")
+        elif new is None and is_given and value != entry.default:
+            missing.append(f"{was}: {entry.note or 'proximo has no setting for this value'}")
+        now = [f"{x} = {_shown(ours[x])}" for x in new or () if is_given or not _is_default(x, ours[x])]
+        if entry is not None and now not in ([], [was]):
+            is_same = {_shown(ours[x]) for x in new or ()} == {_shown(value)}
+            note = f" ({entry.note})" if entry.note and not is_same else ""
+            changed.append(f"{was}{'' if is_given else ', the default'}  →  {', '.join(now)}{note}")
+        unchanged += [name] if now == [was] else []
+    if ours.get("memory") == "lstm":
+        ours["memory_settings.horizon"] = 2
+        changed.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
+    config = override(Config(), ours)
+    count, wanted = config.batch_size // config.sequence_length, config.ppo.num_minibatches
+    if (fitting := largest_divisor(count, wanted)) != wanted:
+        why = f"the number must divide the {count} sequences or steps of a rollout"
+        changed.append(f"num_minibatches = {wanted}  →  {fitting} ({why})")
+    config = validate(override(config, {"num_minibatches": fitting}))
+    fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in always.items() if name != "id")
+    lines = [f"{library.name} always has {fixed}"] if fixed else []
+    lines += [*changed, *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
+    parts = [f"{config.env.id}, from {library.name} ({read.variant}):", *(f"  {line}" for line in lines)]
+    parts += ["Not converted:", *(f"  {line}" for line in missing)] if missing else []
+    return Converted(config, _yaml(config), "\n".join(parts))
 
-    def report(self, env_id: str) -> str:
-        """What was converted, what their code always does, and what has no equal."""
-        always = ", ".join(f"{name} = {_shown(value)}" for name, value in self.always.items() if name != "id")
-        lines = [f"{self.library.name} always has {always}"] if always else []
-        lines += [*self.changed, *([f"unchanged: {', '.join(self.unchanged)}"] if self.unchanged else [])]
-        missing = [*self.theirs.unconverted, *self.missing]
-        parts = [f"{env_id}, from {self.library.name} ({self.source.variant}):", *(f"  {line}" for line in lines)]
-        return "\n".join(parts + (["Not converted:", *(f"  {line}" for line in missing)] if missing else []))
 
-    def config(self) -> Config:
-        """Our settings, with a number of minibatches that divides the rollout."""
-        if self.ours.get("memory") == "lstm":
-            self.ours["memory_settings.horizon"] = 2
-            self.changed.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
-        config = override(Config(), self.ours)
-        count, was = config.batch_size // config.sequence_length, config.ppo.num_minibatches
-        fitting = max(n for n in range(1, was + 1) if count % n == 0)
-        if fitting != was:
-            why = f"the number must divide the {count} sequences or steps of a rollout"
-            self.changed.append(f"num_minibatches = {was}  →  {fitting} ({why})")
-        return validate(override(config, {"num_minibatches": fitting}))
+def _is_default(name: str, value: Any) -> bool:
+    return _shown(value) == _shown((LEAVES | ENTRIES)[name].default)
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:

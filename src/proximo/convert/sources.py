@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from proximo.config import GROUPS
+from proximo.config import GROUPS, coercion
 from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import Library, load
 from proximo.serialization import read_yaml
@@ -38,17 +38,14 @@ def read_source(source: str, env: str) -> Source:
 
     Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
     """
-    path, problem = Path(source), ""
-    is_text = len(source.split()) > 1 and not os.path.isfile(source)  # Path.is_file raises for long lines
-    if not is_text and path.exists() and not path.is_file():  # a device has no end, and a pipe waits
-        raise ConfigError(f"{path} is no regular file: expected {EXPECTED}.")
+    is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
     try:
-        text = source if is_text else path.read_bytes().decode("utf-8")
+        text = source if is_text else Path(source).read_text("utf-8")
         content = read_yaml(text, aliases=True)
     except OSError as error:
-        raise ConfigError(f"Cannot read {path} ({error.strerror}).") from error
+        raise ConfigError(f"Cannot read {source} ({error.strerror}).") from error
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: expected {EXPECTED}, found no text.") from None
+        raise ConfigError(f"{source}: expected {EXPECTED}, found no text.") from None
     except ValueError as error:
         content, problem = None, f"; it is not valid YAML: {error}"
     if isinstance(content, Mapping):
@@ -106,12 +103,12 @@ def _from_command(text: str) -> Source:
     if unknown and program in ("main.py", "train.py"):  # other projects have programs of these names
         raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
     values = {**{entry.name: entry.default for entry in library.settings()}, **given}
-    fitting = (name for name, content in library.variants.items() if _fits(content.get("where", {}), values))
-    return Source(libraries[program], program if program in library.variants else next(fitting), given)
 
+    def fits(variant: dict[str, Any]) -> bool:
+        return all(re.search(pattern, str(values[name])) for name, pattern in variant.get("where", {}).items())
 
-def _fits(where: Mapping[str, str], values: Mapping[str, Any]) -> bool:
-    return all(re.search(pattern, str(values[name])) for name, pattern in where.items())
+    variant = program if program in library.variants else next(name for name, x in library.variants.items() if fits(x))
+    return Source(libraries[program], variant, given)
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
@@ -136,12 +133,7 @@ def _flags(words: list[str], library: Library) -> dict[str, Any]:
 
 def scalar(text: str) -> Any:
     """The number, truth value or None that ``text`` writes, or ``text``. YAML reads ``3e-4`` as text."""
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    return None if text.lower() == "none" else coercion.scalar(text)
 
 
 def expression(value: Any) -> Any:
@@ -154,14 +146,13 @@ def expression(value: Any) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
-        return {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
-    if isinstance(node, ast.Dict):
-        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item) for item in node.elts]
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case ast.Call(func=ast.Name(id="dict"), args=[]):
+            return {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+        case ast.Dict():
+            return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item) for item in items]
     return ast.literal_eval(node)

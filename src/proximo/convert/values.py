@@ -89,21 +89,15 @@ def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
         return {"log_std_init": value}
     # The number of features that the policy's outputs read. Without layers, it depends on the observation.
     layers = _layers(theirs["net_arch"])[0] if "net_arch" in theirs else [] if theirs.images else [64, 64]
-    size = (
-        layers[-1] if layers else int(theirs.get("lstm_hidden_size", 256)) if theirs.recurrent else 512 if theirs.images else None
-    )
+    unlayered = int(theirs.get("lstm_hidden_size", 256)) if theirs.recurrent else 512 if theirs.images else None
+    size, given = layers[-1] if layers else unlayered, f"log_std_init = {value:g} with use_sde"
     if not isinstance(size, int):
-        theirs.unconverted.append(
-            f"log_std_init = {value:g} with use_sde: no layer gives the number of features n; set log_std_init to {value:g} + ½ ln n"
-        )
+        theirs.unconverted.append(f"{given}: no layer gives the number of features n; set log_std_init to {value:g} + ½ ln n")
         return {"log_std_init": value}
-    exact, highest = round(value + 0.5 * math.log(size), 4), LEAVES["log_std_init"].high
-    if highest is None or exact <= highest:
-        return {"log_std_init": exact}
-    theirs.unconverted.append(
-        f"log_std_init = {value:g} with use_sde: the equivalent is {exact:g}, but proximo allows at most {highest:g}"
-    )
-    return {"log_std_init": highest}
+    exact, highest = round(value + 0.5 * math.log(size), 4), LEAVES["log_std_init"].high or math.inf
+    if exact > highest:
+        theirs.unconverted.append(f"{given}: the equivalent is {exact:g}, but proximo allows at most {highest:g}")
+    return {"log_std_init": min(exact, highest)}
 
 
 def _layers(value: Any) -> tuple[list[Any], list[Any]]:
@@ -203,15 +197,15 @@ def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
     return {"towers": "separate"} if value and not theirs.images else {}
 
 
+def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
+    """Steps between two samples of gSDE's noise; -1 is once per rollout."""
+    every = int(theirs.get("sde_sample_freq", -1))
+    return {"sde_every": every if every > 0 else int(theirs["n_steps"])} if value else {}
+
+
 def updates(value: int, theirs: Theirs, entry: Entry) -> Ours:
     """The steps of a number of updates."""
     return {"total_steps" if entry.ours == ("total_updates",) else entry.ours[0]: int(value) * theirs.batch}
-
-
-def sde_every(theirs: Theirs) -> int:
-    """Steps between two samples of gSDE's noise; -1 is once per rollout."""
-    every = int(theirs.get("sde_sample_freq", -1))
-    return every if every > 0 else int(theirs["n_steps"])
 
 
 Rule = Callable[[Any, Theirs, Entry], Ours | None]
@@ -224,7 +218,6 @@ RULES: dict[str, Rule] = {
         {entry.ours[0]: entry.values[value]} if entry.values and value in entry.values else {}
     ),
     "minibatches": lambda value, theirs, entry: {"num_minibatches": max(1, theirs.batch // int(value))},
-    "sde": lambda value, theirs, entry: {"sde_every": sde_every(theirs)} if value else {},
     "env_settings": lambda value, theirs, entry: {"env_settings": dict(expression(value))},
     # A flag lets the learning rate of CleanRL and PPO-JAX decrease to 0.
     "anneal": lambda value, theirs, entry: {
@@ -242,7 +235,8 @@ RULES: dict[str, Rule] = {
     **{
         rule.__name__: rule
         for rule in (
-            network, policy, log_std, net_arch, optimizer, normalize, wrapper, decay, reset_params, schedule, critic_lstm, updates
+            network, policy, log_std, net_arch, optimizer, normalize, wrapper, decay, reset_params, schedule, critic_lstm, sde,
+            updates,
         )
     },
 }  # fmt: skip

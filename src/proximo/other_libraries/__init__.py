@@ -1,10 +1,175 @@
 """Names that other libraries use for our settings, classes and commands.
 
-Each file in ``data`` lists every setting of one library for PPO, with ours and what differs. Error messages,
-``proximo convert`` and the pages for users of other libraries are made from these files.
+Messages, ``proximo convert`` and the pages for users of other libraries are made from the files in ``data``:
+
+- ``library``: the name in messages; ``source``: what the names were taken from.
+- ``settings``: sections with entries; see ``Entry``.
+- ``includes``: another file, whose settings this library has too.
+- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and
+  for flags of commands that take a run. ``verbs``: commands of other programs, with ours.
+- ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their
+  own ``always`` and ``defaults``. ``programs``: what its command lines start, if these are not its variants; the
+  variant is then the first one whose ``where``, a pattern for the value of each setting in it, fits.
+
+An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name
+in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
 """
 
-from proximo.other_libraries.answers import answer, answer_flags, answer_name, answer_verb, is_environment
-from proximo.other_libraries.library import Entry, Library, libraries, load
+from __future__ import annotations
 
-__all__ = ["Entry", "Library", "answer", "answer_flags", "answer_name", "answer_verb", "is_environment", "libraries", "load"]
+import functools
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GENERAL = "general"
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of another library."""
+
+    library: str
+    name: str
+    ours: tuple[str, ...] = ()
+    """The settings that replace it; none if it has no equal."""
+    note: str = ""
+    """What differs, or what to do instead. Code is in backticks."""
+    default: Any = None
+    """The value that the library takes if the setting is not given; None if it is not known."""
+    times: float = 1.0
+    """The factor from their value to ours."""
+    values: Mapping[Any, Any] | None = None
+    """Our value for each of theirs."""
+    convert: str = ""
+    """Its rule in ``convert.values``; ``nested``: its content are settings; empty: ``values`` and ``times``."""
+
+    @property
+    def text(self) -> str:
+        """The note for a message: backticks only around commands."""
+        return re.sub(r"`([^` ]+|[a-z_]+=[^`]*)`", r"\1", self.note)
+
+
+@dataclass(frozen=True)
+class Library:
+    """The content of one file."""
+
+    name: str
+    source: str = ""
+    sections: dict[str, dict[str, Entry]] = field(default_factory=dict)
+    names: dict[str, Entry] = field(default_factory=dict)
+    flags: dict[str, Entry] = field(default_factory=dict)
+    run_flags: dict[str, Entry] = field(default_factory=dict)
+    verbs: dict[str, str] = field(default_factory=dict)
+    always: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    programs: list[str] = field(default_factory=list)
+    includes: str = ""
+
+    def settings(self) -> Iterator[Entry]:
+        """All settings, in their order."""
+        for entries in self.sections.values():
+            yield from entries.values()
+
+    def all_settings(self) -> list[Entry]:
+        """The settings of the library that this one includes, and its own."""
+        return [*(load(self.includes).settings() if self.includes else ()), *self.settings()]
+
+    def setting(self, name: str) -> Entry | None:
+        """The setting of this name, here or in the library that this one includes."""
+        return next((entry for entry in reversed(self.all_settings()) if entry.name == name), None)
+
+
+@functools.cache
+def libraries() -> list[str]:
+    """The names of the files, ``general`` last."""
+    return sorted((file.stem for file in DATA.glob("*.yaml")), key=lambda name: (name == GENERAL, name))
+
+
+@functools.cache
+def load(name: str) -> Library:
+    """Read the file of this name, without ``.yaml``."""
+    from proximo.serialization import read_yaml  # only now: most commands need no other library
+
+    content = read_yaml((DATA / f"{name}.yaml").read_bytes())
+    library, sections = content.pop("library"), {title: _each(table) for title, table in content.pop("settings").items()}
+    known = {theirs: value for table in reversed(sections.values()) for theirs, value in table.items()}
+
+    def entries(table: Mapping[str, Any], text: str) -> dict[str, Entry]:
+        """The entries of a table in which a plain value is the ``text``."""
+        found = {}
+        for theirs, value in table.items():
+            while isinstance(value, Mapping) and "see" in value:
+                other = {**table, **known}.get(value["see"], value)
+                value = vars(next(e for e in load(GENERAL).settings() if e.name == value["see"])) if other is value else other
+            content = {
+                k: x for k, x in (value if isinstance(value, Mapping) else {text: value}).items() if k not in ("library", "name")
+            }
+            ours = content.pop("ours", ())
+            found[theirs] = Entry(library, theirs, (ours,) if isinstance(ours, str) else tuple(ours), **content)
+        return found
+
+    tables = {kind: entries(_each(content.pop(kind, {})), "note") for kind in ("names", "flags", "run_flags")}
+    sections = {title: entries(table, "ours") for title, table in sections.items()}
+    return Library(library, sections=sections, verbs=_each(content.pop("verbs", {})), **tables, **content)
+
+
+def _each(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A value for each name in ``a, b: value``."""
+    return {name: value for names, value in table.items() for name in names.split(", ")}
+
+
+def answer(name: str) -> str | None:
+    """What replaces a setting ``name`` of other libraries, the end of a message; None if none has it."""
+    meanings: dict[str, list[str]] = {}
+    for entry in _found(name):
+        meanings.setdefault(_meaning(name, entry), []).append(entry.library)
+    if len(meanings) > 1:
+        return " ".join(f"In {' and '.join(dict.fromkeys(of))}, {meaning}." for meaning, of in meanings.items())
+    return next((f"{meaning}." for meaning in meanings), None)
+
+
+def _meaning(name: str, entry: Entry) -> str:
+    ours, note = entry.ours, entry.text
+    if not ours or note.startswith(f"use {ours[0]}"):
+        return note
+    setting, _, part = ours[0].partition(".")
+    start = f"{name} is the entry {part} of {setting} here" if part else f"{name} is called {setting} here"
+    start = f"use {' and '.join(ours)} instead of {name}" if len(ours) > 1 else start
+    return ": ".join(filter(None, (start, note)))
+
+
+def is_environment(name: str) -> bool:
+    """Whether ``name`` is what other libraries call the environment, and nothing else."""
+    found = _found(name)
+    return bool(found) and all(entry.ours == ("id",) for entry in found)
+
+
+def answer_name(name: str) -> str | None:
+    """What to use instead of a public name of another library; None if none has it."""
+    return next((load(library).names[name].text for library in libraries() if name in load(library).names), None)
+
+
+def answer_verb(name: str) -> str | None:
+    """The command that does what ``name`` does in another program; None if there is none."""
+    return load(GENERAL).verbs.get(name)
+
+
+def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
+    """Sentences about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
+    general = load(GENERAL)
+    answers = {**general.flags, **(general.run_flags if takes_run else {})}
+    found = {flag: answers[_plain(flag)].text for flag in unknown if _plain(flag) in answers}
+    return "".join(f" --{flag}: {text}." for flag, text in found.items() if set(re.findall("--[a-z-]+", text)) <= set(known))
+
+
+def _plain(name: str) -> str:
+    """Without dashes and capitals: flags have dashes, PureJaxRL's keys are in capitals."""
+    return name.replace("-", "_").lower()
+
+
+def _found(name: str) -> list[Entry]:
+    return [entry for library in libraries() for entry in load(library).settings() if _plain(entry.name) == _plain(name)]

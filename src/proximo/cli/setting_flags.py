@@ -1,0 +1,74 @@
+"""Settings as flags of a command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from proximo.cli import Pairs, Parser, UsageError, first_clause
+from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
+from proximo.config.coercion import TYPES, BoolOrAuto, Leaf
+from proximo.config.custom import choices, takes_custom
+
+
+class SettingsParser(Parser):
+    """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name.
+
+    ``short`` makes the parser whose help ``--help`` shows; ``--help-all`` shows all flags. For messages, ``example``
+    is a flag of the command, and ``why_not`` is why it does not accept every setting.
+    """
+
+    def __init__(self, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):
+        super().__init__(add_help=False, **options)
+        self._short, self._example, self._why_not = short, example, why_not
+        self.add_argument("-h", "--help", action="store_true", help="show the common flags")
+        self.add_argument("--help-all", action="help", help="show all flags")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unread = self.parse_known_args(args)
+        if options.help:
+            self._short().print_help()
+            self.exit()
+        flags = {word: word.removeprefix("--").partition("=")[0] for word in unread if word.startswith("--")}
+        for word, name in flags.items():
+            if self._why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
+                raise UsageError(f"`{self.prog}` does not accept {word}, because {self._why_not}; see `{self.prog} --help`.")
+            if name == "id" or name.replace("-", "_") in ENTRIES:
+                raise unknown(name)
+        check_names(flags.values())
+        if unread:
+            raise UsageError(
+                f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{self.prog} CartPole-v1 {self._example}`. Several "
+                "values of a flag are separated by commas, as in `--hidden-sizes 64,64`."
+            )
+        options.settings = given_settings(options)
+        return options
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the user gave as flags."""
+    return {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
+
+
+def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
+    """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
+    flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), choices(leaf.type)
+    help_text = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (
+        f" (default {default})" if default else ""
+    )
+    is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
+    named = ("MODULE:NAME",) if takes_custom(leaf.type) else ()
+    metavar = "KEY=VALUE,..." if has_pairs else TYPES[leaf.type][0] if leaf.type in TYPES else "|".join((*words, *named))
+    common: dict[str, Any] = {
+        "dest": f"setting_{leaf.name}",
+        "metavar": first_clause(metavar, "|") if brief and not is_switch and not words else metavar,
+        **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
+        **({"nargs": "?", "const": "true"} if is_switch else {}),
+    }
+    section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help_text, **common)
+    if "_" in leaf.name:
+        section.add_argument(f"--{leaf.name}", help=argparse.SUPPRESS, **common)
+    if is_switch:
+        off = flag.replace("--", "--no-", 1)
+        section.add_argument(off, dest=common["dest"], action="store_const", const="false", help=argparse.SUPPRESS)
