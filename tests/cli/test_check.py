@@ -37,6 +37,7 @@ def test_json_is_one_object(env_id, code, capsys):
     assert (report["env"], report["ok"]) == (env_id, code == 0)
     assert {tuple(finding) for finding in report["findings"]} == {("check", "level", "message")}
     assert report["not_checked"][:1] == (["side effects"] if "JaxBranch" in env_id else [])
+    assert (report["compile_seconds"] > 0) == (env_id.split(":")[-1] in ("RandomEnds", "JaxBranch"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Settings of other libraries as ours: values, the report, and a file that gives the same settings again."""
 
 import math
+import os
+from pathlib import Path
 
 import pytest
 
@@ -316,7 +318,16 @@ def test_what_cannot_be_read_is_answered(files, tmp_path, source, env, message):
         convert(source if " " in source else str(path), env)
 
 
-def test_a_device_is_not_read_to_its_end():
+def test_what_is_no_regular_file_or_too_large_is_not_read(tmp_path, monkeypatch):
+    """A device has no end, and a pipe waits for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large.yaml").write_bytes(b"#" * 1_000_000)
+    monkeypatch.setattr(Path, "read_text", lambda *_: pytest.fail("it was read"))
+    for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
+        with pytest.raises(ConfigError, match="is no regular file"):
+            convert(str(path))
+    with pytest.raises(ConfigError, match=r"large\.yaml is larger than 0\.8 MB"):
+        convert(str(tmp_path / "large.yaml"))
     with pytest.raises(ConfigError, match="expected at most 200,000"):
         make_config(file="/dev/zero")
 

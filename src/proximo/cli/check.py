@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.cli import Parser, paint, print_json, short_warnings
+from proximo.cli import Parser, UsageError, paint, print_json, short_warnings
 from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
 from proximo.envs.gymnasium import worker_messages
 from proximo.envs.gymnasium.worker_process import WorkerProcess, search_path
 from proximo.errors import EnvError, ProximoError
 
-BEGIN = "begin"
-"""The message of the worker from which on the time counts."""
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
@@ -35,9 +35,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
     parser.add_shared("--config", "--no-preset")
-    parser.add_flag(
-        "--seconds", "limit of the time to make and play a Gymnasium environment (default 60)", "S", type=float, default=60.0
-    )
+    parser.add_flag("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
     parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
@@ -51,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     """Check an environment and print each finding. Returns 2 if it cannot be trained."""
     from proximo.checks import verdict
 
-    report: dict[str, Any] = {"env": options.env, "not_checked": ["making"]}
+    if not 0 < options.seconds < math.inf:
+        raise UsageError(f"--seconds {options.seconds:g}: expected a number of seconds, more than 0.")
+    report: dict[str, Any] = {"env": options.env, "not_checked": ["making"], "compile_seconds": 0.0}
     findings = []
     for f in _findings(options, report):
         findings.append(f)
@@ -63,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
         return 0 if is_ok else 2
     if report["not_checked"]:
         print(f"Not checked: {', '.join(report['not_checked'])}.")
+    if report["compile_seconds"]:
+        print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
     print(verdict(report["env"], findings))
     return 0 if is_ok else 2
 
@@ -79,6 +81,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
         process.kill()
 
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end)
+    is_over = False
     try:
         process.begin()
         for message in iter(lambda: worker_messages.read_object(process.replies), None):
@@ -87,19 +90,21 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
             if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-            elif message == BEGIN:
-                limit.start()
-            else:
+            elif message:
                 report.update(message)
-                if "tracing" in report["not_checked"]:  # JAX: few steps, long to compile
-                    limit.cancel()
+            else:
+                limit.start()
+            if "out_of_time" in report:  # a JAX environment limits itself, because compiling may take long
+                limit.cancel()
+                is_over = report.pop("out_of_time")
     except EOFError:
-        if not process.why_killed:
+        is_over = bool(process.why_killed)
+        if not is_over:
             yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
-    if process.why_killed:
+    if report["not_checked"] and is_over:
         level = "error" if report["not_checked"] == ["making"] else "warning"
         yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
@@ -123,14 +128,21 @@ class Checks:
                 send(error)
 
     def _run(self, send: Callable[[Any], None]) -> None:
+        import jax
+
         from proximo.checks import Finding, check_environment, check_names
         from proximo.collect.environment import environment
         from proximo.jax_setup import prepare_jax
         from proximo.settings import make_config
 
         prepare_jax()
-        options = self.options
-        send(BEGIN)
+        options, started, compiling = self.options, time.monotonic(), [0.0]
+
+        def on_event(event: str, duration_secs: float, **_: Any) -> None:
+            compiling[0] += duration_secs * event.startswith("/jax/core/compile")
+
+        jax.monitoring.register_event_duration_secs_listener(on_event)
+        send({})  # the time begins
         try:
             config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
             env = environment(config)
@@ -138,6 +150,13 @@ class Checks:
             send({"not_checked": []})
             send(Finding("making", "error", str(error)))
             return
-        send({"env": config.env.id, "not_checked": check_names(env)})
+        names = check_names(env)
+        is_jax = "tracing" in names
+        send({"env": config.env.id, "not_checked": names, **({"out_of_time": False} if is_jax else {})})
         for finding in check_environment(env, config):
             send(finding)
+            if is_jax:
+                is_over = time.monotonic() - started - compiling[0] > options.seconds
+                send({"compile_seconds": compiling[0], "out_of_time": is_over})
+                if is_over:
+                    return

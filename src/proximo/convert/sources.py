@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from proximo.config import GROUPS, coercion
 from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import Library, load
-from proximo.serialization import read_yaml
+from proximo.serialization import MAX_YAML, read_yaml
 
 COMMANDS = ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines")
 """The libraries whose command lines are read."""
@@ -39,7 +39,11 @@ def read_source(source: str, env: str) -> Source:
     Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
     """
     is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
+    if not is_text and os.path.exists(source) and not os.path.isfile(source):  # a device has no end, and a pipe waits
+        raise ConfigError(f"{source} is no regular file: expected {EXPECTED}.")
     try:
+        if not is_text and os.path.getsize(source) > 4 * MAX_YAML:
+            raise ConfigError(f"{source} is larger than {4 * MAX_YAML / 1e6:g} MB: expected {EXPECTED}.")
         text = source if is_text else Path(source).read_text("utf-8")
         content = read_yaml(text, aliases=True)
     except OSError as error:
