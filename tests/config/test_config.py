@@ -228,7 +228,7 @@ def test_compatible_variants_are_accepted():
 
 
 def test_sequence_length_is_one_without_memory():
-    assert valid(sequence_length=7).sequence_length == 1
+    assert valid().sequence_length == 1
     assert valid(memory="gru").sequence_length == valid(memory="gru", sequence_length=-1).sequence_length == 128
     assert valid(memory="gru", sequence_length=8).sequence_length == 8
 

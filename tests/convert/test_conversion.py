@@ -300,6 +300,7 @@ def entry(tmp_path, text, policy="MlpPolicy"):
         ("bomb.yml", "", r"its aliases \(\*name\) expand to more than 10,000 values"),
         ("python ppo.py CartPole-v1", "", r"Unexpected 'CartPole-v1' in the command line: expected flags"),
         ("ours.yaml", "", r"has settings of proximo already"),
+        ("python -m baselines.run --alg=deepq", "", r"alg = deepq: proximo has one algorithm, PPO"),
         ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
         ("flat.yaml", "", r"names no environments: choose one with --env, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
         ("flat.yaml", "CartPole-v1", r"policy_kwargs = 'dict\(a=f\(\)\)': expected names with values"),

@@ -59,7 +59,7 @@ _OF_NETWORK = (
     "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
     "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
 )  # fmt: skip
-_OF_MEMORY = ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
+_OF_MEMORY = ("memory_size", "memory_settings", "sequence_length", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
 CONDITIONS = (
     _built_in(_OF_NETWORK, "actor_critic"),
     _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),

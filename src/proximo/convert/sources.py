@@ -106,6 +106,8 @@ def _from_command(text: str) -> Source:
     unknown = [name for name in given if not library.setting(name)]
     if unknown and program in ("main.py", "train.py"):  # other projects have programs of these names
         raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
+    if given.get("alg", "ppo2") != "ppo2":
+        raise ConfigError(f"alg = {given['alg']}: proximo has one algorithm, PPO, which Baselines calls ppo2.")
     values = {**{entry.name: entry.default for entry in library.settings()}, **given}
 
     def fits(variant: dict[str, Any]) -> bool:
