@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.envs import Preprocessing, listing, make_env, other_ids
+from proximo.envs import Preprocessing, listing, make_env, unknown_ids
 from proximo.envs.custom import as_jax_environment
 from proximo.envs.registry import check_id
 from proximo.errors import ConfigError, EnvError, ProximoError
@@ -147,7 +147,7 @@ def test_a_known_id_passes_without_an_environment(env_id, monkeypatch):
 
 
 def test_answers_name_environments_that_exist():
-    assert all(f"{task}-v5" in gym.registry for task in other_ids.MUJOCO)
+    assert all(f"{task}-v5" in gym.registry for task in unknown_ids.MUJOCO)
     ids = {i for group in listing().values() for i in group}
     assert {"CartPoleNoVel-v1", "proximo:PocMemory"} <= ids
     for library, env_id in (("minigrid", "minigrid:MemoryS9"), ("envpool", "envpool:CoinrunEasy-v0")):
@@ -156,9 +156,9 @@ def test_answers_name_environments_that_exist():
 
 def test_earlier_version_that_can_be_made_is_a_warning_only():
     """Published results of version 4 can be repeated."""
-    assert other_ids.answer("Hopper-v4") is None
-    assert other_ids.newer_version("Hopper-v4").startswith("use 'Hopper-v5', which has a preset.")
-    assert other_ids.newer_version("Hopper-v5") is None
+    assert unknown_ids.elsewhere("Hopper-v4") is None
+    assert unknown_ids.newer_version("Hopper-v4").startswith("use 'Hopper-v5', which has a preset.")
+    assert unknown_ids.newer_version("Hopper-v5") is None
 
 
 @pytest.fixture

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
 
+import gymnasium as gym
+
 from proximo.custom_code import check_module, custom_code_errors, is_missing, is_users_function
 from proximo.envs.base import JaxWrapper
-from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium import construction
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import ID_FORMS, LIBRARIES
+from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_names
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Space, from_any
 
@@ -46,13 +49,15 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
             "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
             "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
-    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
-    if missing or not inspect.isclass(cls):
-        found = f"a class without {' and '.join(missing)}" if inspect.isclass(cls) else type(cls).__name__
-        raise EnvError(
-            f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
-        )
-    return cls
+    found = type(cls).__name__
+    if inspect.isclass(cls):
+        missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
+        if not missing:
+            return cls
+        found = f"a class without {' and '.join(missing)}"
+    raise EnvError(
+        f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
+    )
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
@@ -65,41 +70,40 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         signature = inspect.signature(cls)
     except ValueError:  # some built-in types have no signature
         raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    is_class, has_num_envs = inspect.isclass(cls), "num_envs" in signature.parameters
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
-        if is_vectorized(cls) and "num_envs" not in signature.parameters:
+        if is_vectorized(cls) and not has_num_envs:
             raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
         check_names(settings, signature.parameters, env_id)
-    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in signature.parameters)
+    takes_num_envs = is_vectorized(cls) or (has_num_envs and not is_class)
     try:
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
-    made = []
-    if not takes_num_envs and not _has_base(cls, "gymnasium.core.Env"):
+    make, preprocessing, made = functools.partial(cls, **settings), preprocessing or Preprocessing(), []
+    if not takes_num_envs and not (is_class and issubclass(cls, gym.Env)):
         with custom_code_errors(f"{env_id}()"):
-            made.append(cls(**settings))
+            made.append(make())
         if made[0] is None:
             raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
         if not is_vectorized(type(made[0])) and not _steps_by_action(made[0]):
             return as_jax_environment(made[0], env_id)
-    from proximo.envs.gymnasium import construction  # JAX environments do not need Gymnasium
-
-    return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing(), takes_num_envs, made)
-
-
-def _has_base(cls: Any, base: str) -> bool:
-    """Whether a class has a base class of this name, so that a check does not import Gymnasium."""
-    return base in [f"{one.__module__}.{one.__qualname__}" for one in getattr(cls, "__mro__", ())]
+        if not is_class:  # a function must make another one each time
+            with custom_code_errors(f"{env_id}()"):
+                made.append(make())
+    if takes_num_envs:
+        return construction.from_vector_class(make, env_id, preprocessing)
+    return construction.from_class(make, env_id, preprocessing, made)
 
 
 def is_vectorized(cls: Any) -> bool:
     """Whether ``cls`` is a class of Gymnasium's vector environments."""
-    return _has_base(cls, "gymnasium.vector.vector_env.VectorEnv")
+    return inspect.isclass(cls) and issubclass(cls, gym.vector.VectorEnv)
 
 
 def _steps_by_action(env: Any) -> bool:
     """Whether ``env.step`` takes only an action, as in Gymnasium. A base class is not required."""
-    if _has_base(type(env), "gymnasium.core.Env"):
+    if isinstance(env, gym.Env):
         return True
     if not callable(getattr(env, "step", None)) or not hasattr(env, "reset"):
         return False
@@ -129,11 +133,8 @@ def as_jax_environment(env: Any, env_id: str) -> Any:
         except TypeError:
             expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
             raise EnvError(f"{env_id}.{name}{signature} does not accept {expected}.") from None
-    adapted = CustomJaxEnvironment(env)
-    is_complete = (
-        isinstance(env.observation_space, Space) and isinstance(env.action_space, Space) and hasattr(env, "default_params")
-    )
-    return env if is_complete else adapted
+    adapted, spaces = CustomJaxEnvironment(env), (env.observation_space, env.action_space)
+    return env if all(isinstance(space, Space) for space in spaces) and hasattr(env, "default_params") else adapted
 
 
 def makes_environments(env: Any) -> bool:
@@ -161,8 +162,6 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
     elif settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
     elif is_vectorized(type(env)) or _steps_by_action(env):
-        from proximo.envs.gymnasium import construction
-
         made = construction.from_instance(env, env_id, preprocessing)
     else:
         made = as_jax_environment(env, env_id)

@@ -27,7 +27,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proximo.custom_code import custom_code_errors
-from proximo.envs import custom, hidden_velocities, libraries, other_ids, unknown_ids
+from proximo.envs import custom, hidden_velocities, libraries, unknown_ids
+from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import LevelRange, with_levels
 from proximo.envs.libraries import LIBRARIES
@@ -72,18 +73,6 @@ def make_env(
         return with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
 
 
-@contextlib.contextmanager
-def _answers(env_id: str) -> Iterator[None]:
-    """Add to an ``EnvError`` what to use instead of an id that is known from elsewhere."""
-    try:
-        yield
-    except EnvError as error:
-        if (elsewhere := other_ids.answer(env_id)) is None:
-            raise
-        cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
-        raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
-
-
 def check_id(env_id: str) -> None:
     """Raise ``EnvError`` if no environment has this id. Names of a library that is not installed are accepted."""
     library, separator, _ = env_id.partition(":")
@@ -93,15 +82,23 @@ def check_id(env_id: str) -> None:
         return
     with _answers(env_id):
         _maker(env_id)
-        if other_ids.answer(env_id) and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
+        if unknown_ids.elsewhere(env_id) and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
             raise EnvError("Unknown environment")
 
 
-Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
-"""Makes an environment with its settings and its preprocessing."""
+@contextlib.contextmanager
+def _answers(env_id: str) -> Iterator[None]:
+    """Add to an ``EnvError`` what to use instead of an id that is known from elsewhere."""
+    try:
+        yield
+    except EnvError as error:
+        if (elsewhere := unknown_ids.elsewhere(env_id)) is None:
+            raise
+        cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
+        raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
 
 
-def _maker(env_id: str, from_file: bool = False) -> Maker:
+def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Preprocessing], Environment]:
     """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
@@ -110,8 +107,6 @@ def _maker(env_id: str, from_file: bool = False) -> Maker:
     if separator and name.isidentifier():
         cls = custom.find(module, name, from_file)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
-    from proximo.envs.gymnasium import registered_ids
-
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
     if base := hidden_velocities.base_of(env_id):
@@ -135,8 +130,6 @@ def names_code(env_id: str) -> bool:
 
 def listing() -> dict[str, list[str]]:
     """Return the ids of all installed libraries, by library. Gymnasium's own are under ``"gymnasium"``."""
-    from proximo.envs.gymnasium import registered_ids
-
     return {
         "gymnasium": [*registered_ids.names(), *hidden_velocities.names()],
         **{library: [f"{library}:{name}" for name in libraries.names(library)] for library in LIBRARIES},

@@ -13,7 +13,8 @@ from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
-from proximo.envs.gymnasium.vector_environment import VectorOptions, environment_seeds
+from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError
 
 import gym_toys
@@ -64,9 +65,11 @@ def play(vector_env, steps, seed=3):
 def reference():
     """Step single environments with the seeds ``seed, seed + 1, …`` that a Gymnasium ``VectorEnv`` gives its environments."""
     vector_env = in_process(still_walk, num_envs=3, num_steps=120)
-    [stepped] = vector_env.steppers
-    vector_env.reset = lambda seed: stepped.reset(vector_env.buffer, 0, [environment_seeds(1, seed)[0] + i for i in range(3)])
-    return play(vector_env, 120)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            stepper, "environment_seeds", lambda num_envs, seed: [environment_seeds(1, seed)[0] + i for i in range(num_envs)]
+        )
+        return play(vector_env, 120)
 
 
 @pytest.mark.parametrize("mode", MODES)

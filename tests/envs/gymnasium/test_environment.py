@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from proximo.envs import make_env
-from proximo.envs.gymnasium import waiting_messages
+from proximo.envs.gymnasium import vector_environment
 from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.vector_environment import VectorOptions, environment_seeds
+from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
@@ -52,7 +53,7 @@ def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
             super().__init__()
             time.sleep(0.25)
 
-    monkeypatch.setattr(waiting_messages, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(vector_environment, "FIRST_MESSAGE", 0.1)
     with pytest.warns(UserWarning, match=r"Still waiting for 1 environment of toy to start \(0\.1 s\)"):
         env = from_factory(SlowToStart, "toy", Preprocessing())
     for workers, message in ((0, r"(0.1 s)."), (1, r"(0.1 s; limit 70 s (ten times step_timeout)).")):

@@ -4,7 +4,6 @@ import pytest
 
 from proximo.envs import libraries, make_env
 from proximo.envs.jax.jumanji import UNSUPPORTED
-from proximo.envs.jax.physics import without_warp_notice
 from proximo.envs.libraries import LIBRARIES
 from proximo.errors import ProximoError
 
@@ -52,11 +51,3 @@ def test_unsupported_environment_or_parameter_raises(env_id, settings, sentence)
 def test_all_environments_can_be_traced(library):
     installed(library)
     traceable(libraries.names(library), lambda name: make_env(f"{library}:{name}"))
-
-
-def test_only_the_notice_about_warp_is_dropped(capsys):
-    with without_warp_notice():
-        print("Failed to import warp: No module named 'warp'")
-        print("Failed to import mujoco_warp: No module named 'warp'")
-        print("Failed to import torch: No module named 'torch'")
-    assert capsys.readouterr().out == "Failed to import torch: No module named 'torch'\n"

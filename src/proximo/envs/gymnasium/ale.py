@@ -10,11 +10,10 @@ import inspect
 from functools import partial
 from typing import Any
 
-from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_known, check_names, load
 
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")

@@ -12,8 +12,14 @@ from proximo.envs.base import Described
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import AUTO, SerialVectorEnvironment, VectorEnvironment, VectorOptions
-from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.vector_environment import (
+    AUTO,
+    SerialVectorEnvironment,
+    VectorEnvironment,
+    VectorOptions,
+    reports_waiting,
+)
+from proximo.envs.gymnasium.worker_process import POSIX
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ActionSpace, Space
@@ -72,6 +78,8 @@ class GymnasiumEnvironment(Described):
                     f"{name}: {self.id} is a vector environment that steps its environments itself: leave out {name}, and set its own "
                     "parameters with --env-settings."
                 )
+        if workers > 0 and not POSIX:
+            raise ConfigError(f"num_workers = {workers}: workers need Linux or macOS. Set num_workers = 0.")
         if num_envs < groups:
             raise ConfigError(f"overlap = true needs at least {groups} environments, num_envs is {num_envs}.")
         if workers > num_envs or (workers > 0 and workers % groups):
@@ -87,9 +95,9 @@ class GymnasiumEnvironment(Described):
 
     def default_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
         """The workers for ``num_workers = -1``: one for each core, at most ``num_envs``, equally many for each group.
-        0 if that is one, or if a step is quick."""
+        0 if that is one, if a step is quick, or on Windows."""
         workers = min(cores, num_envs) // num_groups * num_groups
-        return 0 if self.is_quick or workers < 2 else workers
+        return 0 if self.is_quick or workers < 2 or not POSIX else workers
 
     def open(self, num_envs: int, num_steps: int, options: VectorOptions) -> VectorEnvironment:
         """Make ``num_envs`` environments N, with a rollout buffer of ``num_steps`` steps T.

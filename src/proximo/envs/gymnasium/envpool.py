@@ -6,11 +6,10 @@ import warnings
 from functools import partial
 from typing import Any
 
-from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_known, check_names, load
 
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
@@ -25,10 +24,8 @@ class EnvPoolVector:
         self._envs: Any = None
         with warnings.catch_warnings(action="ignore"):  # Gymnasium warns about bounds of float64, which it rounds
             spec = self._library.make_spec(task, **{key: value for key, value in arguments.items() if key != "num_envs"})
-            self.single_observation_space, self.single_action_space = (
-                spec.gymnasium_observation_space,
-                spec.gymnasium_action_space,
-            )
+            self.single_observation_space = spec.gymnasium_observation_space
+            self.single_action_space = spec.gymnasium_action_space
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """Make environments with this seed and reset them."""

@@ -53,6 +53,20 @@ class EnvironmentSpec:
         return self.max_episode_steps or NO_LIMIT
 
 
+def environment_seeds(num_envs: int, *source: int) -> list[int]:
+    """Return distinct seeds for ``num_envs`` environments.
+
+    They depend on ``source`` only, not on the number of processes. A larger ``num_envs`` keeps these seeds and adds others. Seeds have
+    31 bits, because some libraries accept no more.
+    """
+    drawn = num_envs
+    while True:
+        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
+        if len(seeds) >= num_envs:
+            return seeds[:num_envs]
+        drawn += num_envs - len(seeds)
+
+
 def reported_success(info: dict[str, Any]) -> int:
     """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
     return next((found for key in SUCCESS_KEYS if (found := success_of(info.get(key))) != UNREPORTED), UNREPORTED)
@@ -107,17 +121,19 @@ class Stepper:
             self.close()
             raise
 
-    def reset(self, buffer: RolloutBuffer, row: int, seeds: Sequence[int], first_limits: Sequence[int] | None = None) -> None:
-        """Reset all environments, each with its seed, and write their first observations into a row of ``buffer``.
-
-        ``first_limits`` are the steps after which the first episode of each environment is truncated.
-        """
-        self.seeds, self.steps = list(seeds), 0
-        self.limits = [min(self.spec.limit, first) for first in first_limits or [NO_LIMIT] * len(self.columns)]
+    def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], stagger_steps: int = 0) -> None:
+        """Reset all environments, with seeds that depend on ``source``, and write their first observations into a row of ``buffer``.
+        With ``stagger_steps``, the first episode of each environment is truncated after 1 … this many steps."""
+        first, last = self.spec.first_env + self.columns.start, self.spec.first_env + self.columns.stop
+        self.seeds, self.steps = environment_seeds(last, *source)[first:], 0
+        self.limits = [self.spec.limit] * len(self.columns)
+        if stagger_steps:
+            drawn = np.random.default_rng(np.random.SeedSequence([*source, 1])).integers(1, stagger_steps + 1, last)[first:]
+            self.limits = np.minimum(self.limits, drawn).tolist()
         buffer.valid[row, self.columns.start : self.columns.stop] = True
-        for k in range(len(self.columns)):
+        for k, seed in enumerate(self.seeds):
             try:
-                self._begin(buffer, row, k, self.seeds[k])
+                self._begin(buffer, row, k, seed)
             except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
                 raise self._fault(k, error) from error
 
@@ -132,11 +148,14 @@ class Stepper:
             self.mask_check.check(observation[ACTION_MASK], where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         buffer.episode_start[row, self.columns[k]] = True
-        self._write(buffer, row, k, observation)
+        self._write(buffer.observation, (row, self.columns[k]), observation)
         self.call = "step"
 
     def send(self, buffer: RolloutBuffer, t: int) -> None:
         """Do nothing: ``step`` takes the whole step."""
+
+    def discard_step(self) -> None:
+        """Do nothing."""
 
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
@@ -175,23 +194,22 @@ class Stepper:
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
                 buffer.life_lost[t, column], self.lives[k] = lives < self.lives[k], lives
-            self._write(buffer, t + 1, k, observation)
+            self._write(buffer.observation, (t + 1, column), observation)
             return False
         buffer.terminated[t, column], buffer.truncated[t, column] = terminated, truncated
         buffer.success[t, column] = reported_success(info)
         if truncated:
-            for array, leaf in zip(buffer.final_observation, self.leaves, strict=True):
-                array[column] = leaf.of(observation)
+            self._write(buffer.final_observation, column, observation)
         self.limits[k] = self.spec.limit
         self._begin(buffer, t + 1, k)
         return truncated
 
-    def _write(self, buffer: RolloutBuffer, row: int, k: int, observation: Any) -> None:
+    def _write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
         if self.single:
-            buffer.observation[0][row, self.columns[k]] = observation
+            arrays[0][place] = observation
             return
-        for array, leaf in zip(buffer.observation, self.leaves, strict=True):
-            array[row, self.columns[k]] = leaf.of(observation)
+        for array, leaf in zip(arrays, self.leaves, strict=True):
+            array[place] = leaf.of(observation)
 
     def _where(self, k: int, call: str) -> str:
         return (
@@ -200,7 +218,7 @@ class Stepper:
         )
 
     def _fault(self, k: int, error: BaseException) -> BaseException:
-        """Return the exception to raise for ``error``, which names the environment, its seed and its step."""
+        """The exception to raise for ``error``: it names the environment, its seed and its step."""
         call, self.call = self.call, "step"
         return located(error, self.spec.env_id, self._where(k, call))
 

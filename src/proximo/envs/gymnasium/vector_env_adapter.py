@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +13,17 @@ import numpy as np
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check, success_of
-from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import LocalVectorEnvironment, environment_seeds
+from proximo.envs.gymnasium.stepper import (
+    MASK_ONLY_IN_STEPS,
+    STRICT_STEPS,
+    SUCCESS_KEYS,
+    EnvironmentSpec,
+    environment_seeds,
+    mask_check,
+    success_of,
+)
+from proximo.envs.gymnasium.transition_checks import check_observation, check_step, is_finite, located, make_quick_check
+from proximo.envs.gymnasium.vector_environment import LocalVectorEnvironment
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box
 
@@ -41,13 +49,6 @@ class VectorEnvAdapter(LocalVectorEnvironment):
     def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
         where = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
         super().__init__(lambda columns: VectorStepper(make, columns, spec, num_groups > 1), layout, num_groups, where)
-
-    def reset(self, seed: int) -> None:
-        for group in self._stepping:
-            self.steppers[group].discard_step()
-        self._stepping.clear()
-        for stepper in self.steppers:
-            stepper.reset(self.buffer, (environment_seeds(1, seed)[0] + stepper.first_env) % 2**31)
 
 
 def _located(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,14 +90,14 @@ class VectorStepper:
         self.mode = autoreset_of(self.env, spec.env_id)
 
     @_located
-    def reset(self, buffer: RolloutBuffer, seed: int) -> None:
-        """Reset all environments into row 0."""
-        self.seed, self.steps, rows = seed, 0, self.columns_of(buffer)
+    def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], _: int = 0) -> None:
+        """Reset all environments into a row, with a seed that depends on ``source``."""
+        self.seed, self.steps, rows = (environment_seeds(1, *source)[0] + self.first_env) % 2**31, 0, self.columns_of(buffer)
         observation, info = self.env.reset(seed=self.seed)
-        self._check(observation, "reset", range(self.num_envs))
-        self._write(rows, 0, observation)
-        rows.episode_start[0] = rows.valid[0] = self.all_valid = True
-        self._check_masks(rows, 0, "reset")
+        self._check_observations(observation, "reset", range(self.num_envs))
+        self._write(rows, row, observation)
+        rows.episode_start[row] = rows.valid[row] = self.all_valid = True
+        self._check_masks(rows, row, "reset")
         self.lives[:] = 0
         self.lives[:] = self._reported_lives(info)
 
@@ -122,17 +123,10 @@ class VectorStepper:
         result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         observation, reward, terminated, truncated, info = result
         if self.steps < STRICT_STEPS or not (self.fits(observation) and self._fit(reward, terminated, truncated, info)):
-            self._check(observation, "step", range(self.num_envs))
+            self._check_observations(observation, "step", range(self.num_envs))
             self._check_rest(reward, terminated, truncated, info)
             reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
         self.steps += 1
-        any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
-        self._check_masks(rows, t + 1, "step")
-        return any_truncated
-
-    def _store(
-        self, rows: RolloutBuffer, t: int, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
-    ) -> bool:
         if not self.all_valid:
             valid = rows.valid[t]
             rows.episode_start[t + 1] = ~valid
@@ -151,6 +145,7 @@ class VectorStepper:
             self.lives[done] = 0  # until the reset reports them
             self._close_episodes(rows, t, done, truncated, observation, info)
         self.all_valid = not (any_done and self.mode == "next_step")
+        self._check_masks(rows, t + 1, "step")
         return any_done and bool(truncated.any())
 
     def _close_episodes(
@@ -175,19 +170,17 @@ class VectorStepper:
         if self.mode == "disabled":
             fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
             if self.steps <= STRICT_STEPS or not self.fits(fresh):
-                self._check(fresh, "reset", np.flatnonzero(done).tolist())
+                self._check_observations(fresh, "reset", np.flatnonzero(done).tolist())
             # Environments that were not reset keep the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
         self.lives[done] = self._reported_lives(info)[done]
 
     def _reported_lives(self, info: dict[str, Any]) -> np.ndarray:
-        """The lives of each environment; those that were last reported where ``info`` reports none."""
-        return (
-            np.where(info.get("_lives", True), info["lives"], self.lives)
-            if self.spec.life_loss and "lives" in info
-            else self.lives
-        )
+        """The lives of each environment; the last ones where ``info`` reports none."""
+        if not self.spec.life_loss or "lives" not in info:
+            return self.lives
+        return np.where(info.get("_lives", True), info["lives"], self.lives)
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
@@ -208,7 +201,7 @@ class VectorStepper:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
-    def _check(self, observation: Any, call: str, numbers: Iterable[int]) -> None:
+    def _check_observations(self, observation: Any, call: str, numbers: Iterable[int]) -> None:
         """Check the observations of the environments with these ``numbers`` completely."""
         for leaf in self.leaves:
             shape = (self.num_envs, *leaf.shape)
@@ -239,10 +232,9 @@ class VectorStepper:
                 )
         if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
             raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
-        if self._fit(reward, terminated, truncated, info) and np.isfinite(np.asarray(reward, np.float32)).all():
-            return
-        for i in range(self.num_envs):
-            check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
+        if not (self._fit(reward, terminated, truncated, info) and is_finite(reward)):
+            for i in range(self.num_envs):
+                check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
 
     def _where(self, call: str, number: int) -> str:
         return f"{self.spec.env_id}.{call} of environment {self.first_env + number} (seed {self.seed}, {self.steps} steps)"

@@ -5,13 +5,13 @@ Other implementations: ``WorkerVectorEnvironment`` (workers.py) and ``VectorEnvA
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
 
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
@@ -20,6 +20,8 @@ AUTO = -1
 """``num_workers``: the number follows from a rule (``GymnasiumEnvironment.default_workers``)."""
 RESETS = 10
 """A worker may take this many times ``step_timeout`` to make its environments, or for a reset."""
+FIRST_MESSAGE = 10.0
+"""Seconds until the first message about environments that have not started. The time doubles with each further message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,31 +92,6 @@ class VectorEnvironment(Protocol):
         ...
 
 
-def environment_seeds(num_envs: int, *source: int) -> list[int]:
-    """Return distinct seeds for ``num_envs`` environments.
-
-    They depend on ``source`` only, not on the number of processes. A larger ``num_envs`` keeps these seeds and adds others. Seeds have
-    31 bits, because some libraries accept no more.
-    """
-    drawn = num_envs
-    while True:
-        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
-        if len(seeds) >= num_envs:
-            return seeds[:num_envs]
-        drawn += num_envs - len(seeds)
-
-
-def seeds_and_limits(num_envs: int, stagger_steps: int, seed: int) -> tuple[list[int], list[int] | None]:
-    """Return ``environment_seeds``, and the steps after which the first episode of each environment is truncated: 1 … ``stagger_steps``, or None
-    if it is 0. A larger ``num_envs`` keeps both and adds others."""
-    drawn = (
-        np.random.default_rng(np.random.SeedSequence([seed, 1])).integers(1, stagger_steps + 1, num_envs)
-        if stagger_steps
-        else None
-    )
-    return environment_seeds(num_envs, seed), None if drawn is None else drawn.tolist()
-
-
 def split(columns: range, parts: int) -> tuple[range, ...]:
     """Split ``columns`` into contiguous parts whose sizes differ by at most one."""
     boundaries = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
@@ -126,8 +103,15 @@ class LocalVectorEnvironment:
 
     num_workers = restarts = 0
 
-    def __init__(self, make_stepper: Callable[[range], Any], layout: BufferLayout, num_groups: int, description: str):
-        self.groups, self.description = split(range(layout.num_envs), num_groups), description
+    def __init__(
+        self,
+        make_stepper: Callable[[range], Any],
+        layout: BufferLayout,
+        num_groups: int,
+        description: str,
+        stagger_steps: int = 0,
+    ):
+        self.groups, self.description, self.stagger_steps = split(range(layout.num_envs), num_groups), description, stagger_steps
         self.buffer = layout.buffer(mmap.mmap(-1, layout.size))
         self._stepping: dict[int, None] = {}
         """Groups with a step in progress, the oldest first."""
@@ -138,6 +122,13 @@ class LocalVectorEnvironment:
         except BaseException:
             self.close()
             raise
+
+    def reset(self, seed: int) -> None:
+        for group in self._stepping:
+            self.steppers[group].discard_step()
+        self._stepping.clear()
+        for stepper in self.steppers:
+            stepper.reset(self.buffer, 0, (seed,), self.stagger_steps)
 
     def send(self, t: int, group: int) -> None:
         self._stepping[group] = self._stepping.pop(group, None)
@@ -160,12 +151,31 @@ class SerialVectorEnvironment(LocalVectorEnvironment):
     """Steps single environments one after the other. This is fastest if steps take less time than messages to workers."""
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.first_env, self.stagger_steps = spec.first_env, options.stagger_steps
-        super().__init__(lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process")
+        stagger_steps = options.stagger_steps
+        super().__init__(
+            lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process", stagger_steps
+        )
 
-    def reset(self, seed: int) -> None:
-        self._stepping.clear()
-        seeds, limits = seeds_and_limits(self.first_env + self.groups[-1].stop, self.stagger_steps, seed)
-        for stepper in self.steppers:
-            part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
-            stepper.reset(self.buffer, 0, seeds[part], limits and limits[part])
+
+@contextlib.contextmanager
+def reports_waiting(warn: Callable[[str], None], num_envs: int, env_id: str, limit: float = 0.0) -> Iterator[None]:
+    """Call ``warn`` from a thread if the environments have not started after 10, 20, 40, … seconds. The message names the ``limit``
+    (seconds) after which the start is aborted; 0: there is none."""
+    started = threading.Event()
+
+    def report() -> None:
+        elapsed = pause = FIRST_MESSAGE
+        while not started.wait(pause):
+            environments = "1 environment" if num_envs == 1 else f"{num_envs} environments"
+            until = f"; limit {limit:g} s (ten times step_timeout)" if limit else ""
+            with contextlib.suppress(Warning):  # if the user turns warnings into errors
+                warn(f"Still waiting for {environments} of {env_id} to start ({elapsed:g} s{until}).")
+            pause, elapsed = elapsed, 2 * elapsed
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        started.set()
+        thread.join()

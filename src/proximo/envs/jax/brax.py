@@ -6,9 +6,8 @@ import inspect
 import warnings
 from typing import Any
 
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax.physics import Robot, without_warp_notice
-from proximo.envs.libraries import check_known, load
+from proximo.envs.jax.physics import Robot, quietly
+from proximo.envs.libraries import check_known, check_names, load, take_limit
 from proximo.errors import EnvError
 
 LIMIT = 1000
@@ -26,7 +25,7 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
     """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
     env_id = f"brax:{name}"
-    with without_warp_notice():
+    with quietly():
         known = load(env_id, ".envs")._envs
     check_known(env_id, known)
     if name == "swimmer":

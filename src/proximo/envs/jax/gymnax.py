@@ -12,9 +12,8 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
 from proximo.envs.base import Described
-from proximo.envs.env_settings import replace_params
 from proximo.envs.jax.gymnax_drawing import drawing_of
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_known, load, replace_params
 from proximo.envs.protocol import JaxEnvironment
 from proximo.spaces import from_any
 

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.base import Described
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_known, check_names, load, take_limit
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
 

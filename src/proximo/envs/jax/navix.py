@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.base import Described
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_known, check_names, load, take_limit
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Box, Discrete, MultiDiscrete
 
@@ -56,8 +55,7 @@ class NavixEnvironment(Described):
         limit, settings = take_limit(settings, "max_steps", LIMIT)
         view = settings.get("view", VIEWS[0])
         if view not in VIEWS:
-            hint = nearest(str(view), VIEWS)
-            raise ConfigError(f"env_settings: view = {view!r}{hint}: expected {', '.join(VIEWS)}.")
+            raise ConfigError(f"env_settings: view = {view!r}{nearest(str(view), VIEWS)}: expected {', '.join(VIEWS)}.")
         self.env = library.make(name, max_steps=limit, observation_fn=getattr(library.observations, view))
         self.default_params = ()
         self.is_picture, self._picture = view.startswith("rgb"), library.observations.rgb

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax.physics import Robot, without_warp_notice
-from proximo.envs.libraries import check_known, load
+from proximo.envs.jax.physics import Robot, quietly
+from proximo.envs.libraries import check_known, check_names, load, take_limit
 from proximo.errors import EnvError
 
 VISION = ("vision", "vision_config")
@@ -29,7 +28,7 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     ``impl`` is ``jax`` by default. Playground's default, Warp, requires the number of environments in advance.
     """
     env_id = f"playground:{name}"
-    with without_warp_notice():
+    with quietly():
         library = load(env_id)
     suite = library.dm_control_suite
     if name in (*library.locomotion.ALL_ENVS, *library.manipulation.ALL_ENVS):

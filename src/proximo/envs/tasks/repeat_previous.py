@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, Key
 
 from proximo.envs.base import Described
 from proximo.envs.boards import AMBER, GREEN, PALE, PAPER, RED, TINTS, board
-from proximo.envs.env_settings import replace_params
+from proximo.envs.libraries import replace_params
 from proximo.errors import ConfigError
 from proximo.spaces import Discrete
 
