@@ -8,7 +8,7 @@ import pytest
 from gymnax.visualize import vis_gym
 
 from proximo.envs import make_env
-from proximo.envs.boards import BLUE, GREEN, RED, board
+from proximo.envs.boards import BLUE, GREEN, RED
 from proximo.envs.jax.gymnax import names
 from proximo.envs.jax.gymnax_drawing import CLASSIC
 from proximo.envs.protocol import Renders
@@ -57,7 +57,9 @@ def test_environments_without_visible_states_have_no_renderer():
     assert not any(isinstance(make_env(f"gymnax:{name}"), Renders) for name in UNSEEN - {"MNISTBandit-bsuite"})
 
 
-@pytest.mark.parametrize("name", CLASSIC)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "Pendulum-v1" else pytest.mark.slow) for name in CLASSIC]
+)
 def test_classic_control_is_drawn_as_by_gymnasium(name):
     env, [state, *_] = random_states(f"gymnax:{name}")
     theirs = gymnasium.make(name, render_mode="rgb_array").unwrapped
@@ -91,11 +93,3 @@ def test_repeat_previous_draws_right_answers_green_and_wrong_ones_red():
         state = RepeatPreviousState(np.array([2, 0, 1, 1]), np.int32(time), np.int32(answer), np.int32(1))
         shown = cells(env, state)[4][1]
         assert shown == list(color) if color else shown not in (list(GREEN), list(RED))
-
-
-def test_a_board_has_its_colors_lines_and_marks():
-    picture = board(np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [9, 9, 9]]]), [(1, 1, RED), (2, 0, BLUE)])
-    assert picture.shape == (400, 400, 3)
-    assert picture[10, 10].tolist() == [255, 0, 0]
-    assert picture[390, 390].tolist() == list(RED)
-    assert picture[10, 200].tolist() != [0, 255, 0]

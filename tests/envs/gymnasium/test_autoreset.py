@@ -109,9 +109,10 @@ def test_boundary_between_two_rollouts_loses_no_step(mode):
         assert lane == [row for piece in pieces for row in piece[i]]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "in process"])
 def test_lost_lives_are_reported_in_every_mode(mode):
-    buffer = rollout(vectorized(gym_toys.Lives, mode, num_envs=2, num_steps=26, life_loss=True), np.zeros((26, 2), np.int64))
+    make = in_process if mode == "in process" else functools.partial(vectorized, mode=mode)
+    buffer = rollout(make(gym_toys.Lives, num_envs=2, num_steps=26, life_loss=True), np.zeros((26, 2), np.int64))
     extra = 1 if mode == "NextStep" else 0  # the padding after the end of the game
     np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
     np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 1]), [11, 23 + extra])
@@ -129,19 +130,22 @@ class Reports(gym_toys.Countdown):
         return observation, reward, done, done, {"success": self.value}
 
 
+REPORTED = [
+    (None, UNREPORTED),
+    (float("nan"), UNREPORTED),
+    ("yes", UNREPORTED),
+    (np.array([True, False]), FAILURE),
+    (np.ones(2), SUCCESS),
+]
+
+
 @pytest.mark.parametrize("mode", [*MODES, "in process"])
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, UNREPORTED), (float("nan"), UNREPORTED), ("yes", UNREPORTED), (np.array([True, False]), FAILURE), (np.array([1, 1]), SUCCESS),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_end_at_the_limit_is_a_termination_with_its_success(value, expected, mode):
-    buffer = rollout(opened(functools.partial(Reports, value), mode, 2, 20), np.zeros((20, 2), np.int64))
-    assert buffer.terminated.any()
-    assert not buffer.truncated.any()
-    assert set(buffer.success[buffer.terminated].tolist()) == {expected}
+def test_end_at_the_limit_is_a_termination_with_its_success(mode):
+    for value, expected in REPORTED:
+        buffer = rollout(opened(functools.partial(Reports, value), mode, 2, 20), np.zeros((20, 2), np.int64))
+        assert buffer.terminated.any()
+        assert not buffer.truncated.any()
+        assert set(buffer.success[buffer.terminated].tolist()) == {expected}, value
 
 
 def _batched(space, finals):
@@ -155,11 +159,7 @@ def _batched(space, finals):
     return np.stack(rows)
 
 
-FORMS = {
-    "an object array": lambda space, finals: finals,
-    "a list": lambda space, finals: list(finals),
-    "a batch": _batched,
-}
+FORMS = {"an object array": lambda space, finals: finals, "a list": lambda space, finals: list(finals), "a batch": _batched}
 
 
 class Reformed(gym.vector.SyncVectorEnv):
@@ -254,11 +254,13 @@ class EmptyComponent(gym.Env):
         return observation, 1.0, False, False, info
 
 
-@pytest.mark.parametrize("steps", [2, 1000])
-@pytest.mark.parametrize("mode", ["SameStep", "in process"])
 @pytest.mark.parametrize(
-    ("action_space", "mask"),
-    [(gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1]), (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1])],
+    ("action_space", "mask", "mode", "steps"),
+    [
+        (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], "SameStep", 2),
+        (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], "in process", 1000),
+        (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1], "in process", 2),
+    ],
     ids=str,
 )
 def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, steps, strict):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from vector_envs import copied, rollout
 
-from proximo.envs import GymnasiumEnvironment, Preprocessing, make_env
+from proximo.envs import Preprocessing, make_env
 from proximo.envs.gymnasium.actions import random_actions
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import EnvError
 from proximo.spaces import Box, Discrete
 
 import gym_toys
@@ -73,10 +73,6 @@ def test_settings_are_arguments_of_the_environment():
     assert not np.array_equal(buffer.observation[0][1:], other.observation[0][1:])
 
 
-def test_module_prefix_of_an_id_is_imported_first():
-    assert isinstance(make_env("gymnasium.envs:CartPole-v1"), GymnasiumEnvironment)
-
-
 def test_atari_game_uses_the_vector_environment_of_ale(capfd):
     """ALE's own banner, one for each process that makes a game, is left out."""
     pytest.importorskip("ale_py")
@@ -130,7 +126,3 @@ def test_envpool_steps_its_environments_natively():
     np.testing.assert_array_equal(one.observation[0], again.observation[0])
     other, _ = played(env, num_envs=4, num_steps=60, seed=2)
     assert not np.array_equal(one.observation[0], other.observation[0])
-    with pytest.raises(EnvError, match=r"envpool has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"):
-        make_env("envpool:CartPol-v1")
-    with pytest.raises(ConfigError, match=r"envpool:CartPole-v1 has no parameter 'max_steps'"):
-        make_env("envpool:CartPole-v1", {"max_steps": 3})

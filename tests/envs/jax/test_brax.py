@@ -10,7 +10,7 @@ from proximo.envs import make_env
 from proximo.envs.jax import brax
 from proximo.spaces import Box, Dict
 
-from adapted import LEGACY, played, same, trained
+from adapted import LEGACY, played, same
 
 library = pytest.importorskip("brax.envs")
 LIMIT = 4
@@ -56,11 +56,6 @@ def test_the_limit_truncates_and_a_fall_terminates():
     first = int(np.flatnonzero(ends[:, 0])[0])
     assert first > LIMIT
     assert not ends[first, 1]
-
-
-def test_brax_environment_trains():
-    metrics = trained(pendulum(), num_steps=2 * LIMIT)
-    assert metrics["rollout/length_mean"].max() == LIMIT
 
 
 def test_all_but_two_unusable_environments_are_listed():

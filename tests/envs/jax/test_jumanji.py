@@ -12,7 +12,7 @@ from proximo.envs.jax import jumanji
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
 
-from adapted import LEGACY, played, same, trained
+from adapted import LEGACY, played, same
 
 library = pytest.importorskip("jumanji")
 LIMITED = ("Snake-v1", "Tetris-v0", "Cleaner-v0", "RubiksCube-partly-scrambled-v0", "Maze-v0", "SlidingTilePuzzle-v0")
@@ -106,13 +106,6 @@ def test_a_joint_mask_allows_what_jumanji_allows():
 def test_step_count_is_a_box_and_not_discrete():
     space = dict(make_env("jumanji:Snake-v1", {"time_limit": 7}).observation_space.spaces)["step_count"]
     assert space == Box((), 0, 7, "int32")
-
-
-@pytest.mark.parametrize("name", ["Snake-v1", "Cleaner-v0"])
-def test_jumanji_environment_trains(name):
-    metrics = trained(make_env(f"jumanji:{name}", {"time_limit": 6}), num_steps=12, num_minibatches=1)
-    assert 1 <= metrics["rollout/length_mean"].max() <= 6
-    assert metrics["rollout/episodes"].sum() > 0
 
 
 def test_all_supported_environments_are_listed():

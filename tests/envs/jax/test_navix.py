@@ -12,7 +12,7 @@ from proximo.envs import make_env
 from proximo.envs.jax import navix
 from proximo.spaces import Box, Discrete
 
-from adapted import LEGACY, played, same, trained
+from adapted import LEGACY, played, same
 
 library = pytest.importorskip("navix")
 NAME, LIMIT = "Navix-Empty-5x5-v0", 9
@@ -70,12 +70,6 @@ def test_the_state_has_no_picture_of_the_empty_level():
     picture = room().render(jax.device_get(state), ())
     expected = library.make(NAME, observation_fn=library.observations.rgb).reset(LEGACY(jax.random.key(0))).observation
     np.testing.assert_array_equal(picture, expected)
-
-
-def test_navix_environment_trains():
-    metrics = trained(room(), num_steps=2 * LIMIT, num_minibatches=1)
-    assert metrics["rollout/length_mean"].max() == LIMIT
-    assert metrics["rollout/success_rate"].max() <= 1
 
 
 def test_all_are_listed_but_those_without_a_reward():

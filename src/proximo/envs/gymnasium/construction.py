@@ -157,17 +157,13 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
         EnvError: The environment does not follow Gymnasium's interface.
     """
     factory = EnvironmentFactory(make, env_id, preprocessing)
-    with reports_waiting(warnings.warn, 1, env_id):
-        env = factory()
-    try:
+    with _example(factory, env_id) as env:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
                 raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
         mask = find_mask(env, _first_info(env, env_id, preprocessing), env_id)
         spec = _spec(env.observation_space, env.action_space, mask, env_id, preprocessing)
         metadata = dict(getattr(env, "metadata", None) or {})
-    finally:
-        env.close()
     factory = dataclasses.replace(factory, mask=mask)
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     return GymnasiumEnvironment.of(spec, make=factory, render_modes=modes, render_fps=fps)
@@ -196,17 +192,22 @@ def from_vector(
             f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
             "max_episode_steps need single environments; set its own parameters with --env-settings."
         )
-    with reports_waiting(warnings.warn, 1, env_id):
-        env = make_vector(1)
-    try:
+    with _example(partial(make_vector, 1), env_id) as env:
         autoreset_of(env, env_id)
         info = _first_info(env, env_id, preprocessing) if make_threaded is None or preprocessing.life_loss else {}
         mask = find_mask(env, info, env_id) if make_threaded is None else None
         spec = _spec(env.single_observation_space, env.single_action_space, mask, env_id, preprocessing, checks_actions=True)
-    finally:
-        env.close()
     make = make_vector if mask is None else lambda num_envs: VectorMaskInObservation(make_vector(num_envs), mask)
     return GymnasiumEnvironment.of(spec, make_vector=make, make_threaded=make_threaded)
+
+
+@contextlib.contextmanager
+def _example(make: Callable[[], Any], env_id: str) -> Iterator[Any]:
+    """An environment that is closed afterwards."""
+    with reports_waiting(warnings.warn, 1, env_id):
+        env = make()
+    with contextlib.closing(env):
+        yield env
 
 
 def _spec(

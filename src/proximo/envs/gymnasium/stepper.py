@@ -111,8 +111,8 @@ class Stepper:
         self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
         self.limits, self.lengths, self.lives, self.seeds = ([0] * len(columns) for _ in range(4))
         self.steps = 0
-        self.call = "step"
-        """The method of the environment that is running, for messages."""
+        self.k, self.call = 0, "step"
+        """The environment and its method that are running, for messages."""
         self.envs: list[Any] = []
         try:
             for _ in columns:
@@ -121,6 +121,7 @@ class Stepper:
             self.close()
             raise
 
+    @located
     def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], stagger_steps: int = 0) -> None:
         """Reset all environments, with seeds that depend on ``source``, and write their first observations into a row of ``buffer``.
         With ``stagger_steps``, the first episode of each environment is truncated after 1 … this many steps."""
@@ -132,15 +133,13 @@ class Stepper:
             self.limits = np.minimum(self.limits, drawn).tolist()
         buffer.valid[row, self.columns.start : self.columns.stop] = True
         for k, seed in enumerate(self.seeds):
-            try:
-                self._begin(buffer, row, k, seed)
-            except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
-                raise self._fault(k, error) from error
+            self.k = k
+            self._begin(buffer, row, k, seed)
 
     def _begin(self, buffer: RolloutBuffer, row: int, k: int, seed: int | None = None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
         self.call = "reset"
-        where = self._where(k, "reset")
+        where = self.where()
         observation, info = checked_reset(self.envs[k], where, seed)
         if self.steps < self.strict_steps or not self.fits(observation):
             check_observation(observation, self.leaves, where)
@@ -157,15 +156,14 @@ class Stepper:
     def discard_step(self) -> None:
         """Do nothing."""
 
+    @located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
         actions = buffer.action[t, self.columns.start : self.columns.stop].copy()  # an environment may keep its action
-        k, any_truncated = 0, False
-        try:
-            for k, env in enumerate(self.envs):
-                any_truncated |= self._step(buffer, t, k, env, actions[k])
-        except (Exception, SystemExit) as error:
-            raise self._fault(k, error) from error
+        self.call, any_truncated = "step", False
+        for k, env in enumerate(self.envs):
+            self.k = k
+            any_truncated |= self._step(buffer, t, k, env, actions[k])
         self.steps += 1
         return any_truncated
 
@@ -179,7 +177,7 @@ class Stepper:
             and (truncated is False or type(truncated) in FLAGS)
             and isinstance(info, dict)
         ):
-            where = self._where(k, "step")
+            where = self.where()
             check_observation(observation, self.leaves, where)
             check_step(reward, terminated, truncated, info, where)
             if strict and ACTION_MASK in info and not self.mask_check:
@@ -190,7 +188,7 @@ class Stepper:
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
             if self.mask_check and not self.mask_check.allows(np.asarray(observation[ACTION_MASK]).reshape(-1)):
-                self.mask_check.check(observation[ACTION_MASK], self._where(k, "step"))
+                self.mask_check.check(observation[ACTION_MASK], self.where())
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
                 buffer.life_lost[t, column], self.lives[k] = lives < self.lives[k], lives
@@ -211,16 +209,12 @@ class Stepper:
         for array, leaf in zip(arrays, self.leaves, strict=True):
             array[place] = leaf.of(observation)
 
-    def _where(self, k: int, call: str) -> str:
+    def where(self) -> str:
+        """The call that is running: its environment, seed and step."""
         return (
-            f"{self.spec.env_id}.{call} of environment {self.spec.first_env + self.columns[k]} (seed {self.seeds[k]}, "
-            f"step {self.lengths[k]} of its episode, {self.steps} since the start)"
+            f"{self.spec.env_id}.{self.call} of environment {self.spec.first_env + self.columns[self.k]} (seed {self.seeds[self.k]}, "
+            f"step {self.lengths[self.k]} of its episode, {self.steps} since the start)"
         )
-
-    def _fault(self, k: int, error: BaseException) -> BaseException:
-        """The exception to raise for ``error``: it names the environment, its seed and its step."""
-        call, self.call = self.call, "step"
-        return located(error, self.spec.env_id, self._where(k, call))
 
     def close(self) -> None:
         """Close all environments, even if some of them raise."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -149,13 +150,23 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
         raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")
 
 
-def located(error: BaseException, env_id: str, where: str) -> BaseException:
-    """Return the exception to raise for ``error`` of an environment: its message has ``where``, or already ``env_id``. An
-    ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
-    if isinstance(error, ProximoError):
-        return error if env_id in str(error) else EnvError(f"{where} {error}")
-    frames = error.__traceback__
-    while frames is not None and is_of_library(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
-    return EnvironmentFault(f"{where} raised {exception_text(error)}\n{text}")
+def located(method: Callable[..., Any]) -> Callable[..., Any]:
+    """``method`` of a stepper, whose exceptions name the environment, as ``self.where()`` does. An ``EnvironmentFault`` ends with the traceback,
+    from the first line of the user's code."""
+
+    @functools.wraps(method)
+    def run(self: Any, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except ProximoError as error:
+            if self.spec.env_id in str(error):
+                raise
+            raise EnvError(f"{self.where()} {error}") from error
+        except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
+            frames = error.__traceback__
+            while frames is not None and is_of_library(frames.tb_frame.f_code.co_filename):
+                frames = frames.tb_next
+            text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
+            raise EnvironmentFault(f"{self.where()} raised {exception_text(error)}\n{text}") from error
+
+    return run
