@@ -17,7 +17,8 @@ from proximo.collect.gymnasium_collector import _Steps
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_trainer import bad_environment
 from proximo.config import Config, override
-from proximo.envs.gymnasium.construction import from_class, from_factory, from_vector
+from proximo.envs.custom import from_class
+from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError, EnvironmentFault

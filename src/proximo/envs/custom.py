@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import importlib
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import VectorEnv
 
-from proximo.custom_code import check_module, custom_code_errors, is_missing, is_users_function
+from proximo.custom_code import check_module, custom_code_errors, exception_text, is_missing, is_users_function
 from proximo.envs.base import JaxWrapper
-from proximo.envs.gymnasium import construction
+from proximo.envs.gymnasium.action_masks import layers
+from proximo.envs.gymnasium.construction import construction_errors, from_factory, from_vector
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_names
@@ -66,11 +72,8 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    try:
-        signature = inspect.signature(cls)
-    except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
-    is_class, has_num_envs = inspect.isclass(cls), "num_envs" in signature.parameters
+    signature, is_class, preprocessing = inspect.signature(cls), inspect.isclass(cls), preprocessing or Preprocessing()
+    has_num_envs = "num_envs" in signature.parameters
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         if is_vectorized(cls) and not has_num_envs:
             raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
@@ -80,25 +83,88 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
-    make, preprocessing, made = functools.partial(cls, **settings), preprocessing or Preprocessing(), []
-    if not takes_num_envs and not (is_class and issubclass(cls, gym.Env)):
-        with custom_code_errors(f"{env_id}()"):
-            made.append(make())
-        if made[0] is None:
-            raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
-        if not is_vectorized(type(made[0])) and not _steps_by_action(made[0]):
-            return as_jax_environment(made[0], env_id)
-        if not is_class:  # a function must make another one each time
-            with custom_code_errors(f"{env_id}()"):
-                made.append(make())
+    make = functools.partial(cls, **settings)
     if takes_num_envs:
-        return construction.from_vector_class(make, env_id, preprocessing)
-    return construction.from_class(make, env_id, preprocessing, made)
+        with construction_errors(env_id):
+            return from_vector(functools.partial(_vector_env_of, make, env_id), env_id, preprocessing)
+    if not (is_class and issubclass(cls, gym.Env)):
+        with custom_code_errors(f"{env_id}()"):
+            one = make()
+        if one is None:
+            raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
+        if isinstance(one, VectorEnv):
+            raise EnvError(
+                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
+            )
+        if not _steps_by_action(one):
+            return as_jax_environment(one, env_id)
+        with custom_code_errors(f"{env_id}()"):
+            other = None if is_class else make()
+        if other is not None and innermost(one) is innermost(other):
+            raise EnvError(
+                f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
+                "inside the function, as lambda: MyEnv(size=3)."
+            )
+        for env in (one, other):
+            getattr(env, "close", lambda: None)()
+    with construction_errors(env_id):
+        return from_factory(make, env_id, preprocessing)
+
+
+def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
+    env = make(num_envs=num_envs)
+    if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
+        raise EnvError(
+            f"{env_id} returned {env} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
+            "lambda num_envs: MyVectorEnv(num_envs)."
+        )
+    return env
+
+
+def innermost(env: Any) -> Any:
+    """The environment inside all wrappers."""
+    return list(layers(env))[-1]
+
+
+def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is. A
+    ``VectorEnv`` is made again by its specification."""
+    if isinstance(env, VectorEnv):
+        if env.spec is None or env.unwrapped is not env:
+            raise EnvError(
+                f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a "
+                "function that makes one, as lambda num_envs: MyVectorEnv(num_envs)."
+            )
+        spec = copy.deepcopy(env.spec)
+        spec.kwargs.pop("num_envs", None)
+        return from_vector(lambda num_envs: gym.make_vec(spec, num_envs=num_envs), env_id, preprocessing)
+    if getattr(env, "render_mode", None) == "human":
+        raise EnvError(
+            f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
+            "`proximo watch` shows the trained policy."
+        )
+    try:
+        original = copy.deepcopy(env)
+    except Exception as error:
+        raise EnvError(
+            f"{env_id} is an instance that cannot be copied ({exception_text(error)}), and training and evaluation need several "
+            "environments: pass its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
+        ) from error
+    return from_factory(functools.partial(_copy_of, original), env_id, preprocessing)
+
+
+def _copy_of(original: Any, render_mode: str | None = None) -> Any:
+    made = copy.deepcopy(original)
+    if render_mode is not None and getattr(made, "render_mode", None) != render_mode:
+        # Most environments read it only when they draw.
+        with contextlib.suppress(AttributeError):  # a property
+            made.unwrapped.render_mode = render_mode
+    return made
 
 
 def is_vectorized(cls: Any) -> bool:
     """Whether ``cls`` is a class of Gymnasium's vector environments."""
-    return inspect.isclass(cls) and issubclass(cls, gym.vector.VectorEnv)
+    return inspect.isclass(cls) and issubclass(cls, VectorEnv)
 
 
 def _steps_by_action(env: Any) -> bool:
@@ -162,7 +228,8 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
     elif settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
     elif is_vectorized(type(env)) or _steps_by_action(env):
-        made = construction.from_instance(env, env_id, preprocessing)
+        with construction_errors(env_id):
+            made = _from_instance(env, env_id, preprocessing)
     else:
         made = as_jax_environment(env, env_id)
     return env_id, with_levels(made, preprocessing.levels)

@@ -4,8 +4,8 @@ An id is ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module
 
 To add a library of environments:
 
-1. Write an adapter with two functions. ``names()`` returns the names of the library's environments; it is called only if the library is
-   installed. ``from_name`` makes one, and raises ``EnvError`` for an unknown name and ``ConfigError`` for an unknown setting.
+1. Write an adapter with two functions. ``names()`` returns the names of the library's environments that can be trained; it is called only
+   if the library is installed. ``from_name`` makes one of them, and raises ``ConfigError`` for an unknown setting.
 
    - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
      ``jax/craftax.py`` is a short example.
@@ -117,6 +117,7 @@ def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Pr
 def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     library, _, name = env_id.partition(":")
     libraries.check_installed(env_id)
+    libraries.check_known(env_id, libraries.names(library))
     from_name = libraries.adapter(library).from_name
     with custom_code_errors(f"Making {env_id}"):
         return from_name(name, settings) if LIBRARIES[library].is_jax else from_name(name, settings, preprocessing)

@@ -51,14 +51,13 @@ def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
             super().__init__()
             time.sleep(0.25)
 
-    monkeypatch.setattr(vector_environment, "FIRST_MESSAGE", 0.1)
+    monkeypatch.setattr(vector_environment, "PATIENCE", 0.1)
     with pytest.warns(UserWarning, match=r"Still waiting for 1 environment of toy to start \(0\.1 s\)"):
         env = from_factory(SlowToStart, "toy", Preprocessing())
     for workers, message in ((0, r"(0.1 s)."), (1, r"(0.1 s; limit 70 s (ten times step_timeout)).")):
         messages = []
         env.open(2, 1, VectorOptions(num_workers=workers, step_timeout=7.0, warn=messages.append)).close()
-        assert messages[0] == f"Still waiting for 2 environments of toy to start {message}"
-        assert 1 <= len(messages) < 8, "the pauses double"
+        assert messages == [f"Still waiting for 2 environments of toy to start {message}"]
 
 
 def test_more_workers_than_cores_or_environments_are_answered():

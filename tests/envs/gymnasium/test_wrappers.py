@@ -130,7 +130,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "where"), zip(KINDS, ["info", "observation", "method"], strict=True))
+@pytest.mark.parametrize(("kind", "where"), [*zip(KINDS, ["info", "observation", "method"], strict=True)])
 def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
     """The environment raises for a forbidden action. Each action is allowed twice in a row."""
 

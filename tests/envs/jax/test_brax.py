@@ -8,7 +8,7 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.jax import brax
-from proximo.spaces import Box, Dict
+from proximo.spaces import Box
 
 from adapted import LEGACY, played, same
 
@@ -44,8 +44,6 @@ def test_spaces_are_those_of_brax():
     env = library.get_environment("inverted_pendulum", backend="spring")
     assert pendulum().observation_space == Box((env.observation_size,))
     assert pendulum().action_space == Box((env.action_size,), -1.0, 1.0)
-    parts = make_env("brax:fast", {"obs_mode": "dict_state"}).observation_space
-    assert isinstance(parts, Dict)
 
 
 def test_the_limit_truncates_and_a_fall_terminates():

@@ -13,7 +13,7 @@ from typing import Any
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, check_names, load
+from proximo.envs.libraries import check_names, load
 
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")
@@ -27,7 +27,6 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a game by its name in ALE (``pong``, ``space_invaders``); ``settings`` are arguments of ``AtariVectorEnv``."""
     env_id = f"ale:{name}"
-    check_known(env_id, names())
     library, vectors = load(env_id), load(env_id, ".vector_env").AtariVectorEnv
     check_names(settings, [key for key in inspect.signature(vectors).parameters if key not in RESERVED], env_id)
     library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # no banner

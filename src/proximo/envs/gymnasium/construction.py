@@ -1,22 +1,20 @@
-"""Makes ``GymnasiumEnvironment``s of classes, functions, objects and vector environments."""
+"""Makes ``GymnasiumEnvironment``s of functions that make single or vector environments."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv
 
-from proximo.custom_code import custom_code_errors, exception_text
-from proximo.envs.gymnasium.action_masks import MaskInObservation, MaskSource, VectorMaskInObservation, find_mask, layers
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.action_masks import MaskInObservation, MaskSource, VectorMaskInObservation, find_mask
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
@@ -55,94 +53,13 @@ class EnvironmentFactory:
     @property
     def takes_render_mode(self) -> bool:
         """Whether the environment can be made in a ``render_mode``. A custom class may render without it."""
-        try:
-            parameters = inspect.signature(self.make).parameters
-        except ValueError:  # some built-in types have no signature
-            return False
+        parameters = inspect.signature(self.make).parameters
         return "render_mode" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def __call__(self, render_mode: str | None = None) -> Any:
         made = self.make(render_mode=render_mode) if render_mode is not None and self.takes_render_mode else self.make()
         env = self.preprocessing.wrap(made, self.env_id)
         return env if self.mask is None else MaskInObservation(env, self.mask)
-
-
-def from_class(
-    make: Callable[..., Any], env_id: str, preprocessing: Preprocessing, made: Sequence[Any] = ()
-) -> GymnasiumEnvironment:
-    """Make the environment of a class or function with its settings, which returns single environments. ``made`` is what it has returned
-    before, which is closed."""
-    with construction_errors(env_id):
-        if made and isinstance(made[0], VectorEnv):
-            raise EnvError(
-                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
-            )
-        if len({id(innermost(env)) for env in made}) < len(made):
-            raise EnvError(
-                f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
-                "inside the function, as lambda: MyEnv(size=3)."
-            )
-        for env in made:
-            getattr(env, "close", lambda: None)()
-        return from_factory(make, env_id, preprocessing)
-
-
-def from_vector_class(make: Callable[..., Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make the environment of a class or function with its settings, which returns a ``VectorEnv`` of ``num_envs`` environments."""
-    with construction_errors(env_id):
-        return from_vector(partial(_vector_env_of, make, env_id), env_id, preprocessing)
-
-
-def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
-    env = make(num_envs=num_envs)
-    if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
-        raise EnvError(
-            f"{env_id} returned {env} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
-            "lambda num_envs: MyVectorEnv(num_envs)."
-        )
-    return env
-
-
-def innermost(env: Any) -> Any:
-    """The environment inside all wrappers."""
-    return list(layers(env))[-1]
-
-
-def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is. A
-    ``VectorEnv`` is made again by its specification."""
-    with construction_errors(env_id):
-        if isinstance(env, VectorEnv):
-            if env.spec is None or env.unwrapped is not env:
-                raise EnvError(
-                    f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a "
-                    "function that makes one, as lambda num_envs: MyVectorEnv(num_envs)."
-                )
-            spec = copy.deepcopy(env.spec)
-            spec.kwargs.pop("num_envs", None)
-            return from_vector(lambda num_envs: gym.make_vec(spec, num_envs=num_envs), env_id, preprocessing)
-        if getattr(env, "render_mode", None) == "human":
-            raise EnvError(
-                f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
-                "`proximo watch` shows the trained policy."
-            )
-        try:
-            original = copy.deepcopy(env)
-        except Exception as error:
-            raise EnvError(
-                f"{env_id} is an instance that cannot be copied ({exception_text(error)}), and training and evaluation need several "
-                "environments: pass its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
-            ) from error
-        return from_factory(partial(_copy_of, original), env_id, preprocessing)
-
-
-def _copy_of(original: Any, render_mode: str | None = None) -> Any:
-    made = copy.deepcopy(original)
-    if render_mode is not None and getattr(made, "render_mode", None) != render_mode:
-        # Most environments read it only when they draw.
-        with contextlib.suppress(AttributeError):  # a property
-            made.unwrapped.render_mode = render_mode
-    return made
 
 
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:

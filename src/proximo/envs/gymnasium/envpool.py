@@ -9,7 +9,7 @@ from typing import Any
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, check_names, load
+from proximo.envs.libraries import check_names, load
 
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
@@ -53,7 +53,6 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a task; ``settings`` are fields of its configuration."""
     env_id = f"envpool:{name}"
-    check_known(env_id, names())
     with warnings.catch_warnings(action="ignore"):
         known = [key for key in load(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)

@@ -12,7 +12,7 @@ from gymnasium.envs.registration import load_env_creator
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, check_names, load
+from proximo.envs.libraries import check_names, load
 
 DRIVERS = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
 
@@ -26,7 +26,6 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a task; ``settings`` are its reset parameters. One value may replace a list from which the task draws."""
     env_id = f"memory-gym:{name}"
-    check_known(env_id, names())
     known = load_env_creator(str(gym.spec(f"{name}-v0").entry_point)).default_reset_parameters  # type: ignore[attr-defined]
     check_names(settings, known, env_id)
     lists = {key for key, default in known.items() if isinstance(default, list)}

@@ -16,7 +16,7 @@ from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
-from proximo.envs.libraries import check_known, load, replace_params
+from proximo.envs.libraries import load, replace_params
 from proximo.errors import ConfigError, EnvError
 
 TILE = 28
@@ -48,7 +48,6 @@ class MiniGridSettings:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make ``MiniGrid-NAME-v0``, ``MiniGrid-NAME`` if the name has a version, or a level of BabyAI, whose name begins with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
-    check_known(env_id, names())
     env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
     dropped = f"{env_id}: the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
     return replace(env, warnings=(dropped,)) if name.startswith(NEED_MISSION) else env

@@ -20,8 +20,8 @@ AUTO = -1
 """``num_workers``: the number follows from a rule (``GymnasiumEnvironment.default_workers``)."""
 RESETS = 10
 """A worker may take this many times ``step_timeout`` to make its environments, or for a reset."""
-FIRST_MESSAGE = 10.0
-"""Seconds until the first message about environments that have not started. The time doubles with each further message."""
+PATIENCE = 10.0
+"""Seconds until a message about environments that have not started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,23 +159,20 @@ class SerialVectorEnvironment(LocalVectorEnvironment):
 
 @contextlib.contextmanager
 def reports_waiting(warn: Callable[[str], None], num_envs: int, env_id: str, limit: float = 0.0) -> Iterator[None]:
-    """Call ``warn`` from a thread if the environments have not started after 10, 20, 40, … seconds. The message names the ``limit``
+    """Call ``warn`` from a thread if the environments have not started after ``PATIENCE`` seconds. The message names the ``limit``
     (seconds) after which the start is aborted; 0: there is none."""
-    started = threading.Event()
+    environments = "1 environment" if num_envs == 1 else f"{num_envs} environments"
+    until = f"; limit {limit:g} s (ten times step_timeout)" if limit else ""
 
     def report() -> None:
-        elapsed = pause = FIRST_MESSAGE
-        while not started.wait(pause):
-            environments = "1 environment" if num_envs == 1 else f"{num_envs} environments"
-            until = f"; limit {limit:g} s (ten times step_timeout)" if limit else ""
-            with contextlib.suppress(Warning):  # if the user turns warnings into errors
-                warn(f"Still waiting for {environments} of {env_id} to start ({elapsed:g} s{until}).")
-            pause, elapsed = elapsed, 2 * elapsed
+        with contextlib.suppress(Warning):  # if the user turns warnings into errors
+            warn(f"Still waiting for {environments} of {env_id} to start ({PATIENCE:g} s{until}).")
 
-    thread = threading.Thread(target=report, daemon=True)
-    thread.start()
+    timer = threading.Timer(PATIENCE, report)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        started.set()
-        thread.join()
+        timer.cancel()
+        timer.join()

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.base import Described
-from proximo.envs.libraries import check_known, check_type, load, replace_params
+from proximo.envs.libraries import check_type, load, replace_params
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Space, from_any
 
@@ -33,7 +33,6 @@ class CraftaxEnvironment(Described):
 
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id, settings = f"craftax:{name}", dict(settings)
-        check_known(env_id, names())
         self.env = load(env_id, ".craftax_env").make_craftax_env_from_name(name, auto_reset=False)
         separate_map = settings.pop("separate_map", False)
         check_type("separate_map", separate_map, False)
