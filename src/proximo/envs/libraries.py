@@ -66,13 +66,6 @@ def is_installed(library: str) -> bool:
     return importlib.util.find_spec(LIBRARIES[library].module) is not None
 
 
-def check_installed(env_id: str) -> None:
-    """Raise ``EnvError`` if the library of ``env_id`` is not installed."""
-    library = env_id.partition(":")[0]
-    if not is_installed(library):
-        raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
-
-
 def load(env_id: str, submodule: str = "") -> ModuleType:
     """Import the library of ``env_id``, or a part of it. Raises ``EnvError`` if this fails."""
     module = LIBRARIES[env_id.partition(":")[0]].module

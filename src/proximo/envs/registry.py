@@ -116,7 +116,8 @@ def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Pr
 
 def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     library, _, name = env_id.partition(":")
-    libraries.check_installed(env_id)
+    if not libraries.is_installed(library):
+        raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
     libraries.check_known(env_id, libraries.names(library))
     from_name = libraries.adapter(library).from_name
     with custom_code_errors(f"Making {env_id}"):

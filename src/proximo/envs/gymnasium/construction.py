@@ -23,7 +23,7 @@ from proximo.envs.gymnasium.vector_environment import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import from_any
 
-EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
+EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "opencv": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
 """The extra that installs each module."""
 
 

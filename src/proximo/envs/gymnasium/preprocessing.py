@@ -16,7 +16,7 @@ from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.level_seeds import LevelRange
-from proximo.errors import ConfigError, EnvError, nearest, shown
+from proximo.errors import ConfigError, nearest, shown
 from proximo.spaces import from_any
 
 
@@ -61,16 +61,10 @@ def atari(env: Any, env_id: str) -> Any:
     Observations are 84×84 gray images. A step takes 4 frames, and its observation is the maximum of the last two. An episode starts
     with up to 30 no-ops.
     """
-    if not hasattr(env.unwrapped, "ale"):
-        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
     if len(env.observation_space.shape) == 1:
         raise ConfigError(
             f"preprocessing = atari: {env_id} observes the memory of the game (obs_type): set preprocessing = none."
         )
-    try:
-        import cv2  # noqa: F401
-    except ImportError:
-        raise EnvError("preprocessing = atari needs OpenCV: pip install 'proximo[atari]'.") from None
     return gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
 
 

@@ -92,7 +92,7 @@ def from_id(
     elif code.startswith("gymnasium.envs.mujoco"):
         make = partial(_without_deprecation, make)
     if without_velocities:
-        make, make_vector = partial(_without_velocities, make, env_id), partial(_vector_without_velocities, make_vector, env_id)
+        make, make_vector = partial(_without_velocities, make, env_id), partial(_without_velocities, make_vector, env_id)
         env_id = env_id.replace("-v", "NoVel-v")
     with construction_errors(env_id):
         if registered.entry_point is None:
@@ -113,17 +113,15 @@ def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preproce
     return env
 
 
-def _without_velocities(make: Callable[..., Any], base: str, **rendering: Any) -> Any:
-    env = make(**rendering)
+def _without_velocities(make: Callable[..., Any], base: str, *num_envs: int, **rendering: Any) -> Any:
+    """Make ``base``, as a vector environment if ``num_envs`` is given, without its velocities."""
+    env = make(*num_envs, **rendering)
+    if num_envs:  # CartPole, the only such vector environment, keeps its space
+        return gym.wrappers.vector.TransformObservation(env, partial(hide, base))
     space = env.observation_space
     if base in DROPPED:
         space = gym.spaces.Box(hide(base, space.low), hide(base, space.high), dtype=space.dtype)
     return gym.wrappers.TransformObservation(env, partial(hide, base), space)
-
-
-def _vector_without_velocities(make: Callable[[int], Any], base: str, num_envs: int) -> Any:
-    """The observation space is not adapted: CartPole, the only such vector environment, keeps its space."""
-    return gym.wrappers.vector.TransformObservation(make(num_envs), partial(hide, base))
 
 
 def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:

@@ -47,11 +47,6 @@ class EnvironmentSpec:
     first_env: int = 0
     """Number of the first environment among all environments of a training, which may be divided among processes."""
 
-    @property
-    def limit(self) -> int:
-        """``max_episode_steps``, or a number that no episode reaches."""
-        return self.max_episode_steps or NO_LIMIT
-
 
 def environment_seeds(num_envs: int, *source: int) -> list[int]:
     """Return distinct seeds for ``num_envs`` environments.
@@ -103,7 +98,7 @@ class Stepper:
     """
 
     def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
-        self.spec, self.columns = spec, columns
+        self.spec, self.columns, self.limit = spec, columns, spec.max_episode_steps or NO_LIMIT
         self.leaves = leaves(spec.observation_space)
         self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
@@ -127,7 +122,7 @@ class Stepper:
         With ``stagger_steps``, the first episode of each environment is truncated after 1 … this many steps."""
         first, last = self.spec.first_env + self.columns.start, self.spec.first_env + self.columns.stop
         self.seeds, self.steps = environment_seeds(last, *source)[first:], 0
-        self.limits = [self.spec.limit] * len(self.columns)
+        self.limits = [self.limit] * len(self.columns)
         if stagger_steps:
             drawn = np.random.default_rng(np.random.SeedSequence([*source, 1])).integers(1, stagger_steps + 1, last)[first:]
             self.limits = np.minimum(self.limits, drawn).tolist()
@@ -198,7 +193,7 @@ class Stepper:
         buffer.success[t, column] = reported_success(info)
         if truncated:
             self._write(buffer.final_observation, column, observation)
-        self.limits[k] = self.spec.limit
+        self.limits[k] = self.limit
         self._begin(buffer, t + 1, k)
         return truncated
 

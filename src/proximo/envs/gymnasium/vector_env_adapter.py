@@ -23,7 +23,7 @@ from proximo.envs.gymnasium.stepper import (
     success_of,
 )
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, is_finite, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import LocalVectorEnvironment
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box
 
@@ -40,7 +40,7 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
     return modes[name]
 
 
-class VectorEnvAdapter(LocalVectorEnvironment):
+class VectorEnvAdapter(VectorEnvironment):
     """Adapts one Gymnasium ``VectorEnv`` per group to a single ``VectorEnvironment``.
 
     With several groups, each ``VectorEnv`` needs ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.

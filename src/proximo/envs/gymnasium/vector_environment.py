@@ -1,7 +1,5 @@
-"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` implements it in this process.
-
-Other implementations: ``WorkerVectorEnvironment`` (workers.py) and ``VectorEnvAdapter`` (vector_env_adapter.py).
-"""
+"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` steps single environments, ``VectorEnvAdapter`` (vector_env_adapter.py)
+Gymnasium's vector environments, and ``WorkerVectorEnvironment`` (workers.py) single environments in other processes."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import mmap
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
@@ -55,53 +53,27 @@ class VectorOptions:
         return RESETS * self.step_timeout
 
 
-@runtime_checkable
-class VectorEnvironment(Protocol):
-    """``N`` environments that step into a rollout buffer.
-
-    They are divided into groups of neighboring columns, which step independently of each other.
-    """
-
-    buffer: RolloutBuffer
-    groups: tuple[range, ...]
-    num_workers: int
-    """Number of worker processes; 0: environments are stepped in this process."""
-    description: str
-    """Where environments are stepped, in words."""
-    restarts: int
-    """Number of workers that were lost and restarted so far."""
-
-    def reset(self, seed: int) -> None:
-        """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
-        ...
-
-    def send(self, t: int, group: int) -> None:
-        """Let a group take step ``t`` with the actions in the buffer."""
-        ...
-
-    def ready(self, groups: list[int]) -> int:
-        """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
-        ...
-
-    def receive(self, t: int, group: int) -> bool:
-        """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
-        ...
-
-    def close(self) -> None:
-        """Close all environments and end all processes."""
-        ...
-
-
 def split(columns: range, parts: int) -> tuple[range, ...]:
     """Split ``columns`` into contiguous parts whose sizes differ by at most one."""
     boundaries = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
     return tuple(range(a, b) for a, b in itertools.pairwise(boundaries))
 
 
-class LocalVectorEnvironment:
-    """Environments that step in this process, with a stepper for each group."""
+class VectorEnvironment:
+    """``N`` environments that step into a rollout buffer.
 
-    num_workers = restarts = 0
+    They are divided into groups of neighboring columns, which step independently of each other. This class steps them in this process, with a
+    stepper for each group; ``WorkerVectorEnvironment`` steps them in others.
+    """
+
+    buffer: RolloutBuffer
+    groups: tuple[range, ...]
+    description: str
+    """Where environments are stepped, in words."""
+    num_workers = 0
+    """Number of worker processes; 0: environments are stepped in this process."""
+    restarts = 0
+    """Number of workers that were lost and restarted so far."""
 
     def __init__(
         self,
@@ -124,6 +96,7 @@ class LocalVectorEnvironment:
             raise
 
     def reset(self, seed: int) -> None:
+        """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
         for group in self._stepping:
             self.steppers[group].discard_step()
         self._stepping.clear()
@@ -131,23 +104,27 @@ class LocalVectorEnvironment:
             stepper.reset(self.buffer, 0, (seed,), self.stagger_steps)
 
     def send(self, t: int, group: int) -> None:
+        """Let a group take step ``t`` with the actions in the buffer."""
         self._stepping[group] = self._stepping.pop(group, None)
         self.steppers[group].send(self.buffer, t)
 
     def ready(self, groups: list[int]) -> int:
+        """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
         return next(group for group in self._stepping if group in groups)
 
     def receive(self, t: int, group: int) -> bool:
+        """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
         any_truncated = self.steppers[group].step(self.buffer, t)
         self._stepping.pop(group, None)
         return any_truncated
 
     def close(self) -> None:
+        """Close all environments and end all processes."""
         for stepper in self.steppers:
             stepper.close()
 
 
-class SerialVectorEnvironment(LocalVectorEnvironment):
+class SerialVectorEnvironment(VectorEnvironment):
     """Steps single environments one after the other. This is fastest if steps take less time than messages to workers."""
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):

@@ -18,7 +18,7 @@ import numpy as np
 
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_environment import RESETS, VectorOptions, reports_waiting, split
+from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
 from proximo.envs.gymnasium.worker import Setup
 from proximo.envs.gymnasium.worker_process import CLOSE, LOST, RESET, STEP, TRUNCATED, WorkerProcess, search_path
 from proximo.errors import EnvError, EnvironmentFault
@@ -28,7 +28,7 @@ MAX_ATTEMPTS = 3
 """Workers that may end in succession before one of them has taken a step."""
 
 
-class WorkerVectorEnvironment:
+class WorkerVectorEnvironment(VectorEnvironment):
     """``options.num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
 
     A worker that ends or exceeds a time limit is restarted, and its environments get new seeds. The lost step is marked as invalid
