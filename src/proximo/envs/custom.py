@@ -28,8 +28,8 @@ PROTOCOL = "(proximo.envs.protocol defines the protocol)"
 
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
-    """Find the class of an environment in a module on Python's path, or a function that makes one. Raises ``EnvError`` if it does
-    not exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
+    """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if it does not
+    exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
     env_id = f"'{module_name}:{class_name}'"
     try:
@@ -127,7 +127,7 @@ def innermost(env: Any) -> Any:
 
 
 def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is. A
+    """Make an environment of which ``env`` is one. A single environment is copied, and stays as it is. A
     ``VectorEnv`` is made again by its specification."""
     if isinstance(env, VectorEnv):
         if env.spec is None or env.unwrapped is not env:

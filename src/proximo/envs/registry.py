@@ -4,19 +4,18 @@ An id is ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module
 
 To add a library of environments:
 
-1. Write an adapter with two functions. ``names()`` returns the names of the library's environments that can be trained; it is called only
-   if the library is installed. ``from_name`` makes one of them, and raises ``ConfigError`` for an unknown setting.
+1. Write an adapter with two functions. ``names()`` returns the names of the environments that can be trained;
+   it is called only if the library is installed. ``from_name`` makes one of them, and raises ``ConfigError``
+   for an unknown setting.
 
-   - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
+   - ``envs/jax/LIBRARY.py``: ``from_name(name, settings) -> JaxEnvironment``, which ``protocol.py`` defines.
      ``jax/craftax.py`` is a short example.
-   - Gymnasium: ``envs/gymnasium/LIBRARY.py`` with ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
-     ``from_factory`` (single environments) or ``from_vector`` (a vector environment, with ``make_threaded`` if it can step in its own
-     threads) of ``gymnasium/construction.py``; ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
+   - ``envs/gymnasium/LIBRARY.py``: ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
+     ``from_factory`` or ``from_vector`` of ``gymnasium/construction.py``; ``gymnasium/ale.py`` is an example.
 
-2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs``, the tests and ``.ci/extras``, which trains the
-   example of each row, read this table.
-
-A library that proximo's extras install also needs the extra in ``pyproject.toml`` and a version in ``constraints.txt``.
+2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``, which error messages, ``proximo envs``, the tests and
+   ``.ci/extras`` read. A library that proximo's extras install also needs the extra in ``pyproject.toml`` and a
+   version in ``constraints.txt``.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocess
 
 
 def names_code(env_id: str) -> bool:
-    """Whether making ``env_id`` imports a module that is not proximo's, as ``my_package.module:MyEnv`` and ``my_package:MyEnv-v0`` do."""
+    """Whether making ``env_id`` imports a module that is not proximo's, as ``my_package.module:MyEnv`` does."""
     module, separator, _ = env_id.rpartition(":")
     return bool(separator) and module not in LIBRARIES
 

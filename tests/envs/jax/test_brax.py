@@ -8,7 +8,6 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.jax import brax
-from proximo.spaces import Box
 
 from adapted import LEGACY, played, same
 
@@ -38,12 +37,6 @@ def test_states_and_ends_equal_those_of_brax():
         assert same((observation, reward), (state.obs, state.reward))
         assert terminated == bool(state.done > state.info["truncation"])
         assert truncated == bool(state.info["truncation"])
-
-
-def test_spaces_are_those_of_brax():
-    env = library.get_environment("inverted_pendulum", backend="spring")
-    assert pendulum().observation_space == Box((env.observation_size,))
-    assert pendulum().action_space == Box((env.action_size,), -1.0, 1.0)
 
 
 def test_the_limit_truncates_and_a_fall_terminates():

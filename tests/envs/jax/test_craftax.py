@@ -9,7 +9,7 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.errors import ConfigError
-from proximo.spaces import Box, Discrete
+from proximo.spaces import Box
 
 from adapted import LEGACY, played, same
 
@@ -46,13 +46,6 @@ def test_the_limit_truncates_and_death_terminates_even_there():
     params = classic().default_params
     *_, terminated, truncated, _ = jax.jit(classic().step)(jax.random.key(0), dying, jnp.int32(0), params)
     assert (bool(terminated), bool(truncated)) == (True, False)
-
-
-def test_spaces_are_those_of_craftax():
-    env = library.make_craftax_env_from_name(CLASSIC, auto_reset=False)
-    space = env.observation_space(env.default_params)
-    assert classic().observation_space == Box(space.shape, 0.0, 1.0, "float32")
-    assert classic().action_space == Discrete(env.action_space(env.default_params).n)
 
 
 def test_separate_map_is_the_same_observation_for_a_cnn():

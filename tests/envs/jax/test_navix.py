@@ -10,7 +10,6 @@ import pytest
 from proximo.collect import jax_vector
 from proximo.envs import make_env
 from proximo.envs.jax import navix
-from proximo.spaces import Box, Discrete
 
 from adapted import LEGACY, played, same
 
@@ -54,14 +53,6 @@ def test_reaching_the_goal_at_the_limit_terminates_with_success(limit):
     for action in TO_THE_GOAL:
         state, _, reward, terminated, truncated, info = step(jax.random.key(1), state, jnp.int32(action), ())
     assert (float(reward), bool(terminated), bool(truncated), bool(info["success"])) == (1.0, True, False, True)
-
-
-def test_spaces_agree_with_navix_and_its_cells():
-    env = library.make(NAME)
-    assert room().observation_space.shape == env.observation_space.shape
-    assert room().action_space == Discrete(int(env.action_space.n))
-    rgb = library.make(NAME, observation_fn=library.observations.rgb)
-    assert room(view="rgb").observation_space == Box(rgb.observation_space.shape, 0.0, 255.0, "uint8")
 
 
 def test_the_state_has_no_picture_of_the_empty_level():

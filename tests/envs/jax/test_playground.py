@@ -7,7 +7,6 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.jax import playground
-from proximo.spaces import Box
 
 from adapted import LEGACY, played, same
 
@@ -39,13 +38,6 @@ def test_states_and_ends_equal_those_of_playground():
         assert same((observation, reward), (state.obs, state.reward))
         assert (terminated, truncated) == (False, bool(state.info["truncation"]))
     assert [row[4] for row in ours] == [False] * LIMIT + [True] * (len(ours) - LIMIT)
-
-
-def test_spaces_are_those_of_playground():
-    raw = library.registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
-    assert cartpole().observation_space == Box((raw.observation_size,))
-    assert cartpole().action_space == Box((raw.action_size,), -1.0, 1.0)
-    assert raw.mj_model.actuator_ctrlrange.tolist() == [[-1.0, 1.0]]
 
 
 def test_a_state_that_is_done_terminates():

@@ -1,4 +1,4 @@
-"""NumPy arrays of one rollout, in memory that worker processes share. Environments write into them, and the learner reads them without a copy."""
+"""NumPy arrays of one rollout. Environments write into them, also from worker processes; the learner copies nothing."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def _aligned(size: int) -> int:
 
 
 def shared_memory(size: int) -> int:
-    """Return the file descriptor of ``size`` zeroed bytes, which child processes inherit. They have no name, so nothing remains if a process is
-    killed. Closing the descriptor frees them as soon as no array uses them."""
+    """Return the file descriptor of ``size`` zeroed bytes. They have no name, so nothing remains if a process is
+    killed."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("proximo")
     else:  # macOS

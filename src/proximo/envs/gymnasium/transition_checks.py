@@ -151,8 +151,8 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
 
 
 def located(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``method`` of a stepper, whose exceptions name the environment, as ``self.where()`` does. An ``EnvironmentFault`` ends with the traceback,
-    from the first line of the user's code."""
+    """``method`` of a stepper, whose exceptions name the environment, as ``self.where()`` does. An
+    ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
 
     @functools.wraps(method)
     def run(self: Any, *arguments: Any) -> Any:

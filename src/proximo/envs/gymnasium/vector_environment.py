@@ -1,5 +1,5 @@
-"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` steps single environments, ``VectorEnvAdapter`` (vector_env_adapter.py)
-Gymnasium's vector environments, and ``WorkerVectorEnvironment`` (workers.py) single environments in other processes."""
+"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` steps single environments,
+``VectorEnvAdapter`` steps Gymnasium's vector environments, and ``WorkerVectorEnvironment`` steps in workers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class VectorOptions:
     max_restarts: int = 100
     """Restarts of lost workers until training stops."""
     cores: int = 1
-    """Maximum number of workers if ``num_workers`` is -1. A larger ``num_workers`` is a warning. With several groups, also the maximum number of
-    threads of their vector environments together (at least one per group)."""
+    """Maximum number of workers if ``num_workers`` is -1, and of the threads of several vector environments. A
+    larger ``num_workers`` is a warning."""
     warn: Callable[[str], None] = lambda message: None
     """Receives messages about slow starts, lost workers, and more workers than cores."""
 
@@ -62,8 +62,8 @@ def split(columns: range, parts: int) -> tuple[range, ...]:
 class VectorEnvironment:
     """``N`` environments that step into a rollout buffer.
 
-    They are divided into groups of neighboring columns, which step independently of each other. This class steps them in this process, with a
-    stepper for each group; ``WorkerVectorEnvironment`` steps them in others.
+    They are divided into groups of neighboring columns, which step independently of each other. This class steps
+    them in this process, with a stepper for each group.
     """
 
     buffer: RolloutBuffer

@@ -66,8 +66,8 @@ class Setup:
 
 
 def main(lifeline: int) -> None:
-    """Run the setup that standard input brings, until the parent closes the pipes or ends. ``lifeline`` is the file descriptor of a pipe that ends
-    with the parent; -1 on Windows."""
+    """Run the setup that standard input brings, until the parent closes the pipes or ends. ``lifeline`` is the file
+    descriptor of a pipe that ends with the parent; -1 on Windows."""
     # Environments read nothing, and print to standard error.
     commands, replies = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -85,8 +85,8 @@ def main(lifeline: int) -> None:
 
 
 def _poll_for_command(commands: int) -> None:
-    """Poll for the next command for a short time, and yield the core to other processes meanwhile: sleeping and waking up takes longer than a
-    step of a small environment (docs/decisions/0006-gymnasium-collector.md)."""
+    """Poll for the next command for a short time, and yield the core to other processes meanwhile: sleeping and
+    waking up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md)."""
     if not hasattr(os, "sched_yield"):
         return
     poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS

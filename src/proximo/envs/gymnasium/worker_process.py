@@ -65,8 +65,8 @@ def read_object(descriptor: int) -> Any:
 
 
 class WorkerProcess:
-    """A worker, started. ``begin`` sends it its setup, an object with ``path`` whose method ``serve`` then runs there. It inherits the file
-    ``descriptor``, if any."""
+    """A worker, started. ``begin`` sends it its setup, an object with ``path`` whose method ``serve`` then runs
+    there. It inherits the file ``descriptor``, if any."""
 
     def __init__(self, setup: Any, descriptor: int = -1):
         self.setup, self._descriptor = setup, descriptor
@@ -169,7 +169,7 @@ class WorkerProcess:
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` with the standard library first, so that a user's ``types.py`` cannot replace Python's module."""
+    """Return ``sys.path`` with the standard library first: a user's ``types.py`` cannot replace Python's module."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
     return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
 

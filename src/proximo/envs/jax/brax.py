@@ -14,7 +14,7 @@ LIMIT = 1000
 
 
 def names() -> list[str]:
-    """Return all but ``swimmer``, in which brax calls ``jax.numpy.clip`` with arguments that JAX no longer accepts, and a test's."""
+    """Return all but ``swimmer``, which calls ``jax.numpy.clip`` with arguments that JAX no longer accepts."""
     return [
         "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",
         "reacher", "walker2d",

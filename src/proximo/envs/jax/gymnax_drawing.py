@@ -1,4 +1,4 @@
-"""Draws states of gymnax's environments: classic control by Gymnasium, MinAtar and Pong as boards, others by their own ``render``."""
+"""Draws states of gymnax: classic control by Gymnasium, MinAtar and Pong as boards, others by their ``render``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSIC = {"Acrobot-v1": 15, "CartPole-v1": 50, "MountainCar-v0": 30, "MountainC
 
 
 def drawing_of(name: str, env: Any) -> tuple[Draw, int] | None:
-    """Return a function that draws the states of ``env``, registered as ``name``, and its frames per second; None if the task has no renderer."""
+    """A function that draws the states of ``env``, registered as ``name``, and its frames per second; None: no renderer."""
     if name in CLASSIC:
         return _classic(name), CLASSIC[name]
     if name.endswith("-MinAtar") or name == "Pong-misc":
@@ -47,8 +47,8 @@ def _classic(name: str) -> Draw:
 
 
 def _channels(env: Any) -> Draw:
-    """Draw observations that have a channel for each kind of object; later channels cover earlier ones. gymnax draws them with matplotlib, which
-    takes tens of milliseconds for a picture."""
+    """Draw observations that have a channel for each kind of object; later channels cover earlier ones. With
+    matplotlib, as in gymnax, a picture takes tens of milliseconds."""
     observe = jax.jit(lambda state, params: env.observe(jax.random.key(0), state, None, params))
     colors = np.array([PAPER, *TINTS], np.uint8)
 

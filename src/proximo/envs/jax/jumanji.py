@@ -19,8 +19,8 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """Return the environments that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does not cover the range of
-    its actions, and those in which each agent has its own reward."""
+    """Return the environments that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does
+    not cover the range of its actions, and those in which each agent has its own reward."""
     return [
         "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",
         "Sudoku-very-easy-v0", "BinPack-v2", "FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "MMST-v0", "CVRP-v1",

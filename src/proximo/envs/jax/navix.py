@@ -23,8 +23,8 @@ COUNTS = (11, 6, 4)
 
 
 def names() -> list[str]:
-    """Return all but KeyCorridor. In MiniGrid, picking up its ball ends the episode; in navix the ball gives no reward, and the locked door is
-    open."""
+    """Return all but KeyCorridor: picking up its ball should end the episode, but navix has no reward for it, and its
+    locked door is open."""
     return [
         *(f"Navix-{task}-{size}-v0" for task in ("Empty", "Empty-Random", "DoorKey", "DoorKey-Random") for size in SIZES),
         "Navix-FourRooms-v0",
