@@ -1,5 +1,5 @@
-"""The libraries of environments: one row for each, which is all that registers an adapter (``registry.py`` has the steps). Then what adapters
-have in common: they import their library, and check names and ``env_settings``."""
+"""The libraries of environments: a row for each registers its adapter (``registry.py`` has the steps). Then what
+adapters have in common: they import their library, and check names and ``env_settings``."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _EXPECTED = {
     "f": (int | float, "a finite number"),
     "U": (str, "text"),
 }
-"""The types that a value may have, and their names in messages, by the kind of NumPy's dtype of the default."""
+"""The types that a value may have, and their names in messages, by the kind of the default's dtype."""
 
 
 def check_type(name: str, value: Any, default: Any) -> None:
@@ -112,8 +112,8 @@ def check_type(name: str, value: Any, default: Any) -> None:
 
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
-    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has another type than
-    the default."""
+    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has
+    another type than the default."""
     check_names(settings, [f.name for f in dataclasses.fields(params)], env_id)
     for name, value in settings.items():
         check_type(name, value, getattr(params, name))
@@ -121,7 +121,7 @@ def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
 
 
 def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
-    """Split the setting ``name``, a limit of the steps of an episode, from the others. Raises ``ConfigError`` if it is not 1 … 2³¹ - 1."""
+    """Split ``name``, a limit of the steps of an episode, from the other settings. Raises ``ConfigError``."""
     limit = given.get(name, default)
     check_type(name, limit, default)
     if not 1 <= limit < 2**31:

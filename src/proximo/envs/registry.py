@@ -98,7 +98,7 @@ def _answers(env_id: str) -> Iterator[None]:
 
 
 def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Preprocessing], Environment]:
-    """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
+    """The function that makes the environment. Raises ``EnvError`` if the id is unknown."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
         return partial(_of_library, env_id)
@@ -124,7 +124,7 @@ def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocess
 
 
 def names_code(env_id: str) -> bool:
-    """Whether making ``env_id`` imports a module that is not proximo's, as ``my_package.module:MyEnv`` does."""
+    """Whether making ``env_id`` imports a module of the user, as ``my_package.module:MyEnv`` does."""
     module, separator, _ = env_id.rpartition(":")
     return bool(separator) and module not in LIBRARIES
 

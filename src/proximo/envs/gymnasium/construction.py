@@ -29,7 +29,7 @@ EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "opencv": "ata
 
 @contextlib.contextmanager
 def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
-    """Convert exceptions of an environment's constructor to ``EnvError``. It names the extra that installs a missing library."""
+    """Convert exceptions of a constructor to ``EnvError``, which names the extra that installs a missing library."""
     try:
         with custom_code_errors(f"{what} {env_id}"):
             yield
@@ -63,7 +63,7 @@ class EnvironmentFactory:
 
 
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
+    """Make the environment of a function. One instance is made here, for its spaces and its action mask.
 
     Args:
         make: makes a single environment; optionally with the argument ``render_mode``.

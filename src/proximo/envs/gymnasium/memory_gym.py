@@ -34,7 +34,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
 
 
 def _register(env_id: str) -> None:
-    """Import the library, which registers its ids. It opens a window and a sound device; dummy drivers make both invisible."""
+    """Import the library, which registers its ids. It opens a window and a sound device, here of dummy drivers."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     for driver in DRIVERS:
         os.environ.setdefault(driver, "dummy")
@@ -42,7 +42,7 @@ def _register(env_id: str) -> None:
 
 
 def make_env(name: str, parameters: dict[str, Any], render_mode: str | None = None) -> gym.Env:
-    """Make one environment. Its pictures are Memory Gym's debug view, which is larger and shows the goal and hidden parts."""
+    """Make one environment. Its pictures are Memory Gym's debug view, which is larger and shows hidden parts."""
     _register(f"memory-gym:{name}")
     render_mode = "debug_rgb_array" if render_mode == "rgb_array" else render_mode
     if render_mode == "human":  # this needs a real window

@@ -1,4 +1,4 @@
-"""``minigrid:MemoryS9``: MiniGrid with observations for a policy, and levels divided into a training and a held-out part."""
+"""``minigrid:MemoryS9``: MiniGrid with observations for a policy, and levels for training and held-out levels."""
 
 from __future__ import annotations
 
@@ -46,11 +46,13 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``, ``MiniGrid-NAME`` if the name has a version, or a level of BabyAI, whose name begins with ``BabyAI-``."""
+    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` or a level of BabyAI if the name has a version or ``BabyAI-``."""
     env_id = f"minigrid:{name}"
     env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
-    dropped = f"{env_id}: the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
-    return replace(env, warnings=(dropped,)) if name.startswith(NEED_MISSION) else env
+    if not name.startswith(NEED_MISSION):
+        return env
+    dropped = "the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
+    return replace(env, warnings=(f"{env_id}: {dropped}",))
 
 
 def names() -> list[str]:

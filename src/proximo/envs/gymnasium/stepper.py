@@ -118,8 +118,8 @@ class Stepper:
 
     @located
     def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], stagger_steps: int = 0) -> None:
-        """Reset all environments, with seeds that depend on ``source``, and write their first observations into a row of ``buffer``.
-        With ``stagger_steps``, the first episode of each environment is truncated after 1 … this many steps."""
+        """Reset all environments, with seeds that depend on ``source``, and write their first observations into a row.
+        With ``stagger_steps``, the first episode of each is truncated after 1 … this many steps."""
         first, last = self.spec.first_env + self.columns.start, self.spec.first_env + self.columns.stop
         self.seeds, self.steps = environment_seeds(last, *source)[first:], 0
         self.limits = [self.limit] * len(self.columns)

@@ -106,7 +106,7 @@ def _send_fault(replies: int, error: BaseException) -> None:
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """End this process group, with all processes that an environment started, when the pipe ``lifeline`` ends with the parent.
+    """End this process group, with the processes of environments, when the pipe ``lifeline`` ends with the parent.
 
     On Linux the kernel kills the group, even if an environment hangs in native code that holds the GIL, which blocks the thread of other
     systems.

@@ -101,7 +101,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
         return any_truncated
 
     def _reply(self, worker: WorkerProcess, t: int | None = None) -> bytes:
-        """Wait for the reply to a command, step ``t`` if given. A worker that exceeds its time limit is killed, and so ``LOST``."""
+        """Wait for the reply to a command, step ``t`` if given. A worker that exceeds its time limit is killed."""
         pause, limit = min(1.0, self.options.step_timeout / 4), self.options.reset_timeout
         while not worker.has_replied(pause):
             if t is not None:  # a step also resets the environments whose episode ended
