@@ -61,6 +61,8 @@ def atari(env: Any, env_id: str) -> Any:
     Observations are 84×84 gray images. A step takes 4 frames, and its observation is the maximum of the last two. An episode starts
     with up to 30 no-ops.
     """
+    if not hasattr(env.unwrapped, "ale"):
+        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
     if len(env.observation_space.shape) == 1:
         raise ConfigError(
             f"preprocessing = atari: {env_id} observes the memory of the game (obs_type): set preprocessing = none."
