@@ -7,7 +7,6 @@ up to 30 no-ops.
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import Any
 
 from proximo.envs.gymnasium.construction import from_vector
@@ -31,8 +30,8 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
     check_names(settings, [key for key in inspect.signature(vectors).parameters if key not in RESERVED], env_id)
     library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # no banner
 
-    def make(num_threads: int, num_envs: int) -> Any:
+    def make(num_envs: int, num_threads: int = 0) -> Any:  # 0: it chooses the number of threads
         given = {"num_threads": num_threads, **settings}
         return vectors(name, num_envs, autoreset_mode="SameStep", reward_clipping=False, **given)
 
-    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, it chooses the threads
+    return from_vector(make, env_id, preprocessing, is_threaded=True)

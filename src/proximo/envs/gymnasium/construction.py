@@ -87,10 +87,7 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
 
 
 def from_vector(
-    make_vector: Callable[[int], Any],
-    env_id: str,
-    preprocessing: Preprocessing,
-    make_threaded: Callable[[int, int], Any] | None = None,
+    make_vector: Callable[..., Any], env_id: str, preprocessing: Preprocessing, is_threaded: bool = False
 ) -> GymnasiumEnvironment:
     """Make the environment of a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
 
@@ -98,7 +95,7 @@ def from_vector(
         make_vector: makes a ``VectorEnv`` of a given number of environments.
         env_id: id of the environment, for messages.
         preprocessing: only ``life_loss`` is supported.
-        make_threaded: as ``GymnasiumEnvironment.make_threaded``; such an environment has no action mask.
+        is_threaded: as in ``GymnasiumEnvironment``; such an environment has no action mask.
 
     Raises:
         ConfigError: The preprocessing needs single environments.
@@ -111,11 +108,11 @@ def from_vector(
         )
     with _example(partial(make_vector, 1), env_id) as env:
         autoreset_of(env, env_id)
-        info = _first_info(env, env_id, preprocessing) if make_threaded is None or preprocessing.life_loss else {}
-        mask = find_mask(env, info, env_id) if make_threaded is None else None
+        info = {} if is_threaded and not preprocessing.life_loss else _first_info(env, env_id, preprocessing)
+        mask = None if is_threaded else find_mask(env, info, env_id)
         spec = _spec(env.single_observation_space, env.single_action_space, mask, env_id, preprocessing, checks_actions=True)
     make = make_vector if mask is None else lambda num_envs: VectorMaskInObservation(make_vector(num_envs), mask)
-    return GymnasiumEnvironment.of(spec, make_vector=make, make_threaded=make_threaded)
+    return GymnasiumEnvironment.of(spec, make_vector=make, is_threaded=is_threaded)
 
 
 @contextlib.contextmanager

@@ -38,11 +38,11 @@ class GymnasiumEnvironment(Described):
     spec: EnvironmentSpec
     make: Callable[..., Any] | None = None
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
-    make_vector: Callable[[int], Any] | None = None
+    make_vector: Callable[..., Any] | None = None
     """``make_vector(num_envs)`` makes a Gymnasium ``VectorEnv``."""
-    make_threaded: Callable[[int, int], Any] | None = None
-    """``make_threaded(num_threads, num_envs)`` makes a ``VectorEnv`` that also has ``send(actions)``, which begins a step, and ``recv()``,
-    which returns its result. None if not supported."""
+    is_threaded: bool = False
+    """Whether ``make_vector`` takes ``num_threads``, and its ``VectorEnv`` also has ``send(actions)``, which begins a
+    step, and ``recv()``, which returns its result."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
     render_fps: float = 0.0
@@ -71,7 +71,7 @@ class GymnasiumEnvironment(Described):
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
         workers, groups = options.num_workers, options.num_groups
         if self.uses_vector_env(options):
-            overlaps = groups > 1 and self.make_threaded is None
+            overlaps = groups > 1 and not self.is_threaded
             given = {"num_workers": workers > 0, "overlap": overlaps, "stagger_steps": options.stagger_steps > 0}
             for name in [name for name, value in given.items() if value]:
                 raise ConfigError(
@@ -108,8 +108,8 @@ class GymnasiumEnvironment(Described):
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space)
         if self.make_vector is not None and self.uses_vector_env(options):
             make_vector = self.make_vector
-            if options.num_groups > 1 and self.make_threaded is not None:
-                make_vector = partial(self.make_threaded, max(1, min(options.cores, num_envs) // options.num_groups))
+            if options.num_groups > 1:
+                make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // options.num_groups))
             with reports_waiting(options.warn, num_envs, self.id):
                 return VectorEnvAdapter(make_vector, layout, self.spec, options.num_groups)
         assert self.make is not None

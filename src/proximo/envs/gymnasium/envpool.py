@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
 from proximo.envs.gymnasium.construction import from_vector
@@ -57,7 +56,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
         known = [key for key in load(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)
 
-    def make(num_threads: int, num_envs: int) -> EnvPoolVector:
+    def make(num_envs: int, num_threads: int = 0) -> EnvPoolVector:  # 0: it chooses the number of threads
         return EnvPoolVector(name, **{"num_envs": num_envs, "num_threads": num_threads, **settings})
 
-    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, it chooses the threads
+    return from_vector(make, env_id, preprocessing, is_threaded=True)
