@@ -1,12 +1,14 @@
-"""What the tests of adapters share: a play by the adapter, and all that a library has."""
+"""What the tests of adapters share: a play by the adapter, its training in small, all that a library has."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.collect import jax_vector
+from proximo.collect import JaxTrainer, jax_vector
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.spaces import ACTION_MASK, Box, from_any
+
+from helpers import small_collector
 
 LEGACY = jax.random.key_data
 
@@ -33,6 +35,18 @@ def same(one, other):
     return len(one) == len(other) and all(
         np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), 1e-4, 1e-5) for a, b in zip(one, other, strict=True)
     )
+
+
+def trained(env, updates=3, **settings):
+    """Metrics of some small updates on the device; holds that all is finite and that something was learned."""
+    collector = small_collector(env, **settings)
+    before = collector.init(jax.random.key(0))
+    after, metrics = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(before, jnp.int32(updates), updates)
+    assert bool(after.healthy)
+    weights = [state.learner.policy.critic.output.weight for state in (before, after)]
+    assert not np.array_equal(*weights)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(metrics))
+    return {name: np.asarray(x) for name, x in metrics.items()}
 
 
 def traceable(ids, make):
