@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import time
 
 import gymnasium as gym
@@ -114,15 +113,11 @@ class EveryThird(gym.Env):
 class Misbehaving(Countdown):
     """Has the fault ``what`` in its step number ``at``, counted over all episodes."""
 
-    def __init__(self, what: str = "nothing", at: int = 7, number: str = ""):
+    def __init__(self, what: str = "nothing", at: int = 7):
         super().__init__(5)
         self.what, self.at, self.steps = what, at, 0
         if what == "constructor":
             raise OSError("no simulator on port 4242")
-        if what == "start":  # a simulator that hangs; its process ids are files in the folder ``number``
-            for pid in (os.getpid(), subprocess.Popen(["sleep", "600"]).pid):
-                open(os.path.join(number, str(pid)), "w").close()
-            time.sleep(3600)
 
     def reset(self, *, seed=None, options=None):
         if self.what == "reset" and self.steps >= self.at:
@@ -144,18 +139,7 @@ class Misbehaving(Countdown):
             raise SystemExit(0)
         if self.what == "die":
             os._exit(3)
-        changed = {
-            "shape": (observation.reshape(2, 1), reward, terminated, truncated, info),
-            "scalar": (observation[:1], reward, terminated, truncated, info),
-            "nan": (observation * np.nan, reward, terminated, truncated, info),
-            "reward nan": (observation, float("nan"), terminated, truncated, info),
-            "reward none": (observation, None, terminated, truncated, info),
-            "reward huge": (observation, 1e300, terminated, truncated, info),
-            "flag": (observation, reward, 1, truncated, info),
-            "info": (observation, reward, terminated, truncated, None),
-            "text": (np.array(["a", "b"]), reward, terminated, truncated, info),
-        }
-        return changed.get(self.what, (observation, reward, terminated, truncated, info))
+        return observation, reward, terminated, truncated, info
 
 
 class LateNaN(Countdown):

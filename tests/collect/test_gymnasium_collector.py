@@ -17,7 +17,8 @@ from proximo.collect.gymnasium_collector import _Steps
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_trainer import bad_environment
 from proximo.config import Config, override
-from proximo.envs.gymnasium.construction import from_class, from_factory, from_vector
+from proximo.envs.custom import from_class
+from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import EnvError, EnvironmentFault
@@ -51,9 +52,12 @@ def make_trainer(env=None, **settings):
     return GymnasiumTrainer(make_collector(env, **settings))
 
 
+def threaded(cls):
+    return from_vector(lambda num_envs, num_threads=0: cls(num_envs), "toy", NONE, is_threaded=True)
+
+
 def vector_env(mode):
-    make = functools.partial(gym_toys.CustomVector, mode=mode)
-    return from_vector(make, "toy", NONE, make_threaded=lambda num_threads, num_envs: gym_toys.ThreadedVector(num_envs, mode))
+    return threaded(functools.partial(gym_toys.ThreadedVector, mode=mode))
 
 
 def start_of(collector):
@@ -372,8 +376,7 @@ def test_vector_environments_of_two_groups_step_at_the_same_time():
             calls.append(("recv", id(self)))
             return super().recv()
 
-    env = from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=lambda num_threads, num_envs: Recorded(num_envs))
-    collector = make_collector(env, overlap=True)
+    collector = make_collector(threaded(Recorded), overlap=True)
     collected_by(collector, 1)
     collector.environments.close()
     groups = sorted({group for _, group in calls})
@@ -389,13 +392,13 @@ def test_vector_environments_of_two_groups_step_at_the_same_time():
 def test_two_groups_share_the_cores_and_no_thread_is_without_an_environment(available, expected):
     threads = []
 
-    def make_threaded(num_threads, num_envs):
+    def make(num_envs, num_threads=0):
         threads.append(num_threads)
         return gym_toys.ThreadedVector(num_envs)
 
-    env = from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=make_threaded)
+    env = from_vector(make, "toy", NONE, is_threaded=True)
     env.open(5, 1, VectorOptions(num_groups=2, cores=available)).close()
-    assert threads == [expected, expected]
+    assert threads == [0, expected, expected]
 
 
 def test_interrupted_rollout_of_two_vector_environments_is_discarded():
@@ -409,8 +412,7 @@ def test_interrupted_rollout_of_two_vector_environments_is_discarded():
                 raise KeyboardInterrupt
             return result
 
-    env = from_vector(gym_toys.CustomVector, "toy", NONE, make_threaded=lambda num_threads, num_envs: Interrupted(num_envs))
-    collector = make_collector(env, overlap=True)
+    collector = make_collector(threaded(Interrupted), overlap=True)
     policy, state = start_of(collector)
     expected = bits(collector.collect(policy, state)[1])
     Interrupted.steps_left = 5

@@ -18,7 +18,7 @@ import pytest
 from proximo.collect.ray_actors import RolloutActor
 from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
-from proximo.envs.gymnasium.construction import from_class
+from proximo.envs.custom import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.training.backends import make_backend
@@ -49,8 +49,7 @@ def token():
 @contextlib.contextmanager
 def training(env=gym_toys.Walk, env_settings=None, **settings):
     """A function that trains for one update and returns its metrics, the backend, and the warnings so far."""
-    is_vector = issubclass(env, gym_toys.CustomVector)
-    made = from_class(env, env_settings or {}, "toy", Preprocessing(), takes_num_envs=is_vector)
+    made = from_class(env, env_settings or {}, "toy", Preprocessing())
     backend = make_backend(override(Config(), {**SETTINGS, **settings}), made)
     warnings, state = [], backend.start([0])
     backend.send_warnings_to(warnings.append)

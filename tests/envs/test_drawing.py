@@ -8,20 +8,19 @@ import pytest
 from gymnax.visualize import vis_gym
 
 from proximo.envs import make_env
-from proximo.envs.boards import BLUE, GREEN, RED, board
 from proximo.envs.jax.gymnax import names
 from proximo.envs.jax.gymnax_drawing import CLASSIC
 from proximo.envs.protocol import Renders
+from proximo.envs.tasks.boards import BLUE, GREEN, RED
 from proximo.envs.tasks.poc_memory import PocMemoryState
 from proximo.envs.tasks.repeat_previous import RepeatPreviousState
 
-UNSEEN = {
-    "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite", "MNISTBandit-bsuite", "SimpleBandit-bsuite",
-    "BernoulliBandit-misc", "GaussianBandit-misc",
-}  # fmt: skip
-QUICK = ["CartPole-v1", "CartPoleNoVel-v1", "Breakout-MinAtar", "Catch-bsuite", "FrozenLake-misc", "Reacher-misc"]
+MISC = ["Catch-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc"]
+QUICK = ["CartPole-v1", "CartPoleNoVel-v1", "Breakout-MinAtar", "Catch-bsuite"]
 DRAWN = [f"gymnax:{name}" for name in QUICK] + ["proximo:PocMemory", "proximo:RepeatPrevious"]
-OTHERS = [f"gymnax:{name}" for name in names() if name not in UNSEEN | set(QUICK)]
+OTHERS = [
+    f"gymnax:{name}" for name in names() if name.endswith("-MinAtar") or name in {*CLASSIC, *MISC, "Pong-misc"} - set(QUICK)
+]
 
 
 def random_states(env_id, count=4):
@@ -47,17 +46,19 @@ def test_pictures_have_one_even_size_and_change_with_the_state(env_id):
     assert {(p.dtype.name, p.shape) for p in pictures} == {("uint8", pictures[0].shape)}
     height, width, channels = pictures[0].shape
     assert (height % 2, width % 2, channels) == (0, 0, 3)
-    assert 200 <= min(height, width) <= max(height, width) <= 600
+    assert 200 <= min(height, width) <= max(height, width) <= 640
     assert np.array_equal(pictures[0], env.render(states[0], env.default_params))
     assert any((pictures[0] != other).any() for other in pictures[1:])
     assert 1 <= env.render_fps <= 60
 
 
-def test_environments_without_visible_states_have_no_renderer():
-    assert not any(isinstance(make_env(f"gymnax:{name}"), Renders) for name in UNSEEN - {"MNISTBandit-bsuite"})
+def test_environments_without_a_renderer_are_not_drawn():
+    assert not any(isinstance(make_env(f"gymnax:{name}"), Renders) for name in ("MemoryChain-bsuite", "SimpleBandit-bsuite"))
 
 
-@pytest.mark.parametrize("name", CLASSIC)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "Pendulum-v1" else pytest.mark.slow) for name in CLASSIC]
+)
 def test_classic_control_is_drawn_as_by_gymnasium(name):
     env, [state, *_] = random_states(f"gymnax:{name}")
     theirs = gymnasium.make(name, render_mode="rgb_array").unwrapped
@@ -91,11 +92,3 @@ def test_repeat_previous_draws_right_answers_green_and_wrong_ones_red():
         state = RepeatPreviousState(np.array([2, 0, 1, 1]), np.int32(time), np.int32(answer), np.int32(1))
         shown = cells(env, state)[4][1]
         assert shown == list(color) if color else shown not in (list(GREEN), list(RED))
-
-
-def test_a_board_has_its_colors_lines_and_marks():
-    picture = board(np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [9, 9, 9]]]), [(1, 1, RED), (2, 0, BLUE)])
-    assert picture.shape == (400, 400, 3)
-    assert picture[10, 10].tolist() == [255, 0, 0]
-    assert picture[390, 390].tolist() == list(RED)
-    assert picture[10, 200].tolist() != [0, 255, 0]

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.envs import make_env
 from proximo.envs.tasks.poc_memory import PocMemory, PocMemoryParams, PocMemoryState
 
 COUNT = 2000
@@ -92,7 +91,3 @@ def test_reaching_an_end_terminates_even_at_the_limit(cell, action, left_goal, r
     _, _, got, *ended, info = PocMemory().step(jax.random.key(0), state, jnp.int32(action), PocMemoryParams())
     assert float(got) == pytest.approx(reward)
     assert (*map(bool, ended), bool(info["success"])) == (True, False, reward > 0)
-
-
-def test_the_task_has_its_id():
-    assert make_env("proximo:PocMemory", {"max_steps": 20}).default_params.max_steps == 20

@@ -6,19 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proximo.envs import JaxEnvironment, listing, make_env
+from proximo.envs import JaxEnvironment, make_env
 from proximo.envs.custom import CustomJaxEnvironment, from_class, from_object
 from proximo.envs.jax.gymnax import names as gymnax_names
 from proximo.envs.registry import TWINS, twin
 from proximo.spaces import Box, Discrete
-
-
-def test_listed_ids_can_be_made():
-    ids = listing()
-    assert "gymnax:CartPole-v1" in ids["gymnax"]
-    assert "proximo:PocMemory" in ids["proximo"]
-    for env_id in ("gymnax:CartPole-v1", "gymnax:Pendulum-v1", *ids["proximo"]):
-        assert isinstance(make_env(env_id), JaxEnvironment)
 
 
 def test_settings_of_gymnax_change_its_spaces():

@@ -12,7 +12,7 @@ from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.config.schema import OF_PRESET
 from proximo.envs import GymnasiumEnvironment
-from proximo.envs.gymnasium.construction import innermost
+from proximo.envs.custom import innermost
 from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from proximo.checks.finding import Finding
 from proximo.custom_code import exception_text
-from proximo.envs.gymnasium.wrappers import WithBaseClass
+from proximo.envs.gymnasium.preprocessing import WithBaseClass
 from proximo.spaces import ACTION_MASK
 
 NAME = "Gymnasium"

@@ -12,8 +12,8 @@ import numpy as np
 from proximo.checks.finding import Finding
 from proximo.config import Config, NetworkConfig, PPOConfig
 from proximo.config.custom import is_custom
-from proximo.envs import other_ids
 from proximo.envs.gymnasium.observations import Leaf, leaves
+from proximo.envs.unknown_ids import newer_version
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import NatureCNN, image_axes
 from proximo.networks.normalizer import is_normalized
@@ -40,7 +40,7 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[F
         config: The settings of the training.
         policy: A policy of the training, also of ``jax.ShapeDtypeStruct``. If None, its size is not checked.
     """
-    env_id, newer = config.env.id, other_ids.newer_version(config.env.id)
+    env_id, newer = config.env.id, newer_version(config.env.id)
     found = [] if newer is None else [Finding("version", "warning", f"{env_id} is an earlier version: {newer}")]
     found += [Finding("environment", "warning", message) for message in getattr(env, "warnings", ())]
     if STICKY_ID.fullmatch(env_id) and "repeat_action_probability" not in config.env.env_settings:

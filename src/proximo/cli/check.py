@@ -15,8 +15,7 @@ from typing import Any
 from proximo.cli import Parser, UsageError, paint, print_json, short_warnings
 from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
-from proximo.envs.gymnasium import worker_messages
-from proximo.envs.gymnasium.worker_process import WorkerProcess, search_path
+from proximo.envs.gymnasium.worker_process import WorkerProcess, read_object, search_path, write_object
 from proximo.errors import EnvError, ProximoError
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
@@ -76,15 +75,11 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
 
     process = WorkerProcess(Checks(options, search_path()))
 
-    def end() -> None:
-        process.why_killed = "reached the limit"
-        process.kill()
-
-    limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), end)
+    limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), process.kill, ["reached the limit"])
     is_over = False
     try:
         process.begin()
-        for message in iter(lambda: worker_messages.read_object(process.replies), None):
+        for message in iter(lambda: read_object(process.replies), None):
             if isinstance(message, Exception):
                 raise message
             if isinstance(message, Finding):
@@ -119,7 +114,7 @@ class Checks:
     def serve(self, commands: int, replies: int) -> None:
         """Send each finding, and entries of the report; at the end None, or an error of the user."""
         sys.path[:] = self.path
-        send = functools.partial(worker_messages.write_object, replies)
+        send = functools.partial(write_object, replies)
         with short_warnings():
             try:
                 self._run(send)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
-from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions, reports_waiting
 from proximo.errors import EnvError
 
 

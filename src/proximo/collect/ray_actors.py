@@ -22,8 +22,7 @@ from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
-from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, split
-from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, reports_waiting, split
 from proximo.envs.gymnasium.worker_process import search_path
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.jax_setup import prepare_jax

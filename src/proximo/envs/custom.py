@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import importlib
 import inspect
+from collections.abc import Callable
 from typing import Any
 
-from proximo.custom_code import check_module, custom_code_errors, is_missing, is_users_function
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from proximo.custom_code import check_module, custom_code_errors, exception_text, is_missing, is_users_function
 from proximo.envs.base import JaxWrapper
-from proximo.envs.env_settings import check_names
+from proximo.envs.gymnasium.action_masks import layers
+from proximo.envs.gymnasium.construction import construction_errors, from_factory, from_vector
+from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
-from proximo.envs.libraries import ID_FORMS, LIBRARIES
+from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_names
 from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Space, from_any
 
@@ -19,8 +28,8 @@ PROTOCOL = "(proximo.envs.protocol defines the protocol)"
 
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
-    """Find the class of an environment in a module on Python's path, or a function that makes one. Raises ``EnvError`` if it does
-    not exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
+    """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if it does not
+    exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
     env_id = f"'{module_name}:{class_name}'"
     try:
@@ -46,13 +55,15 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
             "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
             "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
-    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
-    if missing or not inspect.isclass(cls):
-        found = f"a class without {' and '.join(missing)}" if inspect.isclass(cls) else type(cls).__name__
-        raise EnvError(
-            f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
-        )
-    return cls
+    found = type(cls).__name__
+    if inspect.isclass(cls):
+        missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
+        if not missing:
+            return cls
+        found = f"a class without {' and '.join(missing)}"
+    raise EnvError(
+        f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
+    )
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
@@ -61,45 +72,104 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    try:
-        signature = inspect.signature(cls)
-    except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    signature, is_class, preprocessing = inspect.signature(cls), inspect.isclass(cls), preprocessing or Preprocessing()
+    has_num_envs = "num_envs" in signature.parameters
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
-        if is_vectorized(cls) and "num_envs" not in signature.parameters:
+        if is_vectorized(cls) and not has_num_envs:
             raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
         check_names(settings, signature.parameters, env_id)
-    takes_num_envs = is_vectorized(cls) or (not inspect.isclass(cls) and "num_envs" in signature.parameters)
+    takes_num_envs = is_vectorized(cls) or (has_num_envs and not is_class)
     try:
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
         raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
-    made = []
-    if not takes_num_envs and not _has_base(cls, "gymnasium.core.Env"):
+    make = functools.partial(cls, **settings)
+    if takes_num_envs:
+        with construction_errors(env_id):
+            return from_vector(functools.partial(_vector_env_of, make, env_id), env_id, preprocessing)
+    if not (is_class and issubclass(cls, gym.Env)):
         with custom_code_errors(f"{env_id}()"):
-            made.append(cls(**settings))
-        if made[0] is None:
+            one = make()
+        if one is None:
             raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
-        if not is_vectorized(type(made[0])) and not _steps_by_action(made[0]):
-            return as_jax_environment(made[0], env_id)
-    from proximo.envs.gymnasium import construction  # JAX environments do not need Gymnasium
+        if isinstance(one, VectorEnv):
+            raise EnvError(
+                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
+            )
+        if not _steps_by_action(one):
+            return as_jax_environment(one, env_id)
+        with custom_code_errors(f"{env_id}()"):
+            other = None if is_class else make()
+        if other is not None and innermost(one) is innermost(other):
+            raise EnvError(
+                f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
+                "inside the function, as lambda: MyEnv(size=3)."
+            )
+        for env in (one, other):
+            getattr(env, "close", lambda: None)()
+    with construction_errors(env_id):
+        return from_factory(make, env_id, preprocessing)
 
-    return construction.from_class(cls, settings, env_id, preprocessing or Preprocessing(), takes_num_envs, made)
+
+def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
+    env = make(num_envs=num_envs)
+    if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
+        raise EnvError(
+            f"{env_id} returned {env} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
+            "lambda num_envs: MyVectorEnv(num_envs)."
+        )
+    return env
 
 
-def _has_base(cls: Any, base: str) -> bool:
-    """Whether a class has a base class of this name, so that a check does not import Gymnasium."""
-    return base in [f"{one.__module__}.{one.__qualname__}" for one in getattr(cls, "__mro__", ())]
+def innermost(env: Any) -> Any:
+    """The environment inside all wrappers."""
+    return list(layers(env))[-1]
+
+
+def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
+    """Make an environment of which ``env`` is one. A single environment is copied, and stays as it is. A
+    ``VectorEnv`` is made again by its specification."""
+    if isinstance(env, VectorEnv):
+        if env.spec is None or env.unwrapped is not env:
+            raise EnvError(
+                f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a "
+                "function that makes one, as lambda num_envs: MyVectorEnv(num_envs)."
+            )
+        spec = copy.deepcopy(env.spec)
+        spec.kwargs.pop("num_envs", None)
+        return from_vector(lambda num_envs: gym.make_vec(spec, num_envs=num_envs), env_id, preprocessing)
+    if getattr(env, "render_mode", None) == "human":
+        raise EnvError(
+            f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
+            "`proximo watch` shows the trained policy."
+        )
+    try:
+        original = copy.deepcopy(env)
+    except Exception as error:
+        raise EnvError(
+            f"{env_id} is an instance that cannot be copied ({exception_text(error)}), and training and evaluation need several "
+            "environments: pass its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
+        ) from error
+    return from_factory(functools.partial(_copy_of, original), env_id, preprocessing)
+
+
+def _copy_of(original: Any, render_mode: str | None = None) -> Any:
+    made = copy.deepcopy(original)
+    if render_mode is not None and getattr(made, "render_mode", None) != render_mode:
+        # Most environments read it only when they draw.
+        with contextlib.suppress(AttributeError):  # a property
+            made.unwrapped.render_mode = render_mode
+    return made
 
 
 def is_vectorized(cls: Any) -> bool:
     """Whether ``cls`` is a class of Gymnasium's vector environments."""
-    return _has_base(cls, "gymnasium.vector.vector_env.VectorEnv")
+    return inspect.isclass(cls) and issubclass(cls, VectorEnv)
 
 
 def _steps_by_action(env: Any) -> bool:
     """Whether ``env.step`` takes only an action, as in Gymnasium. A base class is not required."""
-    if _has_base(type(env), "gymnasium.core.Env"):
+    if isinstance(env, gym.Env):
         return True
     if not callable(getattr(env, "step", None)) or not hasattr(env, "reset"):
         return False
@@ -129,11 +199,8 @@ def as_jax_environment(env: Any, env_id: str) -> Any:
         except TypeError:
             expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
             raise EnvError(f"{env_id}.{name}{signature} does not accept {expected}.") from None
-    adapted = CustomJaxEnvironment(env)
-    is_complete = (
-        isinstance(env.observation_space, Space) and isinstance(env.action_space, Space) and hasattr(env, "default_params")
-    )
-    return env if is_complete else adapted
+    adapted, spaces = CustomJaxEnvironment(env), (env.observation_space, env.action_space)
+    return env if all(isinstance(space, Space) for space in spaces) and hasattr(env, "default_params") else adapted
 
 
 def makes_environments(env: Any) -> bool:
@@ -161,9 +228,8 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
     elif settings:
         raise ConfigError(f"env_settings: {env_id} is an instance: pass the settings to its constructor.")
     elif is_vectorized(type(env)) or _steps_by_action(env):
-        from proximo.envs.gymnasium import construction
-
-        made = construction.from_instance(env, env_id, preprocessing)
+        with construction_errors(env_id):
+            made = _from_instance(env, env_id, preprocessing)
     else:
         made = as_jax_environment(env, env_id)
     return env_id, with_levels(made, preprocessing.levels)

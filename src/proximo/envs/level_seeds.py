@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,12 @@ class LevelRange:
     def common(self, other: LevelRange) -> int:
         """Return the number of levels in both ranges."""
         return max(0, min(self.stop, other.stop) - max(self.start, other.start))
+
+    def draws(self, seed: int | None = None) -> Iterator[int]:
+        """The level of each episode of a Gymnasium environment. It depends on ``seed`` only."""
+        rng = np.random.default_rng(seed)
+        while True:
+            yield int(rng.integers(self.start, self.stop))
 
 
 class JaxLevels(JaxWrapper):
@@ -84,13 +91,3 @@ def with_levels(env: Any, levels: str) -> Any:
     if not levels or hasattr(env, "make_vector"):
         return env
     return JaxLevels(env.env if isinstance(env, JaxLevels) else env, LevelRange.parse(levels))
-
-
-class LevelDraws:
-    """Draws the level of each episode of a Gymnasium environment; the draws depend on ``seed`` only."""
-
-    def __init__(self, levels: LevelRange, seed: int | None = None):
-        self.levels, self.rng = levels, np.random.default_rng(seed)
-
-    def __call__(self) -> int:
-        return int(self.rng.integers(self.levels.start, self.levels.stop))

@@ -1,15 +1,20 @@
-"""The libraries of environments: one row for each, which is all that registers an adapter (``registry.py`` has the steps)."""
+"""The libraries of environments: a row for each registers its adapter (``registry.py`` has the steps). Then what
+adapters have in common: they import their library, and check names and ``env_settings``."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterable
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from proximo.custom_code import custom_code_errors
-from proximo.errors import EnvError, nearest
+from proximo.errors import ConfigError, EnvError, nearest
 
 
 class Library(NamedTuple):
@@ -36,12 +41,8 @@ LIBRARIES = {
     "ale": Library(False, "ale_py", "'proximo[atari]'", "pong"),
     "envpool": Library(False, "envpool", "'proximo[envpool]'", "Pong-v5"),
     "minigrid": Library(False, "minigrid", "'proximo[minigrid]'", "MemoryS7"),
-    "memory-gym": Library(
-        False,
-        "memory_gym",
-        "--no-deps memory-gym   # without its dependencies, which require an older Gymnasium",
-        "MysteryPath-Grid",
-    ),
+    # without its dependencies, which require an older Gymnasium
+    "memory-gym": Library(False, "memory_gym", "--no-deps memory-gym", "MysteryPath-Grid"),
 }
 """What may precede the colon of an id, besides modules of the user."""
 ID_FORMS = ", ".join(("Gymnasium's NAME-v1", *(f"{library}:NAME" for library in LIBRARIES), "or my_package.module:MyEnv"))
@@ -65,13 +66,6 @@ def is_installed(library: str) -> bool:
     return importlib.util.find_spec(LIBRARIES[library].module) is not None
 
 
-def check_installed(env_id: str) -> None:
-    """Raise ``EnvError`` if the library of ``env_id`` is not installed."""
-    library = env_id.partition(":")[0]
-    if not is_installed(library):
-        raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
-
-
 def load(env_id: str, submodule: str = "") -> ModuleType:
     """Import the library of ``env_id``, or a part of it. Raises ``EnvError`` if this fails."""
     module = LIBRARIES[env_id.partition(":")[0]].module
@@ -84,3 +78,52 @@ def check_known(env_id: str, known: Iterable[str]) -> None:
     (library, _, name), known = env_id.partition(":"), list(known)
     if name not in known:
         raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
+
+
+def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None:
+    """Raise ``ConfigError`` if a name in ``given``, which are ``env_settings``, is not one of ``known``."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            has = ", ".join(known) or "none"
+            raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {has}.")
+
+
+_EXPECTED = {
+    "b": (bool, "true or false"),
+    "i": (int, "a whole number"),
+    "u": (int, "a whole number"),
+    "f": (int | float, "a finite number"),
+    "U": (str, "text"),
+}
+"""The types that a value may have, and their names in messages, by the kind of the default's dtype."""
+
+
+def check_type(name: str, value: Any, default: Any) -> None:
+    """Raise ``ConfigError`` if ``value`` has another type than ``default``."""
+    kind = np.asarray(default).dtype.kind
+    if np.ndim(default) == 0 and kind in _EXPECTED:
+        types, words = _EXPECTED[kind]
+        fits = isinstance(value, types) and isinstance(value, bool) == (kind == "b")
+        if not fits or (isinstance(value, int | float) and not math.isfinite(value)):
+            raise ConfigError(f"env_settings: {name} = {value!r}: expected {words}.")
+    elif isinstance(value, str):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")
+
+
+def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
+    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has
+    another type than the default."""
+    check_names(settings, [f.name for f in dataclasses.fields(params)], env_id)
+    for name, value in settings.items():
+        check_type(name, value, getattr(params, name))
+    return dataclasses.replace(params, **settings)
+
+
+def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
+    """Split ``name``, a limit of the steps of an episode, from the other settings. Raises ``ConfigError``."""
+    limit = given.get(name, default)
+    check_type(name, limit, default)
+    if not 1 <= limit < 2**31:
+        raise ConfigError(f"env_settings: {name} = {limit}: expected a number of steps, 1 … 2³¹ - 1.")
+    return limit, {key: value for key, value in given.items() if key != name}

@@ -4,19 +4,18 @@ An id is ``LIBRARY:NAME``, an id of Gymnasium's registry, or ``my_package.module
 
 To add a library of environments:
 
-1. Write an adapter with two functions. ``names()`` returns the names of the library's environments; it is called only if the library is
-   installed. ``from_name`` makes one, and raises ``EnvError`` for an unknown name and ``ConfigError`` for an unknown setting.
+1. Write an adapter with two functions. ``names()`` returns the names of the environments that can be trained;
+   it is called only if the library is installed. ``from_name`` makes one of them, and raises ``ConfigError``
+   for an unknown setting.
 
-   - JAX: ``envs/jax/LIBRARY.py`` with ``from_name(name, settings) -> JaxEnvironment``. ``protocol.py`` defines ``JaxEnvironment``;
+   - ``envs/jax/LIBRARY.py``: ``from_name(name, settings) -> JaxEnvironment``, which ``protocol.py`` defines.
      ``jax/craftax.py`` is a short example.
-   - Gymnasium: ``envs/gymnasium/LIBRARY.py`` with ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
-     ``from_factory`` (single environments) or ``from_vector`` (a vector environment, with ``make_threaded`` if it can step in its own
-     threads) of ``gymnasium/construction.py``; ``gymnasium/memory_gym.py`` and ``gymnasium/ale.py`` are examples.
+   - ``envs/gymnasium/LIBRARY.py``: ``from_name(name, settings, preprocessing) -> GymnasiumEnvironment``, made by
+     ``from_factory`` or ``from_vector`` of ``gymnasium/construction.py``; ``gymnasium/ale.py`` is an example.
 
-2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``. Error messages, ``proximo envs``, the tests and ``.ci/extras``, which trains the
-   example of each row, read this table.
-
-A library that proximo's extras install also needs the extra in ``pyproject.toml`` and a version in ``constraints.txt``.
+2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``, which error messages, ``proximo envs``, the tests and
+   ``.ci/extras`` read. A library that proximo's extras install also needs the extra in ``pyproject.toml`` and a
+   version in ``constraints.txt``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proximo.custom_code import custom_code_errors
-from proximo.envs import custom, hidden_velocities, libraries, other_ids, unknown_ids
+from proximo.envs import custom, hidden_velocities, libraries, unknown_ids
+from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import LevelRange, with_levels
 from proximo.envs.libraries import LIBRARIES
@@ -72,18 +72,6 @@ def make_env(
         return with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
 
 
-@contextlib.contextmanager
-def _answers(env_id: str) -> Iterator[None]:
-    """Add to an ``EnvError`` what to use instead of an id that is known from elsewhere."""
-    try:
-        yield
-    except EnvError as error:
-        if (elsewhere := other_ids.answer(env_id)) is None:
-            raise
-        cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
-        raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
-
-
 def check_id(env_id: str) -> None:
     """Raise ``EnvError`` if no environment has this id. Names of a library that is not installed are accepted."""
     library, separator, _ = env_id.partition(":")
@@ -93,16 +81,24 @@ def check_id(env_id: str) -> None:
         return
     with _answers(env_id):
         _maker(env_id)
-        if other_ids.answer(env_id) and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
+        if unknown_ids.elsewhere(env_id) and not env_id.startswith("dm_control/"):  # which Shimmy may have registered
             raise EnvError("Unknown environment")
 
 
-Maker = Callable[[dict[str, Any], Preprocessing], "Environment"]
-"""Makes an environment with its settings and its preprocessing."""
+@contextlib.contextmanager
+def _answers(env_id: str) -> Iterator[None]:
+    """Add to an ``EnvError`` what to use instead of an id that is known from elsewhere."""
+    try:
+        yield
+    except EnvError as error:
+        if (elsewhere := unknown_ids.elsewhere(env_id)) is None:
+            raise
+        cause = "" if str(error).startswith("Unknown environment") else f"{str(error).rstrip('.')}; "
+        raise EnvError(f"{env_id} cannot be made: {cause}{elsewhere}") from error
 
 
-def _maker(env_id: str, from_file: bool = False) -> Maker:
-    """The function that makes the environment. Raises ``EnvError`` if the id is unknown; adapters check their names themselves."""
+def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Preprocessing], Environment]:
+    """The function that makes the environment. Raises ``EnvError`` if the id is unknown."""
     library, separator, _ = env_id.partition(":")
     if separator and library in LIBRARIES:
         return partial(_of_library, env_id)
@@ -110,8 +106,6 @@ def _maker(env_id: str, from_file: bool = False) -> Maker:
     if separator and name.isidentifier():
         cls = custom.find(module, name, from_file)
         return lambda settings, preprocessing: custom.from_class(cls, settings, env_id, preprocessing)
-    from proximo.envs.gymnasium import registered_ids
-
     if registered_ids.is_registered(env_id):
         return partial(registered_ids.from_id, env_id)
     if base := hidden_velocities.base_of(env_id):
@@ -121,22 +115,22 @@ def _maker(env_id: str, from_file: bool = False) -> Maker:
 
 def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     library, _, name = env_id.partition(":")
-    libraries.check_installed(env_id)
+    if not libraries.is_installed(library):
+        raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
+    libraries.check_known(env_id, libraries.names(library))
     from_name = libraries.adapter(library).from_name
     with custom_code_errors(f"Making {env_id}"):
         return from_name(name, settings) if LIBRARIES[library].is_jax else from_name(name, settings, preprocessing)
 
 
 def names_code(env_id: str) -> bool:
-    """Whether making ``env_id`` imports a module that is not proximo's, as ``my_package.module:MyEnv`` and ``my_package:MyEnv-v0`` do."""
+    """Whether making ``env_id`` imports a module of the user, as ``my_package.module:MyEnv`` does."""
     module, separator, _ = env_id.rpartition(":")
     return bool(separator) and module not in LIBRARIES
 
 
 def listing() -> dict[str, list[str]]:
     """Return the ids of all installed libraries, by library. Gymnasium's own are under ``"gymnasium"``."""
-    from proximo.envs.gymnasium import registered_ids
-
     return {
         "gymnasium": [*registered_ids.names(), *hidden_velocities.names()],
         **{library: [f"{library}:{name}" for name in libraries.names(library)] for library in LIBRARIES},

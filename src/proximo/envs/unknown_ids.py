@@ -1,4 +1,7 @@
-"""The error for an id that no environment has: its cause, and the id to type instead."""
+"""Answers for ids that no environment has: known from elsewhere, or the cause and the id to type instead.
+
+``other_libraries`` has the names of settings.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,57 @@ import gymnasium as gym
 from proximo.envs.libraries import ID_FORMS, LIBRARIES
 from proximo.errors import EnvError, closest
 
+MUJOCO = (
+    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher", "Reacher",
+    "Swimmer", "Walker2d",
+)  # fmt: skip
+"""MuJoCo tasks of Gymnasium, whose newest version is 5."""
+_NEWER = r"use '\g<1>-v5', which has a preset. Gymnasium's page of the task says how the versions differ."
+_ELSEWHERE = (
+    # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
+    (rf"({'|'.join(MUJOCO)})-v[0-3]", _NEWER),
+    (r"(Pusher)-v4", _NEWER),
+    (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
+    (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
+    (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
+    (r"[Mm]emory-?[Gg]ym", "name one of its tasks, for example 'memory-gym:MysteryPath-Grid'."),
+    (
+        r"MiniGrid-(.+?)(-v0)?",
+        r"use 'minigrid:\g<1>', the same task, whose observation is the view of the agent without the text.",
+    ),
+    (r"procgen([:_/-].*)?", "EnvPool has its games, for example 'envpool:CoinrunEasy-v0' and 'envpool:CoinrunHard-v0'."),
+    (
+        r"(shimmy:)?(dm_control|dm-control|dmc)([:_/-].*)?",
+        "for tasks of the DeepMind Control Suite, use MuJoCo Playground, for example 'playground:CartpoleBalance', or EnvPool, for example "
+        "'envpool:CartpoleBalance-v1'. With shimmy[dm-control] installed, ids such as 'dm_control/cartpole-balance-v0' work by name.",
+    ),
+    (r"([a-z_]\w*(?:\.[a-z_]\w*)*)\.([A-Z]\w*)", r"expected a colon after the name of the module: '\g<1>:\g<2>'."),
+)
+"""Ids of other libraries and earlier versions, and what to use instead."""
 MIN_SIMILARITY = 0.75
 """Of names without their versions: FetchReach is not Reacher."""
+
+
+def elsewhere(env_id: str) -> str | None:
+    """What to use instead of ``env_id``, as sentences; None if the id is not known from elsewhere."""
+    if match := re.fullmatch(r"(?P<path>.+)\.py:(?P<name>\w+)", env_id):
+        path = Path(match["path"])
+        is_here = not path.is_absolute() and ".." not in path.parts
+        module, place = (".".join(path.parts), "") if is_here else (path.name, f", in the folder {str(path.parent)!r}")
+        return f"expected the name of a module instead of a file: '{module}:{match['name']}'{place}."
+    return next((match.expand(words) for pattern, words in _ELSEWHERE if (match := re.fullmatch(pattern, env_id))), None)
+
+
+def newer_version(env_id: str) -> str | None:
+    """What to use instead of an earlier version of a MuJoCo task; None for any other id."""
+    match = re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id)
+    return match and match.expand(_NEWER)
 
 
 def unknown(env_id: str, ids: list[str]) -> EnvError:
     """The error for ``env_id``, whose module was imported if it exists. ``ids`` are those of all libraries."""
     module, separator, name = env_id.rpartition(":")
-    registered = {
-        i.partition(":")[2]: i for i in (f"{module}:{i}" for i in gym.registry if _package(i) == module.partition(".")[0])
-    }
+    registered = {i: f"{module}:{i}" for i in gym.registry if _package(i) == module.partition(".")[0]}
     if not separator and (found := _in_packages(name)):
         problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
@@ -35,7 +79,7 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
         found = _similar(env_id, {i: i for i in ids if ":" in i}) or ("-" in module and f"{module.replace('-', '_')}:{name}")
         problem = f"no library or module {module!r} is installed or on Python's path (expected {ID_FORMS})."
     elif registered:
-        found = _similar(name, {i.rpartition("/")[2]: shown for i, shown in registered.items()} | registered)
+        found = _similar(name, {i.rpartition("/")[2]: typed for i, typed in registered.items()} | registered)
         problem = f"expected an id that {module} registers, such as {next(iter(registered.values()))!r}."
     else:
         found = ""

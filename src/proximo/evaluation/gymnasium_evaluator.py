@@ -17,8 +17,9 @@ from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds, split
-from proximo.envs.level_seeds import LevelDraws, LevelRange
+from proximo.envs.gymnasium.stepper import environment_seeds
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, split
+from proximo.envs.level_seeds import LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried, act
 from proximo.networks import ActorCritic
@@ -115,7 +116,7 @@ class GymnasiumEvaluator:
         given one seed for all."""
         is_known = not (self.env.uses_vector_env(self.environments.options) or vector_env.restarts)
         seeds, levels = environment_seeds(self.own.stop, source), self.config.env.levels
-        draws = [LevelDraws(LevelRange.parse(levels), seed) for seed in seeds] if levels else []
+        draws = [LevelRange.parse(levels).draws(seed) for seed in seeds] if levels else []
         rows, counts = [], [0] * self.own.stop
         for episode in finished:
             env = self.own.start + episode.env
@@ -123,7 +124,7 @@ class GymnasiumEvaluator:
             row = {
                 "index": k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k,
                 "env_seed": seeds[env] if is_known and k == 0 else None,
-                "level": draws[env]() if is_known and levels else None,
+                "level": next(draws[env]) if is_known and levels else None,
                 "return": episode.episode_return,
                 "length": episode.length,
                 "success": None if episode.success == UNREPORTED else episode.success == SUCCESS,

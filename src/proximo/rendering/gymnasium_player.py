@@ -15,8 +15,7 @@ from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.actions import action_storage
 from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
-from proximo.envs.gymnasium.stepper import reported_success
-from proximo.envs.gymnasium.vector_environment import environment_seeds
+from proximo.envs.gymnasium.stepper import environment_seeds, reported_success
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import evaluation_key
 from proximo.rendering.display import prepare_drawing

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment
-from proximo.envs.gymnasium.actions import allowed_actions
+from proximo.envs.gymnasium.actions import allowed_action
 from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
 from proximo.rendering.gymnasium_player import GymnasiumPlayer
@@ -73,7 +73,7 @@ def random_agent(env: Environment, seed: int) -> Agent:
 
     def act(observation: Any, *_: Any) -> np.ndarray:
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        return allowed_actions(action_space, rng, None if mask is None else np.asarray(mask), 1)
+        return np.stack([allowed_action(action_space, rng, mask)])
 
     return act
 

@@ -15,13 +15,6 @@ from proximo.spaces import Box, Dict, MultiBinary
 import gym_toys
 
 
-class Both(gym_toys.InfoMask):
-    """The method returns another mask than the info, which counts."""
-
-    def action_masks(self):
-        return np.zeros(4, bool)
-
-
 class Masker(gym.Wrapper):
     """As sb3-contrib's ``ActionMasker``: the wrapper has the method."""
 
@@ -48,7 +41,7 @@ class Quiet(gym_toys.MethodMask):
 
 
 @pytest.mark.parametrize(
-    "make", [gym_toys.InfoMask, gym_toys.MethodMask, Both, Unbased, lambda: Masker(gym.wrappers.TransformReward(Quiet(), abs))]
+    "make", [gym_toys.InfoMask, gym_toys.MethodMask, Unbased, lambda: Masker(gym.wrappers.TransformReward(Quiet(), abs))]
 )
 def test_mask_becomes_an_entry_of_the_observation(make):
     env = from_factory(make, "toy", Preprocessing())

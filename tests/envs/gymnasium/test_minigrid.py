@@ -31,11 +31,9 @@ def test_train_and_held_out_levels_have_different_contents():
     assert not train & held_out
 
 
-@pytest.mark.parametrize("part", ["train", "held_out"])
-def test_no_start_of_a_memory_task_reveals_its_answer(part):
+def test_no_start_of_a_memory_task_reveals_its_answer():
     """The objects at the start and at the upper end determine the answer. No start has always the same object at either place."""
-    env = make_env("minigrid:MemoryS9", {"levels": part}).make()
-    seen = defaultdict(set)
+    env, seen = make_env("minigrid:MemoryS9", {"levels": "train"}).make(), defaultdict(set)
     for i in range(400):
         env.reset(seed=i)
         inner = env.unwrapped
@@ -58,8 +56,7 @@ def test_cells_are_what_minigrid_sees_of_them():
         assert (observation < np.reshape(made.observation_space.nvec, (3, 3, 3))).all()
 
 
-@pytest.mark.parametrize("name", ["MemoryS7", "MemoryS13Random"])
-@pytest.mark.parametrize("settings", [{}, {"image": True}, {"view": 5}])
+@pytest.mark.parametrize(("name", "settings"), [("MemoryS7", {"image": True}), ("MemoryS13Random", {"view": 5})])
 def test_cached_views_equal_those_that_minigrid_computes(name, settings):
     """Two environments of one process share their cache; the third one, without a cache, computes every view."""
     kept = [make_env(f"minigrid:{name}", settings).make() for _ in range(2)]
@@ -94,8 +91,7 @@ def walk(env, level, to_success):
             return result
 
 
-@pytest.mark.parametrize("bonus", [0, 0.5])
-@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize(("bonus", "ends"), [(0, False), (0.5, True)])
 def test_success_depends_on_the_end_that_was_reached(bonus, ends):
     """A bonus is added to the reward, and is no success."""
     env = make_env("minigrid:MemoryS9", {"new_cell_bonus": bonus, "limit_ends": ends}).make()
@@ -116,7 +112,7 @@ def test_the_time_limit_truncates_or_terminates(ends):
     assert (reward, terminated, truncated, info["success"]) == (0, ends, not ends, False)
 
 
-@pytest.mark.parametrize("name", ["BabyAI-GoToRedBall", "BabyAI-BossLevel", "BabyAI-PutNextS4N1", "GoToDoor-5x5"])
+@pytest.mark.parametrize("name", ["BabyAI-GoToRedBall", "GoToDoor-5x5"])
 def test_a_mission_is_left_out_with_a_warning(name, capsys):
     env = make_env(f"minigrid:{name}")
     [warning] = [hint.message for hint in hints(env, Config())]
@@ -129,14 +125,13 @@ def test_a_mission_is_left_out_with_a_warning(name, capsys):
     assert not hints(make_env("minigrid:DoorKey-5x5"), Config())
 
 
-@pytest.mark.parametrize("bonus", [0, 0.5])
-def test_a_cell_is_rewarded_once_in_an_episode(bonus):
+def test_a_cell_is_rewarded_once_in_an_episode():
     """The agent walks to the wall, turns around and walks back: only cells that it has not entered are rewarded."""
-    env = make_env("minigrid:Empty-5x5", {"new_cell_bonus": bonus}).make()
+    env = make_env("minigrid:Empty-5x5", {"new_cell_bonus": 0.5}).make()
     for _ in range(2):
         env.reset(seed=0)  # in the upper left corner, facing right; the room has 3 × 3 cells
         rewards = [float(env.step(action)[1]) for action in (2, 2, 2, 1, 1, 2, 2, 0, 2)]
-        assert rewards == [bonus, bonus, 0, 0, 0, 0, 0, 0, bonus]
+        assert rewards == [0.5, 0.5, 0, 0, 0, 0, 0, 0, 0.5]
 
 
 @pytest.mark.parametrize(("name", "rooms"), [("MultiRoom-N4-S5", 6), ("MultiRoom-N4-S5-v1", 4)])

@@ -7,10 +7,8 @@ from proximo.envs import Preprocessing, make_env
 
 PLAIN = Preprocessing()
 CASES = {
-    "CartPole-v1": PLAIN,
     "CartPoleNoVel-v1": PLAIN,
     "Pendulum-v1": Preprocessing(frame_stack=2, action_repeat=2, levels="0:5"),
-    "LunarLander-v3": PLAIN,
     "minigrid:MemoryS7": PLAIN,
     "ALE/Pong-v5": Preprocessing(preprocessing="atari", frame_stack=4),
     "gym_toys:DrawnWalk": PLAIN,
@@ -45,20 +43,3 @@ def test_environment_reports_its_render_modes_and_frame_rate():
     assert env.render_fps == 50
     assert make_env("gym_toys:DrawnWalk").render_fps == 7
     assert make_env("gym_toys:Walk").render_modes == ()
-
-
-def test_minigrid_draws_the_level_that_is_played():
-    env = make_env("minigrid:MemoryS7", {"image": True}).make(render_mode="rgb_array")
-    observation, _ = env.reset(seed=3)
-    whole = env.render()
-    assert observation.shape == (84, 84, 3)
-    assert whole.shape[0] == whole.shape[1] > 200
-    env.close()
-
-
-def test_memory_gym_draws_changing_frames_of_336_pixels(monkeypatch):
-    pytest.importorskip("memory_gym")
-    env = make_env("memory-gym:MortarMayhem-Grid")
-    frames = pictures(env.make(render_mode="rgb_array"), 30)
-    assert frames[0].shape == (336, 336, 3)
-    assert any((frame != frames[0]).any() for frame in frames[1:])

@@ -59,13 +59,6 @@ def test_a_staggered_start_cuts_first_episodes_only():
     assert len({int(cut[0]) for cut in cuts}) > 2
 
 
-def test_a_lost_life_is_not_the_end_of_an_episode():
-    buffer = rollout(in_process(gym_toys.Lives, num_envs=1, num_steps=13, life_loss=True), np.zeros((13, 1), np.int64))
-    np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 0]), [3, 7])
-    np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 0]), [11])
-    np.testing.assert_array_equal(np.flatnonzero(buffer.episode_start[1:, 0]), [11], "a lost life does not open an episode")
-
-
 def test_success_is_read_where_an_episode_ends():
     buffer = rollout(in_process(gym_toys.Walk, num_steps=200), np.zeros((200, 3), np.int64))
     done = buffer.terminated | buffer.truncated

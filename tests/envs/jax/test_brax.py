@@ -8,9 +8,8 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.jax import brax
-from proximo.spaces import Box, Dict
 
-from adapted import LEGACY, played, same, trained
+from adapted import LEGACY, played, same
 
 library = pytest.importorskip("brax.envs")
 LIMIT = 4
@@ -40,14 +39,6 @@ def test_states_and_ends_equal_those_of_brax():
         assert truncated == bool(state.info["truncation"])
 
 
-def test_spaces_are_those_of_brax():
-    env = library.get_environment("inverted_pendulum", backend="spring")
-    assert pendulum().observation_space == Box((env.observation_size,))
-    assert pendulum().action_space == Box((env.action_size,), -1.0, 1.0)
-    parts = make_env("brax:fast", {"obs_mode": "dict_state"}).observation_space
-    assert isinstance(parts, Dict)
-
-
 def test_the_limit_truncates_and_a_fall_terminates():
     ours, *_ = rows()
     assert [row[4] for row in ours[: LIMIT + 1]] == [False] * LIMIT + [True]
@@ -56,11 +47,6 @@ def test_the_limit_truncates_and_a_fall_terminates():
     first = int(np.flatnonzero(ends[:, 0])[0])
     assert first > LIMIT
     assert not ends[first, 1]
-
-
-def test_brax_environment_trains():
-    metrics = trained(pendulum(), num_steps=2 * LIMIT)
-    assert metrics["rollout/length_mean"].max() == LIMIT
 
 
 def test_all_but_two_unusable_environments_are_listed():

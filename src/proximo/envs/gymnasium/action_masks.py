@@ -10,6 +10,7 @@ An environment provides its mask in one of three places. If it uses several, the
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -33,48 +34,52 @@ class MaskSource:
 
     in_info: bool
     """Whether it is in ``info``; otherwise a method returns it."""
-    size: int
-    """Number of entries of a flat mask."""
     env_id: str
     """For messages."""
-
-    def in_info_of(self, call: str, info: dict[str, Any]) -> Any:
-        """The mask in ``info``. Raises ``EnvError`` if ``info`` has no mask."""
-        if ACTION_MASK not in info:
-            raise EnvError(
-                f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
-            )
-        return info[ACTION_MASK]
+    size: int = 0
+    """Number of entries of a flat mask."""
 
     def with_mask(self, space: Any) -> Any:
         """``space`` with the mask. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
         parts = space.spaces if isinstance(space, gym.spaces.Dict) else space
         return gym.spaces.Dict(_joined(parts, gym.spaces.MultiBinary(self.size)))
 
+    def reader(self, env: Any) -> Callable[[str, dict[str, Any]], np.ndarray]:
+        """A function that returns the flat mask of ``env`` after a call with its ``info``; a row for each environment of a vector environment.
+        It raises ``EnvError`` if ``info`` has no mask."""
+        is_vector, method = _is_vector(env), None if self.in_info else _method(env)
+
+        def read(call: str, info: dict[str, Any]) -> np.ndarray:
+            if method is not None:
+                return np.stack([flat_mask(mask) for mask in method()]) if is_vector else flat_mask(method())
+            if ACTION_MASK not in info:
+                raise EnvError(
+                    f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
+                )
+            return (info_rows if is_vector else flat_mask)(info[ACTION_MASK])
+
+        return read
+
 
 def find_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
     """Find the mask of an environment, single or vector, after a reset that returned ``info``. None: none, or in its observation."""
-    is_vector = hasattr(env, "single_observation_space")
-    space = env.single_observation_space if is_vector else env.observation_space
-    if isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces:
+    space = env.single_observation_space if _is_vector(env) else env.observation_space
+    in_observation = isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
+    source = MaskSource(ACTION_MASK in info, env_id)
+    if in_observation or not (source.in_info or _method(env)):
         return None
-    if ACTION_MASK in info:
-        return MaskSource(True, (info_rows if is_vector else flat_mask)(info[ACTION_MASK]).shape[-1], env_id)
-    method = _vector_method(env) if is_vector else _method(env)
-    if method is None:
-        return None
-    masks = method()
-    return MaskSource(False, flat_mask(masks[0] if is_vector else masks).size, env_id)
+    return dataclasses.replace(source, size=source.reader(env)("reset", info).shape[-1])
+
+
+def _is_vector(env: Any) -> bool:
+    return hasattr(env, "single_observation_space")
 
 
 def _method(env: Any) -> Callable[[], Any] | None:
-    """The method ``action_masks`` of a single environment, or of one of its wrappers."""
-    method = env.get_wrapper_attr(METHOD) if env.has_wrapper_attr(METHOD) else None
-    return method if callable(method) else None
-
-
-def _vector_method(env: Any) -> Callable[[], Any] | None:
-    """The method of a vector environment, or of its single environments, that returns all masks."""
+    """The method ``action_masks`` of an environment or of one of its wrappers. For a vector environment, it returns all masks."""
+    if not _is_vector(env):
+        method = env.get_wrapper_attr(METHOD) if env.has_wrapper_attr(METHOD) else None
+        return method if callable(method) else None
     for layer in layers(env):
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)
@@ -140,13 +145,7 @@ class MaskInObservation(gym.Wrapper):
 
     def __init__(self, env: Any, source: MaskSource):
         super().__init__(env)
-        self.source, self._method = source, _method(env)
-        self.observation_space = source.with_mask(env.observation_space)
-
-    def _mask(self, call: str, info: dict[str, Any]) -> np.ndarray:
-        if self.source.in_info or self._method is None:
-            return flat_mask(self.source.in_info_of(call, info))
-        return flat_mask(self._method())
+        self._mask, self.observation_space = source.reader(env), source.with_mask(env.observation_space)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
@@ -165,14 +164,9 @@ class VectorMaskInObservation(gym.vector.VectorWrapper):
 
     def __init__(self, env: Any, source: MaskSource):
         super().__init__(env)
-        self.source, self._method = source, _vector_method(env)
+        self._masks, self._blank = source.reader(env), np.zeros(source.size, np.int8)
         self.single_observation_space = source.with_mask(env.single_observation_space)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
-
-    def _masks(self, call: str, info: dict[str, Any]) -> np.ndarray:
-        if self.source.in_info or self._method is None:
-            return info_rows(self.source.in_info_of(call, info))
-        return np.stack([flat_mask(mask) for mask in self._method()])
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
@@ -181,9 +175,9 @@ class VectorMaskInObservation(gym.vector.VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, ...]:
         observation, *result, info = self.env.step(actions)
         if "final_obs" in info:
-            finals, blank = np.empty(self.num_envs, object), np.zeros(self.source.size, np.int8)
+            finals = np.empty(self.num_envs, object)
             for i in range(self.num_envs):
                 final = final_observation(info, i)
-                finals[i] = None if final is None else _joined(final, blank)
+                finals[i] = None if final is None else _joined(final, self._blank)
             info = {**info, "final_obs": finals}
         return _joined(observation, self._masks("step", info)), *result, info

@@ -13,14 +13,17 @@ from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, mas
 
 def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
     """Return the shape and the type of one action of a Gymnasium space."""
-    if isinstance(space, Discrete):
-        return (), np.dtype(np.int64)
-    if isinstance(space, MultiDiscrete):
-        return space.shape, np.dtype(np.int64)
-    if isinstance(space, MultiBinary):
-        return space.shape, np.dtype(np.int8)
-    assert isinstance(space, Box)
-    return space.shape, np.dtype(space.dtype)
+    if isinstance(space, Box):
+        return space.shape, np.dtype(space.dtype)
+    assert isinstance(space, Discrete | MultiDiscrete | MultiBinary)
+    return space.shape, np.dtype(np.int8 if isinstance(space, MultiBinary) else np.int64)
+
+
+@functools.cache
+def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest value and the number of values of each component, in the shape of ``space``."""
+    n = space.n if isinstance(space, Discrete) else space.nvec
+    return np.reshape(space.start, space.shape), np.reshape(n, space.shape)
 
 
 def check_actions(actions: np.ndarray, space: Space, env_id: str, first_env: int) -> None:
@@ -70,17 +73,3 @@ def allowed_action(space: Space, rng: np.random.Generator, mask: Any = None) -> 
     drawn = np.array([rng.choice(np.flatnonzero(part)) for part in parts]) + np.asarray(getattr(space, "start", 0))
     shape, dtype = action_storage(space)
     return drawn.reshape(shape).astype(dtype)[()]
-
-
-def allowed_actions(space: Space, rng: np.random.Generator, masks: np.ndarray | None, num_envs: int) -> np.ndarray:
-    """Draw actions ``[N, ...]`` that the rows of ``masks`` ``[N, size]`` allow; None: any."""
-    if masks is None:
-        return random_actions(space, rng, num_envs)
-    return np.stack([allowed_action(space, rng, mask) for mask in masks])
-
-
-@functools.cache
-def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest value and the number of values of each component, in the shape of ``space``."""
-    n = space.n if isinstance(space, Discrete) else space.nvec
-    return np.reshape(space.start, space.shape), np.reshape(n, space.shape)

@@ -7,14 +7,12 @@ up to 30 no-ops.
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import Any
 
-from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_names, load
 
 # proximo clips rewards for the learner only (clip_reward); reported returns are raw.
 RESERVED = ("game", "num_envs", "batch_size", "autoreset_mode", "reward_clipping", "episodic_life", "life_loss_info")
@@ -28,13 +26,12 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a game by its name in ALE (``pong``, ``space_invaders``); ``settings`` are arguments of ``AtariVectorEnv``."""
     env_id = f"ale:{name}"
-    check_known(env_id, names())
     library, vectors = load(env_id), load(env_id, ".vector_env").AtariVectorEnv
     check_names(settings, [key for key in inspect.signature(vectors).parameters if key not in RESERVED], env_id)
     library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # no banner
 
-    def make(num_threads: int, num_envs: int) -> Any:
+    def make(num_envs: int, num_threads: int = 0) -> Any:  # 0: it chooses the number of threads
         given = {"num_threads": num_threads, **settings}
         return vectors(name, num_envs, autoreset_mode="SameStep", reward_clipping=False, **given)
 
-    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, it chooses the threads
+    return from_vector(make, env_id, preprocessing, is_threaded=True)

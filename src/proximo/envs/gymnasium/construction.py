@@ -1,37 +1,35 @@
-"""Makes ``GymnasiumEnvironment``s of classes, functions, objects and vector environments."""
+"""Makes ``GymnasiumEnvironment``s of functions that make single or vector environments."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from proximo.custom_code import custom_code_errors, exception_text
-from proximo.envs.gymnasium.action_masks import MaskInObservation, MaskSource, VectorMaskInObservation, find_mask, layers
+from proximo.custom_code import custom_code_errors
+from proximo.envs.gymnasium.action_masks import MaskInObservation, MaskSource, VectorMaskInObservation, find_mask
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
-from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.vector_environment import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import from_any
 
-EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "cv2": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
+EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "opencv": "atari", "mujoco": "mujoco", "minigrid": "minigrid"}
 """The extra that installs each module."""
 
 
 @contextlib.contextmanager
 def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
-    """Convert exceptions of an environment's constructor to ``EnvError``. It names the extra that installs a missing library."""
+    """Convert exceptions of a constructor to ``EnvError``, which names the extra that installs a missing library."""
     try:
         with custom_code_errors(f"{what} {env_id}"):
             yield
@@ -50,15 +48,12 @@ class EnvironmentFactory:
     make: Callable[..., Any]
     env_id: str
     preprocessing: Preprocessing
-    mask: MaskSource | None
+    mask: MaskSource | None = None
 
     @property
     def takes_render_mode(self) -> bool:
         """Whether the environment can be made in a ``render_mode``. A custom class may render without it."""
-        try:
-            parameters = inspect.signature(self.make).parameters
-        except ValueError:  # some built-in types have no signature
-            return False
+        parameters = inspect.signature(self.make).parameters
         return "render_mode" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def __call__(self, render_mode: str | None = None) -> Any:
@@ -67,106 +62,8 @@ class EnvironmentFactory:
         return env if self.mask is None else MaskInObservation(env, self.mask)
 
 
-def from_class(
-    cls: Any,
-    settings: dict[str, Any],
-    env_id: str,
-    preprocessing: Preprocessing,
-    takes_num_envs: bool = False,
-    made: Sequence[Any] = (),
-) -> GymnasiumEnvironment:
-    """Make an environment of a custom class or function: a single environment, or a ``VectorEnv`` if it takes the argument ``num_envs``.
-    ``made`` is what it has returned before, which is closed."""
-    make = partial(cls, **settings)
-    with construction_errors(env_id):
-        if takes_num_envs:
-            return from_vector(partial(_vector_env_of, make, env_id), env_id, preprocessing)
-        if made and isinstance(made[0], VectorEnv):
-            raise EnvError(
-                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
-            )
-        if not inspect.isclass(cls):
-            made = [*made, make()]
-            _check_distinct(made, env_id)
-        for env in made:
-            getattr(env, "close", lambda: None)()
-        return from_factory(make, env_id, preprocessing)
-
-
-def _vector_env_of(make: Callable[..., Any], env_id: str, num_envs: int) -> Any:
-    env = make(num_envs=num_envs)
-    if not isinstance(env, VectorEnv) or getattr(env, "num_envs", num_envs) != num_envs:
-        returned = f"{env.num_envs} environments" if isinstance(env, VectorEnv) else type(env).__name__
-        raise EnvError(
-            f"{env_id} returned {returned} for num_envs = {num_envs}: expected a gymnasium.vector.VectorEnv of {num_envs} environments, as "
-            "lambda num_envs: MyVectorEnv(num_envs)."
-        )
-    return env
-
-
-def innermost(env: Any) -> Any:
-    """The environment inside all wrappers."""
-    return list(layers(env))[-1]
-
-
-def _check_distinct(envs: Sequence[Any], env_id: str) -> None:
-    if len({id(innermost(env)) for env in envs}) < len(envs):
-        raise EnvError(
-            f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
-            "inside the function, as lambda: MyEnv(size=3)."
-        )
-
-
-def from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of which ``env``, a single environment or a ``VectorEnv``, is one. It is copied, and stays as it is."""
-    with construction_errors(env_id):
-        if isinstance(env, VectorEnv):
-            return from_vector(_vector_copies(env, env_id), env_id, preprocessing)
-        if getattr(env, "render_mode", None) == "human":
-            raise EnvError(
-                f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
-                "`proximo watch` shows the trained policy."
-            )
-        try:
-            original = copy.deepcopy(env)
-            reason = "its copy is the same object" if innermost(original) is innermost(env) else ""
-        except Exception as error:
-            reason = exception_text(error)
-        if reason:
-            raise EnvError(
-                f"{env_id} is an instance that cannot be copied ({reason}), and training and evaluation need several environments: pass "
-                "its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
-            )
-        return from_factory(partial(_copy_of, original), env_id, preprocessing)
-
-
-def _copy_of(original: Any, render_mode: str | None = None) -> Any:
-    made = copy.deepcopy(original)
-    if render_mode is not None and getattr(made, "render_mode", None) != render_mode:
-        # Most environments read it only when they draw.
-        with contextlib.suppress(AttributeError):  # a property
-            made.unwrapped.render_mode = render_mode
-    return made
-
-
-def _vector_copies(env: Any, env_id: str) -> Callable[[int], Any]:
-    """A function that makes vector environments like ``env``: by its specification, or from the functions of Gymnasium's own."""
-    if env.spec is not None and env.unwrapped is env:
-        spec = copy.deepcopy(env.spec)
-        spec.kwargs.pop("num_envs", None)
-        return lambda num_envs: gym.make_vec(spec, num_envs=num_envs)
-    if type(env) in (SyncVectorEnv, AsyncVectorEnv):
-        _check_distinct(getattr(env, "envs", ()), env_id)
-        functions, mode = list(env.env_fns), env.metadata["autoreset_mode"]
-        return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
-    raise EnvError(
-        f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a function that "
-        "makes one, as lambda num_envs: MyVectorEnv(num_envs)."
-    )
-
-
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make the environment of a function. One instance is made here, to read its spaces and to find its action mask.
+    """Make the environment of a function. One instance is made here, for its spaces and its action mask.
 
     Args:
         make: makes a single environment; optionally with the argument ``render_mode``.
@@ -176,55 +73,21 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
     Raises:
         EnvError: The environment does not follow Gymnasium's interface.
     """
-    factory = EnvironmentFactory(make, env_id, preprocessing, None)
-    with reports_waiting(warnings.warn, 1, env_id):
-        env = factory()
-    try:
+    factory = EnvironmentFactory(make, env_id, preprocessing)
+    with _example(factory, env_id) as env:
         for name in ("observation_space", "action_space"):
             if getattr(env, name, None) is None:
                 raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
         mask = find_mask(env, _first_info(env, env_id, preprocessing), env_id)
-        observation_space = env.observation_space if mask is None else mask.with_mask(env.observation_space)
-        spec = _spec(observation_space, env.action_space, env_id, preprocessing)
+        spec = _spec(env.observation_space, env.action_space, mask, env_id, preprocessing)
         metadata = dict(getattr(env, "metadata", None) or {})
-    finally:
-        env.close()
     factory = dataclasses.replace(factory, mask=mask)
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     return GymnasiumEnvironment.of(spec, make=factory, render_modes=modes, render_fps=fps)
 
 
-def _spec(
-    observation_space: Any, action_space: Any, env_id: str, preprocessing: Preprocessing, **options: Any
-) -> EnvironmentSpec:
-    """What stepping needs to know. Here the spaces are converted, once."""
-    observed, actions = from_any(observation_space, "observation"), from_any(action_space, "action")
-    limit, lives = preprocessing.max_episode_steps, preprocessing.life_loss
-    return EnvironmentSpec(env_id, observed, actions, limit, life_loss=lives, **options)
-
-
-def _first_info(env: Any, env_id: str, preprocessing: Preprocessing) -> dict[str, Any]:
-    """The ``info`` of a reset. Raises ``EnvError`` if ``reset`` does not accept ``seed`` and ``options``, or lives are needed and missing."""
-    try:
-        with reports_waiting(warnings.warn, 1, env_id):
-            _, info = checked_reset(env, f"{env_id}.reset", 0)
-    except TypeError as error:
-        if not any(f"'{name}'" in str(error) for name in ("seed", "options")):
-            raise
-        raise EnvError(
-            f"{env_id}.reset does not accept seed and options ({error}): define reset(self, *, seed=None, options=None), and call "
-            "super().reset(seed=seed) in it."
-        ) from error
-    if preprocessing.life_loss and "lives" not in info:
-        raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
-    return info
-
-
 def from_vector(
-    make_vector: Callable[[int], Any],
-    env_id: str,
-    preprocessing: Preprocessing,
-    make_threaded: Callable[[int, int], Any] | None = None,
+    make_vector: Callable[..., Any], env_id: str, preprocessing: Preprocessing, is_threaded: bool = False
 ) -> GymnasiumEnvironment:
     """Make the environment of a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
 
@@ -232,7 +95,7 @@ def from_vector(
         make_vector: makes a ``VectorEnv`` of a given number of environments.
         env_id: id of the environment, for messages.
         preprocessing: only ``life_loss`` is supported.
-        make_threaded: as ``GymnasiumEnvironment.make_threaded``; such an environment has no action mask.
+        is_threaded: as in ``GymnasiumEnvironment``; such an environment has no action mask.
 
     Raises:
         ConfigError: The preprocessing needs single environments.
@@ -243,16 +106,42 @@ def from_vector(
             f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
             "max_episode_steps need single environments; set its own parameters with --env-settings."
         )
-    with reports_waiting(warnings.warn, 1, env_id):
-        env = make_vector(1)
-    try:
+    with _example(partial(make_vector, 1), env_id) as env:
         autoreset_of(env, env_id)
-        info = _first_info(env, env_id, preprocessing) if make_threaded is None or preprocessing.life_loss else {}
-        mask = find_mask(env, info, env_id) if make_threaded is None else None
-        observation_space = env.single_observation_space if mask is None else mask.with_mask(env.single_observation_space)
-        spec = _spec(observation_space, env.single_action_space, env_id, preprocessing, checks_actions=True)
-    finally:
-        env.close()
-
+        info = {} if is_threaded and not preprocessing.life_loss else _first_info(env, env_id, preprocessing)
+        mask = None if is_threaded else find_mask(env, info, env_id)
+        spec = _spec(env.single_observation_space, env.single_action_space, mask, env_id, preprocessing, checks_actions=True)
     make = make_vector if mask is None else lambda num_envs: VectorMaskInObservation(make_vector(num_envs), mask)
-    return GymnasiumEnvironment.of(spec, make_vector=make, make_threaded=make_threaded)
+    return GymnasiumEnvironment.of(spec, make_vector=make, is_threaded=is_threaded)
+
+
+@contextlib.contextmanager
+def _example(make: Callable[[], Any], env_id: str) -> Iterator[Any]:
+    """An environment that is closed afterwards."""
+    with reports_waiting(warnings.warn, 1, env_id):
+        env = make()
+    with contextlib.closing(env):
+        yield env
+
+
+def _spec(
+    observation: Any,
+    action: Any,
+    mask: MaskSource | None,
+    env_id: str,
+    preprocessing: Preprocessing,
+    checks_actions: bool = False,
+) -> EnvironmentSpec:
+    """What stepping needs to know. Here the spaces are converted, once."""
+    observed = from_any(observation if mask is None else mask.with_mask(observation), "observation")
+    limit, lives = preprocessing.max_episode_steps, preprocessing.life_loss
+    return EnvironmentSpec(env_id, observed, from_any(action, "action"), limit, checks_actions, lives)
+
+
+def _first_info(env: Any, env_id: str, preprocessing: Preprocessing) -> dict[str, Any]:
+    """The ``info`` of a reset. Raises ``EnvError`` if lives are needed and missing."""
+    with reports_waiting(warnings.warn, 1, env_id):
+        _, info = checked_reset(env, f"{env_id}.reset", 0)
+    if preprocessing.life_loss and "lives" not in info:
+        raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
+    return info

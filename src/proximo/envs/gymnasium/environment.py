@@ -12,8 +12,14 @@ from proximo.envs.base import Described
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import AUTO, SerialVectorEnvironment, VectorEnvironment, VectorOptions
-from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.vector_environment import (
+    AUTO,
+    SerialVectorEnvironment,
+    VectorEnvironment,
+    VectorOptions,
+    reports_waiting,
+)
+from proximo.envs.gymnasium.worker_process import POSIX
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
 from proximo.spaces import ActionSpace, Space
@@ -32,11 +38,11 @@ class GymnasiumEnvironment(Described):
     spec: EnvironmentSpec
     make: Callable[..., Any] | None = None
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
-    make_vector: Callable[[int], Any] | None = None
+    make_vector: Callable[..., Any] | None = None
     """``make_vector(num_envs)`` makes a Gymnasium ``VectorEnv``."""
-    make_threaded: Callable[[int, int], Any] | None = None
-    """``make_threaded(num_threads, num_envs)`` makes a ``VectorEnv`` that also has ``send(actions)``, which begins a step, and ``recv()``,
-    which returns its result. None if not supported."""
+    is_threaded: bool = False
+    """Whether ``make_vector`` takes ``num_threads``, and its ``VectorEnv`` also has ``send(actions)``, which begins a
+    step, and ``recv()``, which returns its result."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
     render_fps: float = 0.0
@@ -65,13 +71,15 @@ class GymnasiumEnvironment(Described):
         """Raise ``ConfigError`` if ``num_envs`` of these environments cannot be stepped with ``options``."""
         workers, groups = options.num_workers, options.num_groups
         if self.uses_vector_env(options):
-            overlaps = groups > 1 and self.make_threaded is None
+            overlaps = groups > 1 and not self.is_threaded
             given = {"num_workers": workers > 0, "overlap": overlaps, "stagger_steps": options.stagger_steps > 0}
             for name in [name for name, value in given.items() if value]:
                 raise ConfigError(
                     f"{name}: {self.id} is a vector environment that steps its environments itself: leave out {name}, and set its own "
                     "parameters with --env-settings."
                 )
+        if workers > 0 and not POSIX:
+            raise ConfigError(f"num_workers = {workers}: workers need Linux or macOS. Set num_workers = 0.")
         if num_envs < groups:
             raise ConfigError(f"overlap = true needs at least {groups} environments, num_envs is {num_envs}.")
         if workers > num_envs or (workers > 0 and workers % groups):
@@ -87,9 +95,9 @@ class GymnasiumEnvironment(Described):
 
     def default_workers(self, num_envs: int, num_groups: int, cores: int) -> int:
         """The workers for ``num_workers = -1``: one for each core, at most ``num_envs``, equally many for each group.
-        0 if that is one, or if a step is quick."""
+        0 if that is one, if a step is quick, or on Windows."""
         workers = min(cores, num_envs) // num_groups * num_groups
-        return 0 if self.is_quick or workers < 2 else workers
+        return 0 if self.is_quick or workers < 2 or not POSIX else workers
 
     def open(self, num_envs: int, num_steps: int, options: VectorOptions) -> VectorEnvironment:
         """Make ``num_envs`` environments N, with a rollout buffer of ``num_steps`` steps T.
@@ -100,8 +108,8 @@ class GymnasiumEnvironment(Described):
         layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space)
         if self.make_vector is not None and self.uses_vector_env(options):
             make_vector = self.make_vector
-            if options.num_groups > 1 and self.make_threaded is not None:
-                make_vector = partial(self.make_threaded, max(1, min(options.cores, num_envs) // options.num_groups))
+            if options.num_groups > 1:
+                make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // options.num_groups))
             with reports_waiting(options.warn, num_envs, self.id):
                 return VectorEnvAdapter(make_vector, layout, self.spec, options.num_groups)
         assert self.make is not None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
-from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_names, load
 
 RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "env_type", "reward_clip", "episodic_life")
 
@@ -25,10 +23,8 @@ class EnvPoolVector:
         self._envs: Any = None
         with warnings.catch_warnings(action="ignore"):  # Gymnasium warns about bounds of float64, which it rounds
             spec = self._library.make_spec(task, **{key: value for key, value in arguments.items() if key != "num_envs"})
-            self.single_observation_space, self.single_action_space = (
-                spec.gymnasium_observation_space,
-                spec.gymnasium_action_space,
-            )
+            self.single_observation_space = spec.gymnasium_observation_space
+            self.single_action_space = spec.gymnasium_action_space
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """Make environments with this seed and reset them."""
@@ -56,12 +52,11 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a task; ``settings`` are fields of its configuration."""
     env_id = f"envpool:{name}"
-    check_known(env_id, names())
     with warnings.catch_warnings(action="ignore"):
         known = [key for key in load(env_id).make_spec(name).config._asdict() if key not in RESERVED]
     check_names(settings, known, env_id)
 
-    def make(num_threads: int, num_envs: int) -> EnvPoolVector:
+    def make(num_envs: int, num_threads: int = 0) -> EnvPoolVector:  # 0: it chooses the number of threads
         return EnvPoolVector(name, **{"num_envs": num_envs, "num_threads": num_threads, **settings})
 
-    return from_vector(partial(make, 0), env_id, preprocessing, make)  # with 0, it chooses the threads
+    return from_vector(make, env_id, preprocessing, is_threaded=True)

@@ -9,11 +9,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_names, load
 
 DRIVERS = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
 
@@ -27,7 +26,6 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make a task; ``settings`` are its reset parameters. One value may replace a list from which the task draws."""
     env_id = f"memory-gym:{name}"
-    check_known(env_id, names())
     known = load_env_creator(str(gym.spec(f"{name}-v0").entry_point)).default_reset_parameters  # type: ignore[attr-defined]
     check_names(settings, known, env_id)
     lists = {key for key, default in known.items() if isinstance(default, list)}
@@ -36,7 +34,7 @@ def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing)
 
 
 def _register(env_id: str) -> None:
-    """Import the library, which registers its ids. It opens a window and a sound device; dummy drivers make both invisible."""
+    """Import the library, which registers its ids. It opens a window and a sound device, here of dummy drivers."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     for driver in DRIVERS:
         os.environ.setdefault(driver, "dummy")
@@ -44,7 +42,7 @@ def _register(env_id: str) -> None:
 
 
 def make_env(name: str, parameters: dict[str, Any], render_mode: str | None = None) -> gym.Env:
-    """Make one environment. Its pictures are Memory Gym's debug view, which is larger and shows the goal and hidden parts."""
+    """Make one environment. Its pictures are Memory Gym's debug view, which is larger and shows hidden parts."""
     _register(f"memory-gym:{name}")
     render_mode = "debug_rgb_array" if render_mode == "rgb_array" else render_mode
     if render_mode == "human":  # this needs a real window
@@ -72,18 +70,16 @@ class MemoryGym(gym.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.steps += 1
         self._show()
-        limit = getattr(self.env.unwrapped, "max_episode_steps", -1)
-        has_limit = "Mayhem" not in type(self.env.unwrapped).__name__ or "Endless" in type(self.env.unwrapped).__name__
+        task: Any = self.env.unwrapped
+        limit, kind = getattr(task, "max_episode_steps", -1), type(task).__name__
+        has_limit = "Mayhem" not in kind or "Endless" in kind
         if terminated and has_limit and self.steps == limit and not info.get("success"):
             terminated, truncated = False, True
         if "success" in info:  # the endless tasks report none
-            info = {**info, "success": bool(info["success"]) and self._is_at_target()}
+            # Mortar Mayhem reports a success even if the agent disobeyed the last command.
+            obeyed = not hasattr(task, "_target_pos") or task.normalized_agent_position == task._target_pos
+            info = {**info, "success": bool(info["success"]) and obeyed}
         return observation, reward, terminated, truncated, info
-
-    def _is_at_target(self) -> bool:
-        """Whether the agent obeyed the last command of Mortar Mayhem, which reports a success anyway. True for other tasks."""
-        task: Any = self.env.unwrapped
-        return not hasattr(task, "_target_pos") or task.normalized_agent_position == task._target_pos
 
     def _show(self) -> None:
         """Draw the window after each step, as Gymnasium's environments do by themselves."""

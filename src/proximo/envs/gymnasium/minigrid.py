@@ -1,4 +1,4 @@
-"""``minigrid:MemoryS9``: MiniGrid with observations for a policy, and levels divided into a training and a held-out part."""
+"""``minigrid:MemoryS9``: MiniGrid with observations for a policy, and levels for training and held-out levels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from proximo.envs.env_settings import replace_params
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import PARTS
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import load, replace_params
 from proximo.errors import ConfigError, EnvError
 
 TILE = 28
@@ -47,12 +46,13 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``, ``MiniGrid-NAME`` if the name has a version, or a level of BabyAI, whose name begins with ``BabyAI-``."""
+    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` or a level of BabyAI if the name has a version or ``BabyAI-``."""
     env_id = f"minigrid:{name}"
-    check_known(env_id, names())
     env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
-    dropped = f"{env_id}: the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
-    return replace(env, warnings=(dropped,)) if name.startswith(NEED_MISSION) else env
+    if not name.startswith(NEED_MISSION):
+        return env
+    dropped = "the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
+    return replace(env, warnings=(f"{env_id}: {dropped}",))
 
 
 def names() -> list[str]:
@@ -63,14 +63,15 @@ def names() -> list[str]:
 
 def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
     settings = replace_params(MiniGridSettings(actions=3 if name.startswith("Memory") else 7), given, env_id)
-    for name, fits, expected in (
-        ("view", settings.view >= 3 and settings.view % 2 == 1, "an odd number of cells, 3 or more"),
-        ("actions", 1 <= settings.actions <= 7, "1 … 7"),
-        ("new_cell_bonus", settings.new_cell_bonus >= 0, "0 or more"),
-        ("levels", settings.levels in PARTS, f"{', '.join(PARTS)}; for a range of seeds, use the setting --levels 0:100"),
-    ):
+    expected = {
+        "view": (settings.view >= 3 and settings.view % 2 == 1, "an odd number of cells, 3 or more"),
+        "actions": (1 <= settings.actions <= 7, "1 … 7"),
+        "new_cell_bonus": (settings.new_cell_bonus >= 0, "0 or more"),
+        "levels": (settings.levels in PARTS, f"{', '.join(PARTS)}; for a range of seeds, use the setting --levels 0:100"),
+    }
+    for name, (fits, words) in expected.items():
         if not fits:
-            raise ConfigError(f"env_settings: {name} = {getattr(settings, name)!r}: expected {expected}.")
+            raise ConfigError(f"env_settings: {name} = {getattr(settings, name)!r}: expected {words}.")
     return settings
 
 
@@ -102,11 +103,11 @@ def cache_views(env: Any) -> None:
     Use this only for tasks in which nothing but the agent moves. Views take most of the time of a step in MiniGrid.
     """
     generate, draw, reset = env.gen_obs, env.get_frame, env.reset
-    level: bytes | None = None
+    level = b""
 
     def reset_level(**arguments: Any) -> Any:
         nonlocal level
-        level = None
+        level = b""
         return reset(**arguments)
 
     def cached_view() -> dict[str, Any]:
@@ -130,21 +131,19 @@ def layout(env: Any) -> bytes:
 
 
 def _cached(store: dict[Any, np.ndarray], most: int, key: Any, compute: Callable[[], np.ndarray]) -> np.ndarray:
-    view = store.get(key)
-    if view is None:
+    if key not in store:
         if len(store) >= most:
             store.clear()
-        view = store[key] = compute()
-        view.flags.writeable = False
-    return view
+        store[key] = compute()
+        store[key].flags.writeable = False
+    return store[key]
 
 
 def is_held_out(env: Any) -> bool:
     """Whether the current level, just after a reset, is held out.
 
-    This depends on a hash of the grid and of the agent's position. In the memory tasks it depends on the start column only, so that
-    the four levels with equal starts and different objects stay in one part. Otherwise the start could reveal the missing objects,
-    and a policy could learn this instead of using its memory.
+    This depends on a hash of the grid and of the agent's position. In the memory tasks it depends on the start column only: the four levels
+    with equal starts stay in one part, or a policy could learn which objects are missing instead of using its memory.
     """
     from minigrid.envs.memory import MemoryEnv
 
@@ -178,7 +177,7 @@ class MiniGridTask(gym.Wrapper):
                     f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
                 )
             observation, info = self.env.reset()
-        self._entered = {self._cell()}
+        self._entered = {tuple(self.env.unwrapped.agent_pos)}  # pyright: ignore[reportAttributeAccessIssue]
         return observation["image"], info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -188,10 +187,8 @@ class MiniGridTask(gym.Wrapper):
             info = {**info, "success": float(reward) > 0}
         if truncated and self.settings.limit_ends:
             terminated, truncated = True, False
-        if self.settings.new_cell_bonus and self._cell() not in self._entered:
-            self._entered.add(self._cell())
-            reward = float(reward) + self.settings.new_cell_bonus
+        if self.settings.new_cell_bonus:
+            before = len(self._entered)
+            self._entered.add(tuple(self.env.unwrapped.agent_pos))  # pyright: ignore[reportAttributeAccessIssue]
+            reward = float(reward) + self.settings.new_cell_bonus * (len(self._entered) - before)
         return observation["image"], reward, terminated, truncated, info
-
-    def _cell(self) -> tuple[Any, ...]:
-        return tuple(self.unwrapped.agent_pos)  # pyright: ignore[reportAttributeAccessIssue]

@@ -50,8 +50,7 @@ def unflatten(space: Space, arrays: Iterable[Any]) -> Any:
 def final_observation(info: dict[str, Any], number: int | np.integer) -> Any:
     """Return the final observation of environment ``number`` from the ``info`` of a vector environment; None if there is none.
 
-    ``info["final_obs"]`` is an array or a list with an observation for each environment, as Gymnasium's own vector environments
-    give it, or a batch: one array, or a dictionary or tuple of arrays.
+    ``info["final_obs"]`` has an observation for each environment, as in Gymnasium's own vector environments, or is a batch of observations.
     """
 
     def one(batch: Any) -> Any:

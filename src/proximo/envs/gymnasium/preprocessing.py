@@ -1,11 +1,23 @@
-"""The settings that preprocess a Gymnasium environment, and the wrappers that they add."""
+"""The settings that preprocess a Gymnasium environment, and the wrappers that they add. Gymnasium's own wrappers are used where they exist."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import gymnasium as gym
+import numpy as np
+
+from proximo.custom_code import custom_code_errors, imported
+from proximo.envs.gymnasium.action_masks import current_mask
+from proximo.envs.gymnasium.actions import allows
+from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
 from proximo.envs.level_seeds import LevelRange
+from proximo.errors import ConfigError, nearest, shown
+from proximo.spaces import from_any
 
 
 @dataclass(frozen=True)
@@ -28,28 +40,153 @@ class Preprocessing:
         changed = self.preprocessing != "none" or self.frame_stack > 1 or self.action_repeat > 1
         return changed or self.max_episode_steps > 0 or bool(self.levels or self.wrappers or self.drop_observations)
 
-    def arguments(self) -> dict[str, Any]:
-        """Return arguments for ``gym.make``. The Atari preprocessing skips frames, so the environment must not.
-
-        The game keeps its ``repeat_action_probability``, which acts on single frames: 0.25 (sticky actions) in ``ALE/Pong-v5``, 0 in
-        ``PongNoFrameskip-v4``.
-        """
-        return {"frameskip": 1} if self.preprocessing == "atari" else {}
-
     def wrap(self, env: Any, env_id: str) -> Any:
         """Add the wrappers that these settings require to ``env``."""
-        import gymnasium as gym
-
-        from proximo.envs.gymnasium import wrappers  # JAX environments do not need Gymnasium
-
-        env = env if isinstance(env, gym.Env) else wrappers.WithBaseClass(env)
+        env = env if isinstance(env, gym.Env) else WithBaseClass(env)
         for name, arguments in self.wrappers:
-            env = wrappers.custom(env, name, arguments)
+            env = custom(env, name, arguments)
         if self.drop_observations:
-            env = wrappers.DropObservations(env, env_id, self.drop_observations)
+            env = DropObservations(env, env_id, self.drop_observations)
         if self.preprocessing == "atari":
-            env = wrappers.atari(env, env_id)
+            env = atari(env, env_id)
         if self.action_repeat > 1:
-            env = wrappers.ActionRepeat(env, self.action_repeat)
-        env = wrappers.stack_frames(env, env_id, self.frame_stack) if self.frame_stack > 1 else env
-        return wrappers.Levels(env, LevelRange.parse(self.levels)) if self.levels else env
+            env = ActionRepeat(env, self.action_repeat)
+        env = stack_frames(env, env_id, self.frame_stack) if self.frame_stack > 1 else env
+        return Levels(env, LevelRange.parse(self.levels)) if self.levels else env
+
+
+def atari(env: Any, env_id: str) -> Any:
+    """Add the standard Atari preprocessing (Mnih et al. 2015; Machado et al. 2018).
+
+    Observations are 84×84 gray images. A step takes 4 frames, and its observation is the maximum of the last two. An episode starts
+    with up to 30 no-ops.
+    """
+    if not hasattr(env.unwrapped, "ale"):
+        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
+    if len(env.observation_space.shape) == 1:
+        raise ConfigError(
+            f"preprocessing = atari: {env_id} observes the memory of the game (obs_type): set preprocessing = none."
+        )
+    return gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
+
+
+def stack_frames(env: Any, env_id: str, frames: int) -> Any:
+    """Stack the last ``frames`` observations along a new first axis; the first one of an episode is repeated."""
+    if not isinstance(env.observation_space, gym.spaces.Box):
+        raise ConfigError(f"frame_stack: the observations of {env_id} are {env.observation_space}: expected a Box.")
+    space, expected = env.observation_space, leaves(from_any(env.observation_space, "observation"))
+    fits = make_quick_check(expected)
+
+    def stored(observation: Any) -> np.ndarray:
+        """Check an observation, because Gymnasium's buffer would convert it silently. Returns a copy in the type of the space, because an
+        environment may write its next observation into the same array."""
+        if not fits(observation):
+            check_observation(observation, expected, env_id)
+        return np.array(observation, space.dtype)
+
+    copied = gym.wrappers.TransformObservation(env, stored, space)
+    return gym.wrappers.FrameStackObservation(copied, frames, padding_type="reset")
+
+
+class Levels(gym.Wrapper):
+    """Draws the seed of each episode from a range of levels. The seed passed to ``reset`` seeds the draws."""
+
+    def __init__(self, env: Any, levels: LevelRange):
+        super().__init__(env)
+        self.levels, self.draws = levels, levels.draws()
+
+    def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        self.draws = self.draws if seed is None else self.levels.draws(seed)
+        return self.env.reset(seed=next(self.draws), **arguments)
+
+
+class ActionRepeat(gym.Wrapper):
+    """Takes each action ``times`` times and sums the rewards.
+
+    It stops early if the episode ends or the mask forbids the action; the policy then chooses another one.
+    """
+
+    def __init__(self, env: Any, times: int):
+        super().__init__(env)
+        self.times = times
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self.times):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            mask = current_mask(self.env, observation, info)
+            forbidden = mask is not None and not allows(from_any(self.env.action_space, "action"), mask, action)
+            if terminated or truncated or forbidden:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def custom(env: Any, name: str, arguments: dict[str, Any]) -> Any:
+    """Add the user's wrapper ``name``, as ``my_package.module:MyWrapper``. Raises ``ConfigError`` if it is not a subclass of ``gymnasium.Wrapper``,
+    which is checked before anything is called, or cannot be made."""
+    module, _, class_name = name.partition(":")
+    found = imported(module, f"wrappers = {name}")
+    cls = getattr(found, class_name, None)
+    if not inspect.isclass(cls) or not issubclass(cls, gym.Wrapper):
+        others = vars(found).keys() - {class_name}
+        raise ConfigError(f"wrappers = {name}: expected a subclass of gymnasium.Wrapper{nearest(class_name, others)}.")
+    signature = inspect.signature(cls)
+    # A file and a command line have lists, but no arrays.
+    arrays = {key for key, parameter in signature.parameters.items() if "ndarray" in str(parameter)}
+    with custom_code_errors(f"wrappers = {name}, which is {class_name}{signature},", ConfigError):
+        return cls(env, **{key: np.array(value) if key in arrays else value for key, value in arguments.items()})
+
+
+class DropObservations(gym.ObservationWrapper):
+    """Leaves out entries of Dict and Tuple observations. ``camera.label`` names an entry of the entry ``camera``."""
+
+    def __init__(self, env: Any, env_id: str, names: tuple[str, ...]):
+        super().__init__(env)
+        self.names, space = names, env.observation_space
+        for name in names:
+            if _without(space, (name,)) == space:
+                raise ConfigError(f"drop_observations = {name}: {env_id} has no such observation: {shown(space)}.")
+        self.observation_space = _without(space, names)
+
+    def observation(self, observation: Any) -> Any:
+        return _without(observation, self.names)
+
+
+def _without(value: Any, names: tuple[str, ...], where: str = "") -> Any:
+    """A space, or an observation, without the entries ``names``."""
+    if isinstance(value, Mapping):
+        kept = {key: _without(part, names, f"{where}{key}.") for key, part in value.items() if f"{where}{key}" not in names}
+        return gym.spaces.Dict(kept) if isinstance(value, gym.Space) else kept
+    if isinstance(value, tuple | gym.spaces.Tuple):
+        rest = tuple(_without(part, names, f"{where}{i}.") for i, part in enumerate(value) if f"{where}{i}" not in names)
+        return gym.spaces.Tuple(rest) if isinstance(value, gym.Space) else rest
+    return value
+
+
+class WithBaseClass(gym.Env):
+    """Gives an environment Gymnasium's base class, which Gymnasium's wrappers require."""
+
+    def __init__(self, env: Any):
+        self.inner = env
+        for name in ("observation_space", "action_space", "metadata", "render_mode"):
+            if hasattr(env, name):  # a missing space is an error elsewhere
+                setattr(self, name, getattr(env, name))
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return super().has_wrapper_attr(name) or hasattr(self.inner, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return super().get_wrapper_attr(name) if super().has_wrapper_attr(name) else getattr(self.inner, name)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.inner.reset(seed=seed)  # without options, which it may not accept
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.inner.step(action)
+
+    def render(self) -> Any:
+        return self.inner.render() if hasattr(self.inner, "render") else super().render()
+
+    def close(self) -> None:
+        getattr(self.inner, "close", lambda: None)()

@@ -15,11 +15,11 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from proximo.custom_code import check_module, custom_code_errors, is_missing
-from proximo.envs.env_settings import check_names
 from proximo.envs.gymnasium.construction import EXTRAS, construction_errors, from_factory, from_vector
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.hidden_velocities import DROPPED, hide
+from proximo.envs.libraries import check_names
 from proximo.errors import ConfigError, EnvError, lacking
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
@@ -56,11 +56,9 @@ def is_registered(env_id: str) -> bool:
 
 def names() -> list[str]:
     """Return all ids of the registry, only the newest version of each."""
-    newest: dict[str, str] = {}
-    for env_id, spec in gym.registry.items():
-        key = f"{spec.namespace}/{spec.name}"
-        if key not in newest or (spec.version or 0) > (gym.registry[newest[key]].version or 0):
-            newest[key] = env_id
+    newest: dict[tuple[Any, str], Any] = {}
+    for spec in sorted(gym.registry.values(), key=lambda spec: spec.version or 0):
+        newest[spec.namespace, spec.name] = spec.id
     return sorted(newest.values())
 
 
@@ -75,19 +73,26 @@ def from_id(
     """
     registered = gym.spec(env_id.rpartition(":")[2])
     code = str(registered.entry_point)
-    is_atari = "ale_py" in code
-    if preprocessing.preprocessing == "atari" and not is_atari:
+    is_atari, preprocesses_atari = "ale_py" in code, preprocessing.preprocessing == "atari"
+    if preprocesses_atari and not is_atari:
         raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
-    _check_arguments(registered, settings, env_id)
+    if settings and registered.entry_point is not None:
+        with construction_errors(env_id):
+            creator = registered.entry_point if callable(registered.entry_point) else load_env_creator(registered.entry_point)
+        parameters = inspect.signature(creator).parameters
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            check_names(settings, parameters, env_id)
+    # The Atari preprocessing skips frames, so the game must not. It keeps its repeat_action_probability, which acts on single frames.
+    frames = {"frameskip": 1} if preprocesses_atari else {}
     # The specification instead of the id: worker processes have not registered the id.
-    make = partial(gym.make, registered, disable_env_checker=True, **{**preprocessing.arguments(), **settings})
+    make = partial(gym.make, registered, disable_env_checker=True, **{**frames, **settings})
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
     if is_atari:
         make = partial(_without_banner, make)
     elif code.startswith("gymnasium.envs.mujoco"):
         make = partial(_without_deprecation, make)
     if without_velocities:
-        make, make_vector = partial(_without_velocities, make, env_id), partial(_vector_without_velocities, make_vector, env_id)
+        make, make_vector = partial(_without_velocities, make, env_id), partial(_without_velocities, make_vector, env_id)
         env_id = env_id.replace("-v", "NoVel-v")
     with construction_errors(env_id):
         if registered.entry_point is None:
@@ -108,17 +113,15 @@ def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preproce
     return env
 
 
-def _without_velocities(make: Callable[..., Any], base: str, **rendering: Any) -> Any:
-    env = make(**rendering)
+def _without_velocities(make: Callable[..., Any], base: str, *num_envs: int, **rendering: Any) -> Any:
+    """Make ``base``, as a vector environment if ``num_envs`` is given, without its velocities."""
+    env = make(*num_envs, **rendering)
+    if num_envs:  # CartPole, the only such vector environment, keeps its space
+        return gym.wrappers.vector.TransformObservation(env, partial(hide, base))
     space = env.observation_space
     if base in DROPPED:
         space = gym.spaces.Box(hide(base, space.low), hide(base, space.high), dtype=space.dtype)
     return gym.wrappers.TransformObservation(env, partial(hide, base), space)
-
-
-def _vector_without_velocities(make: Callable[[int], Any], base: str, num_envs: int) -> Any:
-    """The observation space is not adapted: CartPole, the only such vector environment, keeps its space."""
-    return gym.wrappers.vector.TransformObservation(make(num_envs), partial(hide, base))
 
 
 def _without_banner(make: Callable[..., Any], **rendering: Any) -> Any:
@@ -139,14 +142,3 @@ def _without_deprecation(make: Callable[..., Any], **rendering: Any) -> Any:
         return make(**rendering)
     finally:
         mujoco.set_mju_user_warning(handler)
-
-
-def _check_arguments(registered: Any, settings: dict[str, Any], env_id: str) -> None:
-    """Raise ``ConfigError`` if the constructor does not have one of the settings."""
-    if not settings or registered.entry_point is None:
-        return
-    with construction_errors(env_id):
-        creator = registered.entry_point if callable(registered.entry_point) else load_env_creator(registered.entry_point)
-    parameters = inspect.signature(creator).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        check_names(settings, parameters, env_id)

@@ -1,9 +1,11 @@
-"""NumPy arrays of one rollout. Environments write into them, also from worker processes, and the learner reads them without a copy."""
+"""NumPy arrays of one rollout. Environments write into them, also from worker processes; the learner copies nothing."""
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -47,18 +49,17 @@ class RolloutBuffer:
     def columns(self, columns: range) -> RolloutBuffer:
         """A view of these columns, which are environments."""
         part = slice(columns.start, columns.stop)
-        arrays = {name: array[:, part] for name, array in vars(self).items() if not isinstance(array, tuple)}
-        return RolloutBuffer(
-            observation=tuple(leaf[:, part] for leaf in self.observation),
-            final_observation=tuple(leaf[part] for leaf in self.final_observation),
-            **arrays,
-        )
+        return self._view((slice(None), part), part)
 
     def since(self, row: int) -> RolloutBuffer:
         """A view without the first rows."""
-        arrays = {name: array[row:] for name, array in vars(self).items() if not isinstance(array, tuple)}
-        observation = tuple(leaf[row:] for leaf in self.observation)
-        return RolloutBuffer(observation=observation, final_observation=self.final_observation, **arrays)
+        return self._view(slice(row, None), slice(None))
+
+    def _view(self, part: slice | tuple[slice, slice], columns: slice) -> RolloutBuffer:
+        arrays = {name: array[part] for name, array in vars(self).items() if isinstance(array, np.ndarray)}
+        observation = tuple(leaf[part] for leaf in self.observation)
+        final = tuple(leaf[columns] for leaf in self.final_observation)
+        return RolloutBuffer(observation=observation, final_observation=final, **arrays)
 
     def clear(self) -> None:
         """Reset all flags that are not written in every step. Call this before a rollout."""
@@ -69,9 +70,8 @@ class RolloutBuffer:
 
     def begin_again(self) -> None:
         """Copy the last row to the first one."""
-        for array in self.observation:
+        for array in (*self.observation, self.episode_start, self.valid):
             array[0] = array[-1]
-        self.episode_start[0], self.valid[0] = self.episode_start[-1], self.valid[-1]
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,15 @@ class BufferLayout:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def shared_memory(size: int) -> int:
+    """Return the file descriptor of ``size`` zeroed bytes. They have no name, so nothing remains if a process is
+    killed."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("proximo")
+    else:  # macOS
+        descriptor, name = tempfile.mkstemp()
+        os.unlink(name)
+    os.ftruncate(descriptor, size)
+    return descriptor

@@ -47,10 +47,19 @@ class EnvironmentSpec:
     first_env: int = 0
     """Number of the first environment among all environments of a training, which may be divided among processes."""
 
-    @property
-    def limit(self) -> int:
-        """``max_episode_steps``, or a number that no episode reaches."""
-        return self.max_episode_steps or NO_LIMIT
+
+def environment_seeds(num_envs: int, *source: int) -> list[int]:
+    """Return distinct seeds for ``num_envs`` environments.
+
+    They depend on ``source`` only, not on the number of processes. A larger ``num_envs`` keeps these seeds and adds others. Seeds have
+    31 bits, because some libraries accept no more.
+    """
+    drawn = num_envs
+    while True:
+        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
+        if len(seeds) >= num_envs:
+            return seeds[:num_envs]
+        drawn += num_envs - len(seeds)
 
 
 def reported_success(info: dict[str, Any]) -> int:
@@ -89,7 +98,7 @@ class Stepper:
     """
 
     def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
-        self.spec, self.columns = spec, columns
+        self.spec, self.columns, self.limit = spec, columns, spec.max_episode_steps or NO_LIMIT
         self.leaves = leaves(spec.observation_space)
         self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
@@ -97,8 +106,8 @@ class Stepper:
         self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
         self.limits, self.lengths, self.lives, self.seeds = ([0] * len(columns) for _ in range(4))
         self.steps = 0
-        self.call = "step"
-        """The method of the environment that is running, for messages."""
+        self.k, self.call = 0, "step"
+        """The environment and its method that are running, for messages."""
         self.envs: list[Any] = []
         try:
             for _ in columns:
@@ -107,24 +116,25 @@ class Stepper:
             self.close()
             raise
 
-    def reset(self, buffer: RolloutBuffer, row: int, seeds: Sequence[int], first_limits: Sequence[int] | None = None) -> None:
-        """Reset all environments, each with its seed, and write their first observations into a row of ``buffer``.
-
-        ``first_limits`` are the steps after which the first episode of each environment is truncated.
-        """
-        self.seeds, self.steps = list(seeds), 0
-        self.limits = [min(self.spec.limit, first) for first in first_limits or [NO_LIMIT] * len(self.columns)]
+    @located
+    def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], stagger_steps: int = 0) -> None:
+        """Reset all environments, with seeds that depend on ``source``, and write their first observations into a row.
+        With ``stagger_steps``, the first episode of each is truncated after 1 … this many steps."""
+        first, last = self.spec.first_env + self.columns.start, self.spec.first_env + self.columns.stop
+        self.seeds, self.steps = environment_seeds(last, *source)[first:], 0
+        self.limits = [self.limit] * len(self.columns)
+        if stagger_steps:
+            drawn = np.random.default_rng(np.random.SeedSequence([*source, 1])).integers(1, stagger_steps + 1, last)[first:]
+            self.limits = np.minimum(self.limits, drawn).tolist()
         buffer.valid[row, self.columns.start : self.columns.stop] = True
-        for k in range(len(self.columns)):
-            try:
-                self._begin(buffer, row, k, self.seeds[k])
-            except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
-                raise self._fault(k, error) from error
+        for k, seed in enumerate(self.seeds):
+            self.k = k
+            self._begin(buffer, row, k, seed)
 
     def _begin(self, buffer: RolloutBuffer, row: int, k: int, seed: int | None = None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
         self.call = "reset"
-        where = self._where(k, "reset")
+        where = self.where()
         observation, info = checked_reset(self.envs[k], where, seed)
         if self.steps < self.strict_steps or not self.fits(observation):
             check_observation(observation, self.leaves, where)
@@ -132,21 +142,23 @@ class Stepper:
             self.mask_check.check(observation[ACTION_MASK], where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         buffer.episode_start[row, self.columns[k]] = True
-        self._write(buffer, row, k, observation)
+        self._write(buffer.observation, (row, self.columns[k]), observation)
         self.call = "step"
 
     def send(self, buffer: RolloutBuffer, t: int) -> None:
         """Do nothing: ``step`` takes the whole step."""
 
+    def discard_step(self) -> None:
+        """Do nothing."""
+
+    @located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
         actions = buffer.action[t, self.columns.start : self.columns.stop].copy()  # an environment may keep its action
-        k, any_truncated = 0, False
-        try:
-            for k, env in enumerate(self.envs):
-                any_truncated |= self._step(buffer, t, k, env, actions[k])
-        except (Exception, SystemExit) as error:
-            raise self._fault(k, error) from error
+        self.call, any_truncated = "step", False
+        for k, env in enumerate(self.envs):
+            self.k = k
+            any_truncated |= self._step(buffer, t, k, env, actions[k])
         self.steps += 1
         return any_truncated
 
@@ -160,7 +172,7 @@ class Stepper:
             and (truncated is False or type(truncated) in FLAGS)
             and isinstance(info, dict)
         ):
-            where = self._where(k, "step")
+            where = self.where()
             check_observation(observation, self.leaves, where)
             check_step(reward, terminated, truncated, info, where)
             if strict and ACTION_MASK in info and not self.mask_check:
@@ -171,38 +183,33 @@ class Stepper:
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
             if self.mask_check and not self.mask_check.allows(np.asarray(observation[ACTION_MASK]).reshape(-1)):
-                self.mask_check.check(observation[ACTION_MASK], self._where(k, "step"))
+                self.mask_check.check(observation[ACTION_MASK], self.where())
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
                 buffer.life_lost[t, column], self.lives[k] = lives < self.lives[k], lives
-            self._write(buffer, t + 1, k, observation)
+            self._write(buffer.observation, (t + 1, column), observation)
             return False
         buffer.terminated[t, column], buffer.truncated[t, column] = terminated, truncated
         buffer.success[t, column] = reported_success(info)
         if truncated:
-            for array, leaf in zip(buffer.final_observation, self.leaves, strict=True):
-                array[column] = leaf.of(observation)
-        self.limits[k] = self.spec.limit
+            self._write(buffer.final_observation, column, observation)
+        self.limits[k] = self.limit
         self._begin(buffer, t + 1, k)
         return truncated
 
-    def _write(self, buffer: RolloutBuffer, row: int, k: int, observation: Any) -> None:
+    def _write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
         if self.single:
-            buffer.observation[0][row, self.columns[k]] = observation
+            arrays[0][place] = observation
             return
-        for array, leaf in zip(buffer.observation, self.leaves, strict=True):
-            array[row, self.columns[k]] = leaf.of(observation)
+        for array, leaf in zip(arrays, self.leaves, strict=True):
+            array[place] = leaf.of(observation)
 
-    def _where(self, k: int, call: str) -> str:
+    def where(self) -> str:
+        """The call that is running: its environment, seed and step."""
         return (
-            f"{self.spec.env_id}.{call} of environment {self.spec.first_env + self.columns[k]} (seed {self.seeds[k]}, "
-            f"step {self.lengths[k]} of its episode, {self.steps} since the start)"
+            f"{self.spec.env_id}.{self.call} of environment {self.spec.first_env + self.columns[self.k]} (seed {self.seeds[self.k]}, "
+            f"step {self.lengths[self.k]} of its episode, {self.steps} since the start)"
         )
-
-    def _fault(self, k: int, error: BaseException) -> BaseException:
-        """Return the exception to raise for ``error``, which names the environment, its seed and its step."""
-        call, self.call = self.call, "step"
-        return located(error, self.spec.env_id, self._where(k, call))
 
     def close(self) -> None:
         """Close all environments, even if some of them raise."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from proximo.spaces import ACTION_MASK, Discrete, MultiDiscrete
 _INTEGERS = frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 NUMBERS = _INTEGERS | {float, np.float16, np.float32, np.float64, np.longdouble}
 FLAGS = frozenset({bool, np.bool_})
-_MASK_TYPES = ("bool", "int8", "uint8")
+_MASK_TYPES = {np.dtype(kind) for kind in (bool, np.int8, np.uint8)}
 """Types in which an action mask may be stored; values other than 0 count as 1."""
 
 
@@ -44,12 +45,13 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
     if isinstance(leaf.space, Discrete) and not shape:
         low, high = leaf.space.start, leaf.space.start + leaf.space.n
         return lambda value: type(value) in _INTEGERS and low <= value < high
+    always = {leaf.dtype}
     if leaf.dtype.kind == "f":
         always = {np.dtype(kind) for kind in NUMBERS}
     elif isinstance(leaf.space, Discrete | MultiDiscrete):
         always = set[np.dtype]()
-    else:
-        always = set(map(np.dtype, _MASK_TYPES)) if _is_mask(leaf) else {leaf.dtype}
+    elif _is_mask(leaf):
+        always = _MASK_TYPES
 
     def fits(value: Any) -> bool:
         try:
@@ -110,21 +112,22 @@ def check_observation(observation: Any, expected: list[Leaf], where: str) -> Non
 
 def _problem(value: np.ndarray, leaf: Leaf) -> str:
     """Why ``value`` does not fit ``leaf``; empty if it does."""
-    floating, words = leaf.dtype.kind == "f", np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
+    floating = leaf.dtype.kind == "f"
     if value.shape != leaf.shape:
         return f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}"
     if value.dtype.kind not in ("fiub" if floating else "iub"):
         return f"of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}"
-    if floating:
-        return "" if _finite(value) else f"with NaN or infinity: {words}"
-    if (_is_mask(leaf) and value.dtype in _MASK_TYPES) or _in_range(value, leaf):
+    if is_finite(value) if floating else (_is_mask(leaf) and value.dtype in _MASK_TYPES) or _in_range(value, leaf):
         return ""
+    words = np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
+    if floating:
+        return f"with NaN or infinity: {words}"
     if isinstance(leaf.space, Discrete | MultiDiscrete):
         return f"= {words}: it is not in its space {leaf.space}"
     return f"= {words}: it does not fit into {leaf.dtype}, the type in which proximo stores {leaf.space}"
 
 
-def _finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     """Whether ``value`` is finite as float32, where 1e300 is infinite."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(np.asarray(value).astype(np.float32)).all())
@@ -132,12 +135,13 @@ def _finite(value: Any) -> bool:
 
 def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
     """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
-    if not isinstance(reward, int | float | np.number | np.ndarray) or np.ndim(reward) != 0 or np.iscomplexobj(reward):
+    is_number = isinstance(reward, int | float | np.number | np.ndarray) and np.ndim(reward) == 0 and not np.iscomplexobj(reward)
+    if not is_number:
         raise EnvError(
             f"{where} returned the reward {shown(reward)}: expected a single number. Return float(reward); combine several parts, for "
             "example in a weighted sum."
         )
-    if not _finite(reward):
+    if not is_finite(reward):
         raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
@@ -146,13 +150,23 @@ def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: s
         raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")
 
 
-def located(error: BaseException, env_id: str, where: str) -> BaseException:
-    """Return the exception to raise for ``error`` of an environment: its message has ``where``, or already ``env_id``. An
+def located(method: Callable[..., Any]) -> Callable[..., Any]:
+    """``method`` of a stepper, whose exceptions name the environment, as ``self.where()`` does. An
     ``EnvironmentFault`` ends with the traceback, from the first line of the user's code."""
-    if isinstance(error, ProximoError):
-        return error if env_id in str(error) else EnvError(f"{where} {error}")
-    frames = error.__traceback__
-    while frames is not None and is_of_library(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
-    return EnvironmentFault(f"{where} raised {exception_text(error)}\n{text}")
+
+    @functools.wraps(method)
+    def run(self: Any, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except ProximoError as error:
+            if self.spec.env_id in str(error):
+                raise
+            raise EnvError(f"{self.where()} {error}") from error
+        except (Exception, SystemExit) as error:  # some simulators call sys.exit when their window is closed
+            frames = error.__traceback__
+            while frames is not None and is_of_library(frames.tb_frame.f_code.co_filename):
+                frames = frames.tb_next
+            text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__)).rstrip()
+            raise EnvironmentFault(f"{self.where()} raised {exception_text(error)}\n{text}") from error
+
+    return run

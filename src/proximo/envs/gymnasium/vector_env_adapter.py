@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +13,17 @@ import numpy as np
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import MASK_ONLY_IN_STEPS, STRICT_STEPS, SUCCESS_KEYS, EnvironmentSpec, mask_check, success_of
-from proximo.envs.gymnasium.transition_checks import check_observation, check_step, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import LocalVectorEnvironment, environment_seeds
+from proximo.envs.gymnasium.stepper import (
+    MASK_ONLY_IN_STEPS,
+    STRICT_STEPS,
+    SUCCESS_KEYS,
+    EnvironmentSpec,
+    environment_seeds,
+    mask_check,
+    success_of,
+)
+from proximo.envs.gymnasium.transition_checks import check_observation, check_step, is_finite, located, make_quick_check
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK, Box
 
@@ -32,7 +40,7 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
     return modes[name]
 
 
-class VectorEnvAdapter(LocalVectorEnvironment):
+class VectorEnvAdapter(VectorEnvironment):
     """Adapts one Gymnasium ``VectorEnv`` per group to a single ``VectorEnvironment``.
 
     With several groups, each ``VectorEnv`` needs ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
@@ -41,27 +49,6 @@ class VectorEnvAdapter(LocalVectorEnvironment):
     def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
         where = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
         super().__init__(lambda columns: VectorStepper(make, columns, spec, num_groups > 1), layout, num_groups, where)
-
-    def reset(self, seed: int) -> None:
-        for group in self._stepping:
-            self.steppers[group].discard_step()
-        self._stepping.clear()
-        for stepper in self.steppers:
-            stepper.reset(self.buffer, (environment_seeds(1, seed)[0] + stepper.first_env) % 2**31)
-
-
-def _located(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``method`` of a ``VectorStepper``, whose exceptions name the environment, its seed and its step."""
-
-    @functools.wraps(method)
-    def run(self: VectorStepper, *arguments: Any) -> Any:
-        try:
-            return method(self, *arguments)
-        except (Exception, SystemExit) as error:
-            where = f"{self.spec.env_id}.{method.__name__} (seed {self.seed}, step {self.steps})"
-            raise located(error, self.spec.env_id, where) from error
-
-    return run
 
 
 class VectorStepper:
@@ -85,25 +72,26 @@ class VectorStepper:
         self.all_valid = True
         """Whether all environments will act in the next step; False if the next step resets one of them."""
         self.lives = np.zeros(self.num_envs, np.int64)
-        self.seed = self.steps = 0
+        self.seed, self.steps, self.call = 0, 0, "reset"
         self.mode = autoreset_of(self.env, spec.env_id)
 
-    @_located
-    def reset(self, buffer: RolloutBuffer, seed: int) -> None:
-        """Reset all environments into row 0."""
-        self.seed, self.steps, rows = seed, 0, self.columns_of(buffer)
+    @located
+    def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], _: int = 0) -> None:
+        """Reset all environments into a row, with a seed that depends on ``source``."""
+        self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first_env) % 2**31, 0, "reset"
+        rows = self.columns_of(buffer)
         observation, info = self.env.reset(seed=self.seed)
-        self._check(observation, "reset", range(self.num_envs))
-        self._write(rows, 0, observation)
-        rows.episode_start[0] = rows.valid[0] = self.all_valid = True
-        self._check_masks(rows, 0, "reset")
+        self._check_observations(observation, range(self.num_envs))
+        self._write(rows, row, observation)
+        rows.episode_start[row] = rows.valid[row] = self.all_valid = True
+        self._check_masks(rows, row)
         self.lives[:] = 0
         self.lives[:] = self._reported_lives(info)
 
-    @_located
+    @located
     def send(self, buffer: RolloutBuffer, t: int) -> None:
         """Begin a step, or remember its actions for ``step``."""
-        self.actions = self.columns_of(buffer).action[t].copy()
+        self.call, self.actions = "step", self.columns_of(buffer).action[t].copy()
         if self.spec.checks_actions:
             check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first_env)
         if self.is_asynchronous:
@@ -115,24 +103,17 @@ class VectorStepper:
             self.close()
             self.env = self.make(self.num_envs)
 
-    @_located
+    @located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t``. Returns whether it truncated an episode."""
         rows = self.columns_of(buffer)
         result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         observation, reward, terminated, truncated, info = result
         if self.steps < STRICT_STEPS or not (self.fits(observation) and self._fit(reward, terminated, truncated, info)):
-            self._check(observation, "step", range(self.num_envs))
+            self._check_observations(observation, range(self.num_envs))
             self._check_rest(reward, terminated, truncated, info)
             reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
         self.steps += 1
-        any_truncated = self._store(rows, t, observation, reward, terminated, truncated, info)
-        self._check_masks(rows, t + 1, "step")
-        return any_truncated
-
-    def _store(
-        self, rows: RolloutBuffer, t: int, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
-    ) -> bool:
         if not self.all_valid:
             valid = rows.valid[t]
             rows.episode_start[t + 1] = ~valid
@@ -151,6 +132,7 @@ class VectorStepper:
             self.lives[done] = 0  # until the reset reports them
             self._close_episodes(rows, t, done, truncated, observation, info)
         self.all_valid = not (any_done and self.mode == "next_step")
+        self._check_masks(rows, t + 1)
         return any_done and bool(truncated.any())
 
     def _close_episodes(
@@ -160,7 +142,7 @@ class VectorStepper:
         for i in np.flatnonzero(truncated):
             final = final_observation(info, i) if self.mode == "same_step" else None
             if final is not None:
-                check_observation(final, self.leaves, f'{self._where("step", int(i))}, in info["final_obs"],')
+                check_observation(final, self.leaves, f'{self.where(int(i))}, in info["final_obs"],')
             elif self.mode == "same_step":
                 raise EnvError(
                     f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
@@ -173,21 +155,20 @@ class VectorStepper:
             return
         rows.episode_start[t + 1] = done
         if self.mode == "disabled":
+            self.call = "reset"
             fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
             if self.steps <= STRICT_STEPS or not self.fits(fresh):
-                self._check(fresh, "reset", np.flatnonzero(done).tolist())
+                self._check_observations(fresh, np.flatnonzero(done).tolist())
             # Environments that were not reset keep the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
         self.lives[done] = self._reported_lives(info)[done]
 
     def _reported_lives(self, info: dict[str, Any]) -> np.ndarray:
-        """The lives of each environment; those that were last reported where ``info`` reports none."""
-        return (
-            np.where(info.get("_lives", True), info["lives"], self.lives)
-            if self.spec.life_loss and "lives" in info
-            else self.lives
-        )
+        """The lives of each environment; the last ones where ``info`` reports none."""
+        if not self.spec.life_loss or "lives" not in info:
+            return self.lives
+        return np.where(info.get("_lives", True), info["lives"], self.lives)
 
     def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
         info = info.get("final_info", info) if self.mode == "same_step" else info
@@ -208,7 +189,7 @@ class VectorStepper:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
-    def _check(self, observation: Any, call: str, numbers: Iterable[int]) -> None:
+    def _check_observations(self, observation: Any, numbers: Iterable[int]) -> None:
         """Check the observations of the environments with these ``numbers`` completely."""
         for leaf in self.leaves:
             shape = (self.num_envs, *leaf.shape)
@@ -217,19 +198,19 @@ class VectorStepper:
             except (KeyError, IndexError, TypeError):
                 value = np.zeros(0)
             if value.shape != shape:  # raises, with its shape or the missing entry
-                check_observation(observation, [dataclasses.replace(leaf, shape=shape)], f"{self.spec.env_id}.{call}")
+                check_observation(observation, [dataclasses.replace(leaf, shape=shape)], f"{self.spec.env_id}.{self.call}")
             if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
                 continue  # valid, so the slow check of each environment is not needed
             for i in numbers:
-                check_observation(value[i], [dataclasses.replace(leaf, path=())], self._where(call, i))
+                check_observation(value[i], [dataclasses.replace(leaf, path=())], self.where(i))
 
-    def _check_masks(self, rows: RolloutBuffer, row: int, call: str) -> None:
+    def _check_masks(self, rows: RolloutBuffer, row: int) -> None:
         """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
         if self.mask_check is None:
             return
         masks = next(array for array, leaf in zip(rows.observation, self.leaves, strict=True) if leaf.path == (ACTION_MASK,))[row]
         for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & rows.valid[row]):
-            self.mask_check.check(masks[i], self._where(call, int(i)))
+            self.mask_check.check(masks[i], self.where(int(i)))
 
     def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
@@ -239,13 +220,14 @@ class VectorStepper:
                 )
         if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
             raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
-        if self._fit(reward, terminated, truncated, info) and np.isfinite(np.asarray(reward, np.float32)).all():
-            return
-        for i in range(self.num_envs):
-            check_step(reward[i], terminated[i], truncated[i], info, self._where("step", i))
+        if not (self._fit(reward, terminated, truncated, info) and is_finite(reward)):
+            for i in range(self.num_envs):
+                check_step(reward[i], terminated[i], truncated[i], info, self.where(i))
 
-    def _where(self, call: str, number: int) -> str:
-        return f"{self.spec.env_id}.{call} of environment {self.first_env + number} (seed {self.seed}, {self.steps} steps)"
+    def where(self, number: int | None = None) -> str:
+        """The call that is running: its seed and step, and the ``number`` of the environment if it is known."""
+        which = "" if number is None else f" of environment {self.first_env + number}"
+        return f"{self.spec.env_id}.{self.call}{which} (seed {self.seed}, {self.steps} steps)"
 
     def close(self) -> None:
         """Close the environment, even if this raises."""

@@ -1,17 +1,15 @@
-"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` implements it in this process.
-
-Other implementations: ``WorkerVectorEnvironment`` (workers.py) and ``VectorEnvAdapter`` (vector_env_adapter.py).
-"""
+"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` steps single environments,
+``VectorEnvAdapter`` steps Gymnasium's vector environments, and ``WorkerVectorEnvironment`` steps in workers."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import Any
 
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
@@ -20,6 +18,8 @@ AUTO = -1
 """``num_workers``: the number follows from a rule (``GymnasiumEnvironment.default_workers``)."""
 RESETS = 10
 """A worker may take this many times ``step_timeout`` to make its environments, or for a reset."""
+PATIENCE = 10.0
+"""Seconds until a message about environments that have not started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class VectorOptions:
     max_restarts: int = 100
     """Restarts of lost workers until training stops."""
     cores: int = 1
-    """Maximum number of workers if ``num_workers`` is -1. A larger ``num_workers`` is a warning. With several groups, also the maximum number of
-    threads of their vector environments together (at least one per group)."""
+    """Maximum number of workers if ``num_workers`` is -1, and of the threads of several vector environments. A
+    larger ``num_workers`` is a warning."""
     warn: Callable[[str], None] = lambda message: None
     """Receives messages about slow starts, lost workers, and more workers than cores."""
 
@@ -53,81 +53,37 @@ class VectorOptions:
         return RESETS * self.step_timeout
 
 
-@runtime_checkable
-class VectorEnvironment(Protocol):
-    """``N`` environments that step into a rollout buffer.
-
-    They are divided into groups of neighboring columns, which step independently of each other.
-    """
-
-    buffer: RolloutBuffer
-    groups: tuple[range, ...]
-    num_workers: int
-    """Number of worker processes; 0: environments are stepped in this process."""
-    description: str
-    """Where environments are stepped, in words."""
-    restarts: int
-    """Number of workers that were lost and restarted so far."""
-
-    def reset(self, seed: int) -> None:
-        """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
-        ...
-
-    def send(self, t: int, group: int) -> None:
-        """Let a group take step ``t`` with the actions in the buffer."""
-        ...
-
-    def ready(self, groups: list[int]) -> int:
-        """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
-        ...
-
-    def receive(self, t: int, group: int) -> bool:
-        """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
-        ...
-
-    def close(self) -> None:
-        """Close all environments and end all processes."""
-        ...
-
-
-def environment_seeds(num_envs: int, *source: int) -> list[int]:
-    """Return distinct seeds for ``num_envs`` environments.
-
-    They depend on ``source`` only, not on the number of processes. A larger ``num_envs`` keeps these seeds and adds others. Seeds have
-    31 bits, because some libraries accept no more.
-    """
-    drawn = num_envs
-    while True:
-        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
-        if len(seeds) >= num_envs:
-            return seeds[:num_envs]
-        drawn += num_envs - len(seeds)
-
-
-def seeds_and_limits(num_envs: int, stagger_steps: int, seed: int) -> tuple[list[int], list[int] | None]:
-    """Return ``environment_seeds``, and the steps after which the first episode of each environment is truncated: 1 … ``stagger_steps``, or None
-    if it is 0. A larger ``num_envs`` keeps both and adds others."""
-    drawn = (
-        np.random.default_rng(np.random.SeedSequence([seed, 1])).integers(1, stagger_steps + 1, num_envs)
-        if stagger_steps
-        else None
-    )
-    return environment_seeds(num_envs, seed), None if drawn is None else drawn.tolist()
-
-
 def split(columns: range, parts: int) -> tuple[range, ...]:
     """Split ``columns`` into contiguous parts whose sizes differ by at most one."""
     boundaries = [columns.start + len(columns) * i // parts for i in range(parts + 1)]
     return tuple(range(a, b) for a, b in itertools.pairwise(boundaries))
 
 
-class LocalVectorEnvironment:
-    """Environments that step in this process, with a stepper for each group."""
+class VectorEnvironment:
+    """``N`` environments that step into a rollout buffer.
 
-    num_workers = restarts = 0
+    They are divided into groups of neighboring columns, which step independently of each other. This class steps
+    them in this process, with a stepper for each group.
+    """
 
-    def __init__(self, make_stepper: Callable[[range], Any], layout: BufferLayout, num_groups: int, description: str):
-        self.groups, self.description = split(range(layout.num_envs), num_groups), description
+    buffer: RolloutBuffer
+    groups: tuple[range, ...]
+    description: str
+    """Where environments are stepped, in words."""
+    num_workers = 0
+    """Number of worker processes; 0: environments are stepped in this process."""
+    restarts = 0
+    """Number of workers that were lost and restarted so far."""
+
+    def __init__(
+        self,
+        make_stepper: Callable[[range], Any],
+        layout: BufferLayout,
+        num_groups: int,
+        description: str,
+        stagger_steps: int = 0,
+    ):
+        self.groups, self.description, self.stagger_steps = split(range(layout.num_envs), num_groups), description, stagger_steps
         self.buffer = layout.buffer(mmap.mmap(-1, layout.size))
         self._stepping: dict[int, None] = {}
         """Groups with a step in progress, the oldest first."""
@@ -139,33 +95,61 @@ class LocalVectorEnvironment:
             self.close()
             raise
 
+    def reset(self, seed: int) -> None:
+        """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
+        for group in self._stepping:
+            self.steppers[group].discard_step()
+        self._stepping.clear()
+        for stepper in self.steppers:
+            stepper.reset(self.buffer, 0, (seed,), self.stagger_steps)
+
     def send(self, t: int, group: int) -> None:
+        """Let a group take step ``t`` with the actions in the buffer."""
         self._stepping[group] = self._stepping.pop(group, None)
         self.steppers[group].send(self.buffer, t)
 
     def ready(self, groups: list[int]) -> int:
+        """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
         return next(group for group in self._stepping if group in groups)
 
     def receive(self, t: int, group: int) -> bool:
+        """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
         any_truncated = self.steppers[group].step(self.buffer, t)
         self._stepping.pop(group, None)
         return any_truncated
 
     def close(self) -> None:
+        """Close all environments and end all processes."""
         for stepper in self.steppers:
             stepper.close()
 
 
-class SerialVectorEnvironment(LocalVectorEnvironment):
+class SerialVectorEnvironment(VectorEnvironment):
     """Steps single environments one after the other. This is fastest if steps take less time than messages to workers."""
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.first_env, self.stagger_steps = spec.first_env, options.stagger_steps
-        super().__init__(lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process")
+        stagger_steps = options.stagger_steps
+        super().__init__(
+            lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process", stagger_steps
+        )
 
-    def reset(self, seed: int) -> None:
-        self._stepping.clear()
-        seeds, limits = seeds_and_limits(self.first_env + self.groups[-1].stop, self.stagger_steps, seed)
-        for stepper in self.steppers:
-            part = slice(self.first_env + stepper.columns.start, self.first_env + stepper.columns.stop)
-            stepper.reset(self.buffer, 0, seeds[part], limits and limits[part])
+
+@contextlib.contextmanager
+def reports_waiting(warn: Callable[[str], None], num_envs: int, env_id: str, limit: float = 0.0) -> Iterator[None]:
+    """Call ``warn`` from a thread if the environments have not started after ``PATIENCE`` seconds. The message names the ``limit``
+    (seconds) after which the start is aborted; 0: there is none."""
+    environments = "1 environment" if num_envs == 1 else f"{num_envs} environments"
+    until = f"; limit {limit:g} s (ten times step_timeout)" if limit else ""
+
+    def report() -> None:
+        with contextlib.suppress(Warning):  # if the user turns warnings into errors
+            warn(f"Still waiting for {environments} of {env_id} to start ({PATIENCE:g} s{until}).")
+
+    timer = threading.Timer(PATIENCE, report)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import mmap
 import os
 import pickle
 import select
@@ -14,9 +15,8 @@ import time
 from dataclasses import dataclass
 
 from proximo.custom_code import exception_text
-from proximo.envs.gymnasium import worker_messages
+from proximo.envs.gymnasium import worker_process as messages
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.shared_memory import Handle
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 
 AWAKE_SECONDS = 200e-6
@@ -32,7 +32,8 @@ class Setup:
     columns: range
     spec: EnvironmentSpec
     layout: BufferLayout
-    memory: Handle
+    memory: int
+    """File descriptor of the memory of the rollout buffer."""
     path: tuple[str, ...]
     """``sys.path`` for the user's modules, set after proximo's modules are imported."""
 
@@ -40,33 +41,33 @@ class Setup:
         """Make the environments and execute commands."""
         sys.path[:] = self.path
         try:
-            buffer = self.layout.buffer(self.memory.attach())
+            buffer = self.layout.buffer(mmap.mmap(self.memory, self.layout.size))
             stepper = Stepper(pickle.loads(self.factory), self.columns, self.spec)
         except BaseException as error:
             _send_fault(replies, error)
             return
-        worker_messages.write_all(replies, worker_messages.DONE)
+        messages.write_all(replies, messages.DONE)
         while True:
             _poll_for_command(commands)
-            command, row = worker_messages.COMMAND.unpack(worker_messages.read_exactly(commands, worker_messages.COMMAND.size))
-            reply = worker_messages.DONE
+            command, row = messages.COMMAND.unpack(messages.read_exactly(commands, messages.COMMAND.size))
+            reply = messages.DONE
             try:
-                if command == worker_messages.CLOSE:
+                if command == messages.CLOSE:
                     stepper.close()
                     return
-                if command == worker_messages.RESET:
-                    stepper.reset(buffer, row, *worker_messages.read_object(commands))
+                if command == messages.RESET:
+                    stepper.reset(buffer, row, *messages.read_object(commands))
                 elif stepper.step(buffer, row):
-                    reply = worker_messages.TRUNCATED
+                    reply = messages.TRUNCATED
             except BaseException as error:
                 _send_fault(replies, error)
             else:
-                worker_messages.write_all(replies, reply)
+                messages.write_all(replies, reply)
 
 
 def main(lifeline: int) -> None:
-    """Execute commands from standard input and reply to standard output, until the parent closes them or ends. ``lifeline`` is the
-    file descriptor of a pipe that ends with the parent; -1 on Windows."""
+    """Run the setup that standard input brings, until the parent closes the pipes or ends. ``lifeline`` is the file
+    descriptor of a pipe that ends with the parent; -1 on Windows."""
     # Environments read nothing, and print to standard error.
     commands, replies = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -76,7 +77,7 @@ def main(lifeline: int) -> None:
         signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
     _die_with_parent(lifeline)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
-        worker_messages.read_object(commands).serve(commands, replies)
+        messages.read_object(commands).serve(commands, replies)
     # Threads, exit handlers and child processes of an environment must not outlive the worker.
     if hasattr(os, "killpg"):
         os.killpg(0, signal.SIGKILL)
@@ -84,10 +85,8 @@ def main(lifeline: int) -> None:
 
 
 def _poll_for_command(commands: int) -> None:
-    """Poll for the next command for a short time, and yield the core to other processes meanwhile.
-
-    Sleeping and waking up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md).
-    """
+    """Poll for the next command for a short time, and yield the core to other processes meanwhile: sleeping and
+    waking up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md)."""
     if not hasattr(os, "sched_yield"):
         return
     poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS
@@ -98,20 +97,19 @@ def _poll_for_command(commands: int) -> None:
 
 def _send_fault(replies: int, error: BaseException) -> None:
     """Send the exception, or its message if it cannot be pickled."""
-    worker_messages.write_all(replies, worker_messages.FAULT)
+    messages.write_all(replies, messages.FAULT)
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = RuntimeError(exception_text(error))
-    worker_messages.write_object(replies, error)
+    messages.write_object(replies, error)
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """End this process group when the pipe ``lifeline`` ends, which it does with the parent.
+    """End this process group, with the processes of environments, when the pipe ``lifeline`` ends with the parent.
 
-    On Linux the kernel then kills the process group, with all processes that an environment started. This works even if an
-    environment hangs in native code that holds the GIL. On other systems a thread kills the group; an environment that hangs in this way
-    blocks the thread.
+    On Linux the kernel kills the group, even if an environment hangs in native code that holds the GIL, which blocks the thread of other
+    systems.
     """
     if lifeline < 0:  # Windows
         return

@@ -1,20 +1,29 @@
-"""One worker process and the training process's ends of its pipes."""
+"""One worker process, the training process's ends of its pipes, and the messages that they carry.
+
+Commands and replies have a fixed size. Objects are pickled, after their length. Both ends are this program, so no foreign data is unpickled.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import select
 import signal
+import struct
 import subprocess
 import sys
 import sysconfig
 import time
 from typing import Any
 
-from proximo.envs.gymnasium import worker_messages
-
 POSIX = os.name == "posix"
+COMMAND = struct.Struct("<BI")
+"""Command, step."""
+STEP, RESET, CLOSE = range(3)
+DONE, TRUNCATED, FAULT, LOST = b".", b"t", b"!", b""
+"""Replies: done; done, and an episode was truncated; an exception follows; the worker has ended."""
+_LENGTH = struct.Struct("<Q")
 # A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
 # With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
 _BOOT = (
@@ -25,9 +34,39 @@ _BOOT = (
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
 
+def read_exactly(descriptor: int, size: int) -> bytes:
+    """Read ``size`` bytes. Raises ``EOFError`` if the other side has ended."""
+    parts = []
+    while size:
+        part = os.read(descriptor, min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``; a pipe accepts only as much as it has room for."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_object(descriptor: int, value: Any) -> None:
+    """Write a picklable object."""
+    data = pickle.dumps(value)
+    write_all(descriptor, _LENGTH.pack(len(data)) + data)
+
+
+def read_object(descriptor: int) -> Any:
+    """Read what ``write_object`` wrote."""
+    return pickle.loads(read_exactly(descriptor, _LENGTH.unpack(read_exactly(descriptor, _LENGTH.size))[0]))
+
+
 class WorkerProcess:
-    """A started worker. ``begin`` sends it its setup, an object with ``path`` whose method ``serve`` then runs there. The worker inherits the
-    file ``descriptor``, if any."""
+    """A worker, started. ``begin`` sends it its setup, an object with ``path`` whose method ``serve`` then runs
+    there. It inherits the file ``descriptor``, if any."""
 
     def __init__(self, setup: Any, descriptor: int = -1):
         self.setup, self._descriptor = setup, descriptor
@@ -55,47 +94,44 @@ class WorkerProcess:
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
         self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
-        self.waited_since: float | None = None
-        """When the last command was sent; None if it has been answered."""
-        self.task = (worker_messages.RESET, 0)
-        """The last command and its step."""
+        self.sent = time.monotonic()
+        """When the last command was sent."""
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
     def begin(self) -> None:
         """Send the setup. The worker replies when its environments are made."""
-        self.waited_since = time.monotonic()
+        self.sent = time.monotonic()
         with contextlib.suppress(OSError):
-            worker_messages.write_object(self.commands, self.setup)
+            write_object(self.commands, self.setup)
 
     def command(self, what: int, row: int, *payload: Any) -> None:
         """Send a command. If the worker has ended, the missing reply reveals it."""
-        self.task, self.waited_since = (what, row), time.monotonic()
+        self.sent = time.monotonic()
         with contextlib.suppress(OSError):
-            worker_messages.write_all(self.commands, worker_messages.COMMAND.pack(what, row))
+            write_all(self.commands, COMMAND.pack(what, row))
             if payload:
-                worker_messages.write_object(self.commands, payload)
+                write_object(self.commands, payload)
+
+    def has_replied(self, seconds: float) -> bool:
+        """Whether there is an unread reply, or the worker has ended, within ``seconds``."""
+        replies = self.replies  # read once, because another thread may release the process
+        if replies < 0:
+            return True
+        poll = select.poll()
+        poll.register(replies, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
 
     def reply(self) -> bytes:
         """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an exception that the worker sent."""
         try:
-            reply = os.read(self.replies, 1) if self.replies >= 0 else worker_messages.LOST
-            if reply == worker_messages.FAULT:
-                raise worker_messages.read_object(self.replies)
-        except EOFError:
-            return worker_messages.LOST
-        finally:
-            self.waited_since = None
+            reply = os.read(self.replies, 1)
+            error = read_object(self.replies) if reply == FAULT else None
+        except (EOFError, OSError):  # another thread may release the process
+            return LOST
+        if error is not None:
+            raise error
         return reply
-
-    def has_replied(self) -> bool:
-        """Whether there is an unread reply. On Windows this is unknown, and the result is False."""
-        replies = self.replies  # read once, because another thread may release the process
-        if not POSIX or replies < 0:
-            return False
-        poll = select.poll()
-        poll.register(replies, select.POLLIN)
-        return bool(poll.poll(0))
 
     def why_lost(self) -> str:
         """Describe how the worker ended, and end its child processes."""
@@ -105,10 +141,11 @@ class WorkerProcess:
         code = self.popen.wait()
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
         """Kill the worker and its child processes."""
         if self.popen.returncode is not None:
             return  # its id may belong to another process now
+        self.why_killed = self.why_killed or why
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if POSIX:
                 os.killpg(self.popen.pid, signal.SIGKILL)
@@ -132,7 +169,7 @@ class WorkerProcess:
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` with the standard library first, so that a user's ``types.py`` cannot replace Python's module."""
+    """Return ``sys.path`` with the standard library first: a user's ``types.py`` cannot replace Python's module."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
     return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
 

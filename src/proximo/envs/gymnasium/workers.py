@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import select
 import subprocess
 import threading
@@ -14,14 +16,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from proximo.envs.gymnasium import worker_messages
-from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout
-from proximo.envs.gymnasium.shared_memory import Handle, allocate
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_environment import RESETS, VectorOptions, environment_seeds, seeds_and_limits, split
-from proximo.envs.gymnasium.waiting_messages import reports_waiting
+from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
 from proximo.envs.gymnasium.worker import Setup
-from proximo.envs.gymnasium.worker_process import POSIX, WorkerProcess, search_path
+from proximo.envs.gymnasium.worker_process import CLOSE, LOST, RESET, STEP, TRUNCATED, WorkerProcess, search_path
 from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
@@ -29,7 +28,7 @@ MAX_ATTEMPTS = 3
 """Workers that may end in succession before one of them has taken a step."""
 
 
-class WorkerVectorEnvironment:
+class WorkerVectorEnvironment(VectorEnvironment):
     """``options.num_workers`` processes, equally many for each group, each with a contiguous part of the group's columns.
 
     A worker that ends or exceeds a time limit is restarted, and its environments get new seeds. The lost step is marked as invalid
@@ -43,27 +42,24 @@ class WorkerVectorEnvironment:
         self.options, self.num_workers, self.restarts, self.spec = options, options.num_workers, 0, spec
         self.description = f"in {self.num_workers} worker processes" if self.num_workers > 1 else "in one worker process"
         self.groups = split(range(layout.num_envs), options.num_groups)
-        self.total = spec.first_env + layout.num_envs
-        """Environments of the training up to the last one here."""
         self._seed = 0
-        factory, path, memory = pickled(make, spec.env_id), search_path(), allocate(layout.size)
-        self.buffer = layout.buffer(memory.attach())
+        factory, path, memory = pickled(make, spec.env_id), search_path(), shared_memory(layout.size)
+        self.buffer = layout.buffer(mmap.mmap(memory, layout.size))
         self.workers: list[list[WorkerProcess]] = []
         """The workers of each group."""
         self._lock = threading.Lock()
         """Held while a process is started or all are ended."""
         self._end = weakref.finalize(self, _end_all, self.workers, memory, self._lock)
-        threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
         try:
             for columns in self.groups:
                 self.workers.append([])
                 for part in split(columns, self.num_workers // options.num_groups):
                     # one by one: those that have started are ended if the next cannot start
-                    self.workers[-1].append(WorkerProcess(Setup(factory, part, spec, layout, memory, path), memory.descriptor))
+                    self.workers[-1].append(WorkerProcess(Setup(factory, part, spec, layout, memory, path), memory))
             for worker in self.all_workers():
                 worker.begin()
             for worker in self.all_workers():
-                if worker.reply() == worker_messages.LOST:
+                if self._reply(worker) == LOST:
                     raise EnvError(f"{self._name(worker)} {worker.why_lost()}, before its environments were made.")
         except BaseException:
             self.close()
@@ -75,37 +71,47 @@ class WorkerVectorEnvironment:
 
     def reset(self, seed: int) -> None:
         self._seed = seed
-        seeds, limits = seeds_and_limits(self.total, self.options.stagger_steps, seed)
         for worker in self.all_workers():
-            part = self._numbers(worker)
-            worker.command(worker_messages.RESET, 0, seeds[part], limits and limits[part])
+            worker.command(RESET, 0, (seed,), self.options.stagger_steps)
         for worker in self.all_workers():
-            if worker.reply() == worker_messages.LOST:
+            if self._reply(worker) == LOST:
                 self._restart(worker, 0)
 
     def send(self, t: int, group: int) -> None:
         for worker in self.workers[group]:
-            worker.command(worker_messages.STEP, t)
+            worker.command(STEP, t)
 
     def ready(self, groups: list[int]) -> int:
-        if len(groups) == 1 or not POSIX:
-            return groups[0]
         poll = select.poll()
         owners = {worker.replies: group for group in groups for worker in self.workers[group]}
         for replies in owners:
             poll.register(replies, select.POLLIN)
-        return owners[poll.poll()[0][0]]
+        replied = poll.poll(1000 * self.options.step_timeout) if len(groups) > 1 else []
+        return owners[replied[0][0]] if replied else groups[0]
 
     def receive(self, t: int, group: int) -> bool:
         any_truncated = False
         for worker in self.workers[group]:
-            reply = worker.reply()
-            if reply == worker_messages.LOST:
+            reply = self._reply(worker, t)
+            if reply == LOST:
                 self._discard(worker, t)
                 with reports_waiting(self.options.warn, len(worker.setup.columns), self.spec.env_id, self.options.reset_timeout):
                     self._restart(worker, t + 1)
-            any_truncated |= reply == worker_messages.TRUNCATED
+            any_truncated |= reply == TRUNCATED
         return any_truncated
+
+    def _reply(self, worker: WorkerProcess, t: int | None = None) -> bytes:
+        """Wait for the reply to a command, step ``t`` if given. A worker that exceeds its time limit is killed."""
+        pause, limit = min(1.0, self.options.step_timeout / 4), self.options.reset_timeout
+        while not worker.has_replied(pause):
+            if t is not None:  # a step also resets the environments whose episode ended
+                rows = self.buffer.columns(worker.setup.columns)
+                resets = int(np.count_nonzero(rows.terminated[t] | rows.truncated[t]))
+                limit = self.options.step_timeout + resets * self.options.reset_timeout
+            if time.monotonic() - worker.sent > limit:
+                seconds = f"step_timeout = {self.options.step_timeout:g}"
+                worker.kill(f"took more than {limit:g} s ({seconds}; {RESETS} times as much to make or reset environments)")
+        return worker.reply()
 
     def _discard(self, worker: WorkerProcess, t: int) -> None:
         """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
@@ -135,11 +141,10 @@ class WorkerVectorEnvironment:
                     raise EnvironmentFault(f"{name} {why}, and no process could be started ({error}).") from error
             self.options.warn(f"{name} {why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             worker.begin()
-            seeds = environment_seeds(self.total, self._seed, self.restarts)[self._numbers(worker)]
             try:
-                if worker.reply() != worker_messages.LOST:
-                    worker.command(worker_messages.RESET, row, seeds, None)
-                    if worker.reply() != worker_messages.LOST:
+                if self._reply(worker) != LOST:
+                    worker.command(RESET, row, (self._seed, self.restarts))
+                    if self._reply(worker) != LOST:
                         return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
@@ -148,26 +153,8 @@ class WorkerVectorEnvironment:
         raise EnvironmentFault(f"{name} {worker.why_lost()}, as {MAX_ATTEMPTS} workers in succession: training stops.")
 
     def _name(self, worker: WorkerProcess) -> str:
-        numbers = self._numbers(worker)
-        return f"The worker of environments {numbers.start} … {numbers.stop - 1} of {self.spec.env_id}"
-
-    def _numbers(self, worker: WorkerProcess) -> slice:
-        """The numbers of a worker's environments among all of the training."""
-        first, columns = self.spec.first_env, worker.setup.columns
-        return slice(first + columns.start, first + columns.stop)
-
-    def overdue(self, worker: WorkerProcess) -> str:
-        """Return why ``worker`` has exceeded its time limit; empty if it has not."""
-        since, (what, row), limit = worker.waited_since, worker.task, self.options.reset_timeout
-        if since is None:
-            return ""
-        if what == worker_messages.STEP:  # a step also resets the environments whose episode ended
-            rows = self.buffer.columns(worker.setup.columns)
-            limit *= np.count_nonzero(rows.terminated[row] | rows.truncated[row])
-            limit += self.options.step_timeout
-        if time.monotonic() - since <= limit:
-            return ""
-        return f"took more than {limit:g} s (step_timeout = {self.options.step_timeout:g}; {RESETS} times as much to make or reset environments)"
+        first, columns = self.spec.first_env, worker.setup.columns  # the number of an environment is unique in a training
+        return f"The worker of environments {first + columns.start} … {first + columns.stop - 1} of {self.spec.env_id}"
 
     def close(self) -> None:
         """Ask all workers to end, and kill those that do not end within a second."""
@@ -185,27 +172,14 @@ def pickled(make: Callable[[], Any], env_id: str) -> bytes:
         ) from error
 
 
-def _end_all(workers: list[list[WorkerProcess]], memory: Handle, lock: threading.Lock) -> None:
+def _end_all(workers: list[list[WorkerProcess]], memory: int, lock: threading.Lock) -> None:
     with lock:
         everyone = [worker for group in workers for worker in group]
         for worker in everyone:
-            worker.command(worker_messages.CLOSE, 0)
+            worker.command(CLOSE, 0)
         deadline = time.monotonic() + CLOSE_SECONDS
         for worker in everyone:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.popen.wait(max(0.0, deadline - time.monotonic()))
             worker.release()
-        memory.close()
-
-
-def _watch(reference: weakref.ref[WorkerVectorEnvironment]) -> None:
-    """Kill workers that exceed their time limit. This is a thread, so that reading a reply needs no timeout."""
-    while (vector_env := reference()) is not None and vector_env._end.alive:
-        for worker in vector_env.all_workers():
-            why = vector_env.overdue(worker)
-            if why and not worker.has_replied():
-                worker.why_killed = why
-                worker.kill()
-        pause = min(1.0, vector_env.options.step_timeout / 4)
-        del vector_env
-        time.sleep(pause)
+        os.close(memory)

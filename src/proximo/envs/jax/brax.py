@@ -6,17 +6,15 @@ import inspect
 import warnings
 from typing import Any
 
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax.physics import Robot, without_warp_notice
-from proximo.envs.libraries import check_known, load
-from proximo.errors import EnvError
+from proximo.envs.jax.physics import Robot, quietly
+from proximo.envs.libraries import check_names, load, take_limit
 
 LIMIT = 1000
 """Default steps of an episode, as in brax."""
 
 
 def names() -> list[str]:
-    """Return the environments that can be trained."""
+    """Return all but ``swimmer``, which calls ``jax.numpy.clip`` with arguments that JAX no longer accepts."""
     return [
         "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",
         "reacher", "walker2d",
@@ -26,13 +24,8 @@ def names() -> list[str]:
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
     """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
     env_id = f"brax:{name}"
-    with without_warp_notice():
+    with quietly():
         known = load(env_id, ".envs")._envs
-    check_known(env_id, known)
-    if name == "swimmer":
-        raise EnvError(
-            f"{env_id} cannot be trained: brax 0.14.2 calls jax.numpy.clip with arguments that JAX 0.10 no longer accepts."
-        )
     limit, arguments = take_limit(settings, "episode_length", LIMIT)
     parameters = inspect.signature(known[name]).parameters.values()
     taken = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]

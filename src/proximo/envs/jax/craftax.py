@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.base import Described
-from proximo.envs.env_settings import replace_params, take
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import check_type, load, replace_params
 from proximo.errors import ConfigError
 from proximo.spaces import Box, Dict, Space, from_any
 
@@ -33,23 +32,21 @@ class CraftaxEnvironment(Described):
     """
 
     def __init__(self, name: str, settings: dict[str, Any]):
-        env_id = f"craftax:{name}"
-        check_known(env_id, names())
+        env_id, settings = f"craftax:{name}", dict(settings)
         self.env = load(env_id, ".craftax_env").make_craftax_env_from_name(name, auto_reset=False)
-        self.separate_map, fields = take(settings, "separate_map", False)
-        self.default_params = replace_params(self.env.default_params, fields, env_id)
+        separate_map = settings.pop("separate_map", False)
+        check_type("separate_map", separate_map, False)
+        self.default_params = replace_params(self.env.default_params, settings, env_id)
         space = from_any(self.env.observation_space(self.default_params), "observation")
         assert isinstance(space, Box)
-        self.is_picture = len(space.shape) == 3
+        self.is_picture, self.map_shape = len(space.shape) == 3, ()
         self.observation_space: Space = Box(space.shape, 0.0, 255.0, "uint8") if self.is_picture else space
-        if self.separate_map and self.is_picture:
+        if separate_map and self.is_picture:
             raise ConfigError(f"env_settings: {env_id} has no separate_map: its observations are images.")
-        if self.separate_map:
-            self.map_shape: tuple[int, ...] = importlib.import_module(type(self.env).__module__).get_map_obs_shape()
-            inventory = space.size - math.prod(self.map_shape)
-            self.observation_space = Dict(
-                {"inventory": Box((inventory,), space.low, space.high), "map": Box(self.map_shape, 0.0, 1.0)}
-            )
+        if separate_map:
+            self.map_shape = importlib.import_module(type(self.env).__module__).get_map_obs_shape()
+            inventory = Box((space.size - math.prod(self.map_shape),), space.low, space.high)
+            self.observation_space = Dict({"inventory": inventory, "map": Box(self.map_shape, 0.0, 1.0)})
         self.action_space = from_any(self.env.action_space(self.default_params), "action")
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
@@ -66,7 +63,7 @@ class CraftaxEnvironment(Described):
     def _converted(self, observation: Array) -> PyTree:
         if self.is_picture:
             return jnp.round(255.0 * observation).astype(jnp.uint8)
-        if not self.separate_map:
+        if not self.map_shape:
             return observation
         cells, inventory = jnp.split(observation, [math.prod(self.map_shape)])
         return {"inventory": inventory, "map": cells.reshape(self.map_shape)}

@@ -12,9 +12,8 @@ from jaxtyping import Array, Key, PyTree
 
 from proximo.envs import hidden_velocities
 from proximo.envs.base import Described
-from proximo.envs.env_settings import replace_params
 from proximo.envs.jax.gymnax_drawing import drawing_of
-from proximo.envs.libraries import check_known, load
+from proximo.envs.libraries import load, replace_params
 from proximo.envs.protocol import JaxEnvironment
 from proximo.spaces import from_any
 
@@ -57,7 +56,6 @@ def names() -> list[str]:
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
     """Make an environment of gymnax; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
-    check_known(f"gymnax:{name}", names())
     base = hidden_velocities.base_of(name)
     env = GymnaxEnvironment(base or name, settings)
     return hidden_velocities.JaxHiddenVelocities(env, base) if base else env

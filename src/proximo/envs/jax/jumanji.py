@@ -12,20 +12,15 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.envs.base import Described
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.libraries import check_known, load
-from proximo.errors import EnvError
+from proximo.envs.libraries import check_names, load, take_limit
 from proximo.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, from_any
 
-UNSUPPORTED = {
-    "MultiCVRP-v0": "its actions are integers of a range that its mask does not cover",
-    "Sokoban-v0": "it downloads its levels",
-}
 NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """Return the environments that can be trained."""
+    """Return the environments that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does
+    not cover the range of its actions, and those in which each agent has its own reward."""
     return [
         "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",
         "Sudoku-very-easy-v0", "BinPack-v2", "FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "MMST-v0", "CVRP-v1",
@@ -43,16 +38,11 @@ class JumanjiEnvironment(Described):
     def __init__(self, name: str, settings: dict[str, Any]):
         env_id = f"jumanji:{name}"
         library = load(env_id)
-        if name in UNSUPPORTED:
-            raise EnvError(f"{env_id} cannot be trained: {UNSUPPORTED[name]}; `proximo envs jumanji` lists those that can.")
-        known = library.registration._REGISTRY
-        check_known(env_id, known)
-        check_names(settings, inspect.signature(library.registration.load(known[name].entry_point)).parameters, env_id)
+        entry_point = library.registration._REGISTRY[name].entry_point
+        check_names(settings, inspect.signature(library.registration.load(entry_point)).parameters, env_id)
         if "time_limit" in settings:
             take_limit(settings, "time_limit", NO_LIMIT)
         self.env = library.make(name, **settings)
-        if self.env.reward_spec.shape != ():
-            raise EnvError(f"{env_id} cannot be trained: each of its agents has its own reward.")
         # The specs are computed already; from now on only the end of an episode depends on the limit.
         self.limit = getattr(self.env, "time_limit", NO_LIMIT)
         self.env.time_limit = NO_LIMIT

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,17 +15,9 @@ from proximo.envs.base import Described
 from proximo.spaces import Box, Dict
 
 
-@contextlib.contextmanager
-def without_warp_notice() -> Iterator[None]:
-    """Drop the lines that importing MuJoCo's MJX prints if Warp, which it uses on GPUs only, is not installed."""
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            yield
-    finally:
-        for line in printed.getvalue().splitlines():
-            if not re.match("Failed to import (mujoco_)?warp:", line):
-                print(line)
+def quietly() -> contextlib.AbstractContextManager:
+    """Drop what an import prints: without Warp, which MuJoCo's MJX uses on GPUs only, it prints two lines."""
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 class Robot(Described):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from proximo.envs.env_settings import check_names, take_limit
-from proximo.envs.jax.physics import Robot, without_warp_notice
-from proximo.envs.libraries import check_known, load
-from proximo.errors import EnvError
+from proximo.envs.jax.physics import Robot, quietly
+from proximo.envs.libraries import check_names, load, take_limit
 
 VISION = ("vision", "vision_config")
 """Settings that are not supported: they draw pictures with Warp on a GPU."""
 
 
 def names() -> list[str]:
-    """Return the tasks of the control suite."""
+    """Return the tasks of the control suite. The others download their models."""
     return [
         "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup",
         "CartpoleSwingupSparse", "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand",
@@ -29,15 +27,8 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     ``impl`` is ``jax`` by default. Playground's default, Warp, requires the number of environments in advance.
     """
     env_id = f"playground:{name}"
-    with without_warp_notice():
-        library = load(env_id)
-    suite = library.dm_control_suite
-    if name in (*library.locomotion.ALL_ENVS, *library.manipulation.ALL_ENVS):
-        raise EnvError(
-            f"{env_id} cannot be trained: MuJoCo Playground downloads its models. Train a task of the control suite "
-            "(`proximo envs playground`), or wrap the environment in a class (docs/custom-jax-environment.md)."
-        )
-    check_known(env_id, suite.ALL_ENVS)
+    with quietly():
+        suite = load(env_id).dm_control_suite
     config = suite.get_default_config(name)
     limit, settings = take_limit(settings, "episode_length", config.episode_length)
     check_names(settings, [entry for entry in config if entry not in VISION], env_id)

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from proximo.envs.base import Described
-from proximo.envs.boards import BLUE, GRAY, GREEN, PALE, PAPER, RED, board
-from proximo.envs.env_settings import replace_params
+from proximo.envs.libraries import replace_params
+from proximo.envs.tasks.boards import BLUE, GRAY, GREEN, PALE, PAPER, RED, board
 from proximo.spaces import Box, Discrete
 
 CELLS_TO_END = 5

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from proximo.envs.base import Described
-from proximo.envs.boards import AMBER, GREEN, PALE, PAPER, RED, TINTS, board
-from proximo.envs.env_settings import replace_params
+from proximo.envs.libraries import replace_params
+from proximo.envs.tasks.boards import AMBER, GREEN, PALE, PAPER, RED, TINTS, board
 from proximo.errors import ConfigError
 from proximo.spaces import Discrete
 
@@ -79,8 +79,8 @@ class RepeatPrevious(Described):
         return state, symbol, jnp.where(right, 1.0 / questions, 0.0), jnp.array(False), truncated, {"success": success}
 
     def render(self, state: RepeatPreviousState, params: RepeatPreviousParams) -> np.ndarray:
-        """Draw the last symbols as colors, oldest first, and a mark below the next target. Below them is the last answer, and right of it the
-        result: green if it was right, red if it was wrong."""
+        """Draw the last symbols as colors, oldest first, with a mark below the next target. Below them are the last
+        answer and its result: green if it was right, red if it was wrong."""
         lag, time = int(params.lag), int(state.time)
         cells = np.full((7, lag + 2, 3), PAPER)
         for i in range(max(0, lag + 1 - time), lag + 2):  # there is no symbol before the first

@@ -1,4 +1,4 @@
-"""Draws boards of colored cells: the pictures of proximo's tasks, and of most tasks of gymnax."""
+"""Draws boards of colored cells: the pictures of proximo's tasks, and of MinAtar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 Color = tuple[int, int, int]
 
-INK: Color = (38, 43, 51)
 PAPER: Color = (252, 252, 250)
 GRAY: Color = (150, 156, 164)
 PALE: Color = (226, 229, 233)
