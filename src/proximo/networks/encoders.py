@@ -35,7 +35,7 @@ class VectorEncoder(eqx.Module):
 
 
 class OneHotEncoder(eqx.Module):
-    """Concatenates one-hot vectors of integers and applies an MLP. Component ``i`` lies in ``start_i … start_i + nvec_i - 1``."""
+    """Concatenates one-hot vectors of integers, from their ``start``, and applies an MLP."""
 
     mlp: MLP
     nvec: tuple[int, ...] = eqx.field(static=True)
@@ -64,11 +64,8 @@ Encoder = VectorEncoder | OneHotEncoder | ImageEncoder | PartsEncoder
 
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
-    """The encoder for observations of ``space`` (without the action mask), and its number of features.
-
-    Raises:
-        EnvError: ``encoder`` is a CNN and there is no image, or an image is too small.
-    """
+    """The encoder for observations of ``space`` (without the action mask), and its number of features. Raises
+    ``EnvError`` if ``encoder`` is a CNN and there is no image, or an image is too small."""
     if config.encoder in IMAGE_ENCODERS and not any(jax.tree.leaves(spaces.tree(lambda leaf: uses_cnn(leaf, config), space))):
         raise EnvError(
             f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
@@ -111,11 +108,8 @@ def uses_cnn(space: Space, config: NetworkConfig) -> bool:
 
 
 def _cnn_for(space: Space, config: NetworkConfig) -> type[ImageEncoder] | None:
-    """The CNN that encodes ``space``, if one does.
-
-    With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a
-    table, unless they are large.
-    """
+    """The CNN that encodes ``space``, if one does. With ``encoder = auto``, three axes of bytes are an image
+    of any size; two or four may be a board or a table, unless they are large."""
     if not isinstance(space, Box) or not 2 <= len(space.shape) <= 4:
         return None
     size = min(space.shape[axis] for axis in image_axes(space.shape)[:2])

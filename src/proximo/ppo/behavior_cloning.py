@@ -16,9 +16,8 @@ from proximo.math.masked_statistics import masked_mean
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
-from proximo.ppo.minibatches import Sequences, split_sequences, stack_memory, take, unroll
+from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
 from proximo.ppo.optimizer import split_policy
-from proximo.types import Memory
 
 
 class Demonstrations(Sequences):
@@ -29,6 +28,10 @@ class Demonstrations(Sequences):
     """
 
     action: Shaped[Array, "L S ..."]
+
+
+Carry = tuple[PyTree, PyTree]
+"""The trainable parameters, and the state of the optimizer."""
 
 
 class CloningSettings(NamedTuple):
@@ -49,10 +52,8 @@ def clone(
     max_grad_norm: Float[Array, ""],
     settings: CloningSettings,
 ) -> tuple[ActorCritic, Float[Array, " epochs"]]:
-    """Maximize the log-likelihood of the demonstrated actions with Adam.
-
-    The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence is recomputed
-    with the current parameters.
+    """Maximize the log-likelihood of the demonstrated actions with Adam. The normalizer first includes the demonstrated observations.
+    Before each epoch, the memory before each sequence is recomputed with the current parameters.
 
     Args:
         key: random key of the shuffles.
@@ -69,13 +70,13 @@ def clone(
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
     trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
 
-    def epoch(carry: tuple[PyTree, PyTree], key: Key[Array, ""]) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
+    def epoch(carry: Carry, key: Key[Array, ""]) -> tuple[Carry, Float[Array, ""]]:
         sequences = split(eqx.combine(carry[0], constants), demonstrations, settings.length)
         count = sequences.valid.shape[1]
         per_step = min(settings.num_sequences, count)
         minibatches = permutation(key, count)[: count // per_step * per_step].reshape(-1, per_step)
 
-        def gradient_step(carry: tuple[PyTree, PyTree], indices: UInt32[Array, " size"]) -> tuple[tuple[PyTree, PyTree], Array]:
+        def gradient_step(carry: Carry, indices: UInt32[Array, " size"]) -> tuple[Carry, Array]:
             trainable, state = carry
             minibatch = take(sequences, indices)
             loss, gradient = jax.value_and_grad(lambda p: cloning_loss(eqx.combine(p, constants), minibatch))(trainable)
@@ -85,18 +86,14 @@ def clone(
         carry, losses = jax.lax.scan(gradient_step, carry, minibatches)
         return carry, jnp.mean(losses)
 
-    (trainable, _), losses = jax.lax.scan(
-        epoch, (trainable, optimizer.init(trainable)), jax.random.split(key, settings.num_epochs)
-    )
+    start = trainable, optimizer.init(trainable)
+    (trainable, _), losses = jax.lax.scan(epoch, start, jax.random.split(key, settings.num_epochs))
     return eqx.combine(trainable, constants), losses
 
 
 def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
-    """The mean of ``-log π(a|s)`` over valid steps.
-
-    No gradient reaches the standard deviation of a Gaussian. Otherwise it would shrink towards 0 where demonstrations always do
-    the same, and PPO could no longer explore.
-    """
+    """The mean of ``-log π(a|s)`` over valid steps. No gradient reaches the standard deviation of a Gaussian. Otherwise it would shrink
+    towards 0 where demonstrations always do the same, and PPO could no longer explore."""
     _, distribution, _ = unroll(policy, sequences)
     if isinstance(distribution, Gaussian):
         distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))
@@ -107,22 +104,14 @@ def padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
     """``demonstrations`` with padding steps at the end, so that their number is a multiple of ``length``."""
     count = demonstrations.valid.shape[0]
     missing = -count % length
-    steps = dataclasses.replace(demonstrations, memory=None)
-    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), steps)
-    return dataclasses.replace(padded, memory=demonstrations.memory, valid=jnp.arange(count + missing)[:, None] < count)
+    padded = map_steps(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), demonstrations)
+    return dataclasses.replace(padded, valid=jnp.arange(count + missing)[:, None] < count)
 
 
 def split(policy: ActorCritic, demonstrations: Demonstrations, length: int) -> Demonstrations:
     """Split the single sequence of all steps into sequences of ``length`` steps, with the memory of ``policy`` before each."""
-    steps = dataclasses.replace(demonstrations, memory=None)
-    sequences = jax.tree.map(lambda x: split_sequences(x, length), steps)
+    sequences = map_steps(lambda x: split_sequences(x, length), demonstrations)
     if not policy.is_recurrent:
-        return dataclasses.replace(sequences, memory=demonstrations.memory)
-    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps)
-
-    def unroll_piece(memory: Memory, piece: Demonstrations) -> tuple[Memory, Memory]:
-        after, _, _ = policy.unroll(memory, piece.observation, piece.episode_start, piece.valid)
-        return after, memory
-
-    _, memory = jax.lax.scan(unroll_piece, demonstrations.memory, pieces)
+        return sequences
+    _, memory = memories_before(policy, demonstrations.memory, inputs(demonstrations), length)
     return dataclasses.replace(sequences, memory=stack_memory(memory))

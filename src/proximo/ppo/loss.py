@@ -43,15 +43,15 @@ def loss(
     minibatch = make_minibatch(policy, state, sequences, num_valid, index)
     objective, extra = state.static.objective, state.static.extra_loss
     if isinstance(objective, WholeLoss):
-        total, loss_metrics = call_objective("objective", objective, policy, minibatch)
+        total, metrics = call_objective("objective", objective, policy, minibatch)
     else:
-        total, loss_metrics = ppo_loss(policy, minibatch, objective)
-    metrics, extra_metrics = ratio_metrics(minibatch), {}
+        total, metrics = ppo_loss(policy, minibatch, objective)
+    metrics = with_custom_metrics(ratio_metrics(minibatch), metrics)
     if extra is not None:
-        metrics["extra_loss"], extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
-        total = total + metrics["extra_loss"]
-    metrics["loss"] = total
-    return total, with_custom_metrics(metrics, loss_metrics, extra_metrics)
+        extra_loss, extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
+        total = total + extra_loss
+        metrics = with_custom_metrics({**metrics, "extra_loss": extra_loss}, extra_metrics)
+    return total, {**metrics, "loss": total}
 
 
 def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:
@@ -107,11 +107,9 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
     }
 
 
-def with_custom_metrics(metrics: Metrics, *custom: Metrics) -> Metrics:
-    """``metrics`` with those of custom losses. Raises ``ConfigError`` if a name is taken."""
-    for more in custom:
-        for name in more:
-            if name in metrics or name in RESERVED:
-                raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
-        metrics = {**metrics, **more}
-    return metrics
+def with_custom_metrics(metrics: Metrics, custom: Metrics) -> Metrics:
+    """``metrics`` with those of a custom loss. Raises ``ConfigError`` if a name is taken."""
+    for name in custom:
+        if name in metrics or name in RESERVED:
+            raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
+    return {**metrics, **custom}

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from proximo.config.custom import is_transformation
 from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
-from proximo.ppo.custom_optimizer import is_transformation
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 RESERVED = frozenset({
     "grad_norm", "active", "value_mean", "advantage_mean", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
-    "gradient_steps", "extra_loss",
+    "gradient_steps", "loss", "extra_loss",
 })  # fmt: skip
 """Names that no custom loss may give to a metric, in addition to those of the loss itself."""
 

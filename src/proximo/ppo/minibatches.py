@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -94,9 +95,7 @@ class Minibatch(Batch):
         return probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean over the valid steps of all devices.
-
-        The mean over the valid steps in a mask ``m`` is ``mean(x * m) / mean(m)``.
+        """Mean over valid steps of all devices; ``minibatch.mean(x * m) / minibatch.mean(m)`` is the mean in a mask ``m``.
 
         Args:
             x: one number for each step.
@@ -110,7 +109,7 @@ class Minibatch(Batch):
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
     """Cut time into contiguous sequences of ``length`` L, a divisor of T: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
 
-    A plain ``reshape(L, -1)`` would return strided sequences, whose steps do not follow each other.
+    The steps in a plain ``reshape(L, -1)`` would not follow each other.
     """
     steps, envs, *rest = x.shape
     sequences = x.reshape((steps // length, length, envs, *rest))
@@ -166,15 +165,29 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
     return jax.lax.stop_gradient(memory)
 
 
+def memories_before(policy: ActorCritic, start: Memory, steps: PyTree, length: int) -> tuple[Memory, Memory]:
+    """The memory after all ``steps`` (``inputs``, T N ...), and the memories before each ``length`` of them (J N ...), from ``start``."""
+
+    def unroll_piece(memory: Memory, piece: tuple) -> tuple[Memory, Memory]:
+        return policy.unroll(memory, *piece)[0], memory
+
+    return jax.lax.scan(unroll_piece, start, jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps))
+
+
+def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
+    """``rollout`` with ``memory`` and ``last_memory`` computed with ``policy``, from the first sequence's memory on."""
+    start = jax.tree.map(lambda m: m[0], rollout.memory)
+    last, memory = memories_before(policy, start, with_burn_in(rollout), length)
+    if rollout.burn_in_steps is not None:
+        rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
+        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout)))
+    return dataclasses.replace(rollout, memory=memory, last_memory=last)
+
+
 def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) -> Batch:
     """All sequences of ``rollout``; targets are ``advantage + value``."""
-    steps = {
-        "action": rollout.action,
-        "log_prob": rollout.log_prob,
-        "value": rollout.value,
-        "advantage": advantage,
-        "target": advantage + rollout.value,
-    }
+    steps = {name: getattr(rollout, name) for name in ("action", "log_prob", "value")}
+    steps |= {"advantage": advantage, "target": advantage + rollout.value}
     return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
 
 
@@ -184,8 +197,7 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
 
 
 class MinibatchInputs(NamedTuple):
-    """The numbers of a minibatch's sequences, and the values that depend on these but not on the parameters. All fields have a leading axis
-    ``M`` if they are those of all minibatches of an epoch.
+    """What a minibatch has before its gradient step. All fields have a leading axis ``M`` for all minibatches of an epoch.
 
     Attributes:
         indices: S: numbers of the sequences.
@@ -213,5 +225,10 @@ def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: boo
 def take(sequences: S, indices: UInt32[Array, " S"]) -> S:
     """The sequences whose numbers are in ``indices``."""
     memory = jax.tree.map(lambda m: m[indices], sequences.memory)
-    steps = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(sequences, memory=None))
-    return dataclasses.replace(steps, memory=memory)
+    return dataclasses.replace(map_steps(lambda x: x[:, indices], sequences), memory=memory)
+
+
+def map_steps(function: Callable[[Array], Array], sequences: S) -> S:
+    """Apply ``function`` to all arrays of ``sequences`` besides their memory."""
+    steps = jax.tree.map(function, dataclasses.replace(sequences, memory=None))
+    return dataclasses.replace(steps, memory=sequences.memory)

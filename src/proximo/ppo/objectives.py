@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from proximo.config.custom import Custom, is_custom, resolve
-from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
 from proximo.math.across_devices import is_divided, is_equal
@@ -67,12 +67,10 @@ def resolve_objective(setting: str, value: str | Custom) -> Objective:
     function = resolve(setting, value, ("__call__",))
     try:
         hash(function)
-    except TypeError as error:
-        raise ConfigError(
-            f"{setting} = {value}: expected a function that can be hashed ({error}): give a plain function."
-        ) from error
+    except TypeError:
+        function = None
     if inspect.isclass(function) or not callable(function):
-        raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics).")
+        raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics) that can be hashed.")
     return cast("Objective", function)
 
 
@@ -81,24 +79,20 @@ def call_objective(
 ) -> tuple[Float[Array, ""], Metrics]:
     """Call an objective and check what it returns.
 
-    Raises:
-        ConfigError: if it raises, or returns anything other than one number and a dictionary of numbers. One loss for each step is an
-            error too, because broadcasting would sum it.
-
     On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was not taken by
     ``minibatch.mean``. A loss that is NaN ends the training.
+
+    Raises:
+        ConfigError: if it returns anything other than one number and a dictionary of numbers. One loss for each step is an error too,
+            because broadcasting would sum it.
     """
-    with custom_code_errors(f"The function of {setting}", ConfigError):
-        returned: Any = function(policy, minibatch)
-    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], dict):
+    returned: Any = function(policy, minibatch)
+    is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
+    if not is_pair or not all(map(_is_number, (returned[0], *returned[1].values()))):
         raise ConfigError(
-            f"{setting}: the function returns {_described(returned)}, expected (loss, metrics) with a dictionary of metrics."
+            f"{setting}: the function returns {eqx.tree_pformat(returned)}, expected (loss, metrics): one floating-point number, as "
+            "minibatch.mean(x) returns it, and a dictionary of such numbers."
         )
-    for name, number in (("the loss", returned[0]), *returned[1].items()):
-        if not isinstance(name, str) or not _is_number(number):
-            raise ConfigError(
-                f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(x) returns it."
-            )
     if is_divided() and function not in OBJECTIVES.values():
         return jax.tree.map(lambda x: jnp.where(is_equal(jnp.asarray(x)), x, jnp.nan), returned)
     return returned
@@ -107,11 +101,3 @@ def call_objective(
 def _is_number(x: Any) -> bool:
     arrays = float | np.floating | np.ndarray | jax.Array
     return isinstance(x, arrays) and jnp.shape(x) == () and jnp.issubdtype(jnp.result_type(x), jnp.floating)
-
-
-def _described(x: Any) -> str:
-    if isinstance(x, jax.Array):
-        return f"an array {x.shape} {x.dtype}"
-    if isinstance(x, tuple):
-        return f"({', '.join(map(_described, x))})"
-    return repr(x) if isinstance(x, int | float) else type(x).__name__

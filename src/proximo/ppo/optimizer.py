@@ -13,10 +13,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from proximo.config.custom import is_transformation
+from proximo.errors import ConfigError
 from proximo.math.across_devices import mean_of_devices
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
-from proximo.ppo.custom_optimizer import on_vector, transformation_of
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -32,7 +33,7 @@ class Optimizer:
     """Takes gradient steps on the policy of a learner.
 
     The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md). Only this module and ``custom_optimizer`` depend on it.
+    (docs/decisions/0015-flat-parameters.md). Only this module depends on it.
     """
 
     def __init__(self, state: LearnerState):
@@ -129,11 +130,25 @@ def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
 def part_optimizer(setting: str, state: LearnerState, rate: Float[Array, ""]) -> optax.GradientTransformation:
     """The optimizer of policy or value that ``setting`` gives, with the learning rate ``rate``."""
     optimizer = getattr(state.static, setting)
-    if not isinstance(optimizer, str):
-        return transformation_of(setting, optimizer, rate)
-    weight_decay = state.hyperparameters.weight_decay
-    decay = optax.add_decayed_weights(weight_decay, weight_mask) if optimizer == "adamw" else optax.identity()
-    return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
+    if isinstance(optimizer, str):
+        weight_decay = state.hyperparameters.weight_decay
+        decay = optax.add_decayed_weights(weight_decay, weight_mask) if optimizer == "adamw" else optax.identity()
+        return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
+    made = optimizer if is_transformation(optimizer) else optimizer(rate)
+    if not is_transformation(made):
+        raise ConfigError(f"{setting}: the function returns {type(made).__name__}, expected an optax transformation.")
+    return made
+
+
+def on_vector(transformation: optax.GradientTransformation, tree: PyTree) -> optax.GradientTransformation:
+    """``transformation`` of trees like ``tree`` for vectors that contain all their parameters."""
+    _, unflatten = ravel_pytree(tree)
+
+    def update(gradient: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
+        updates, state = transformation.update(unflatten(gradient), state, unflatten(parameters))
+        return ravel_pytree(updates)[0], state
+
+    return optax.GradientTransformation(lambda parameters: transformation.init(unflatten(parameters)), update)  # pyright: ignore[reportArgumentType]
 
 
 def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:

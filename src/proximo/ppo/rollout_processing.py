@@ -14,9 +14,9 @@ from proximo.math.running_statistics import discounted_returns
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
+from proximo.ppo.minibatches import Batch, join_sequences, make_batch, refresh_memory, sequences_of, split_sequences, unroll
 from proximo.ppo.state import LearnerState, RewardNormalizer
-from proximo.types import Memory, Rollout
+from proximo.types import Rollout
 
 REWARD_CLIP = 10.0
 
@@ -85,21 +85,6 @@ def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Roll
     _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
     return dataclasses.replace(rollout, value=join_sequences(value, rollout.episode_start.shape[1]), last_value=last_value)
-
-
-def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``memory`` and ``last_memory`` computed with ``policy``, from the first sequence's memory on."""
-    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), with_burn_in(rollout))
-
-    def unroll_piece(memory: Memory, steps: tuple) -> tuple[Memory, Memory]:
-        return policy.unroll(memory, *steps)[0], memory
-
-    start = jax.tree.map(lambda m: m[0], rollout.memory)
-    last, memory = jax.lax.scan(unroll_piece, start, pieces)
-    if rollout.burn_in_steps is not None:
-        rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
-        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout)))
-    return dataclasses.replace(rollout, memory=memory, last_memory=last)
 
 
 def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:

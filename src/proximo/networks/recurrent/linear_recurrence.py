@@ -1,9 +1,8 @@
 """The base class of minGRU and LRU: memories whose state is linear in the state before.
 
-``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are
-computed for all steps before the recurrence, which contains no matrix product. On an accelerator the
-recurrence is an associative scan, whose depth is logarithmic in time (Blelloch 1990, "Prefix sums and their
-applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
+``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only, so they are
+computed for all steps before the recurrence. On an accelerator it is an associative scan (Blelloch 1990,
+"Prefix sums and their applications"). On a CPU a sequential scan is 2 to 8 times as fast
 (docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin &
 Cundy 2018, arXiv:1709.04057).
 """
@@ -11,6 +10,7 @@ Cundy 2018, arXiv:1709.04057).
 from __future__ import annotations
 
 import abc
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,39 +24,25 @@ State = Inexact[Array, "N H"]
 Steps = Inexact[Array, "T N H"]
 
 
-def sequential_scan(decay: Steps, drive: Steps, state: State) -> Steps:
-    """``h`` of all steps from ``state`` before the first, one step after the other."""
+def sequential_scan(decay: Steps, drive: Steps, state: State, reverse: bool = False) -> Steps:
+    """``h`` of all steps from ``state`` before the first, one step after the other; with ``reverse`` from the
+    last step to the first."""
 
     def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         h = inputs[0] * h + inputs[1]
         return h, h
 
-    return jax.lax.scan(step, state, (decay, drive))[1]
+    return jax.lax.scan(step, state, (decay, drive), reverse=reverse)[1]
 
 
-def sequential_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
-    """The gradient of each drive, ``d_t = d_h_t + decay_{t+1} d_{t+1}``, from the last step to the first."""
-
-    def step(later: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        d = later + inputs[1]
-        return inputs[0] * d, d
-
-    return jax.lax.scan(step, jnp.zeros_like(d_h[0]), (decay, d_h), reverse=True)[1]
-
-
-def _combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-    return left[0] * right[0], right[0] * left[1] + right[1]
-
-
-def associative_scan(decay: Steps, drive: Steps, state: State) -> Steps:
+def associative_scan(decay: Steps, drive: Steps, state: State, reverse: bool = False) -> Steps:
     """``sequential_scan`` by an associative scan."""
-    return jax.lax.associative_scan(_combine, (decay, drive.at[0].add(decay[0] * state)))[1]
 
+    def combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+        return left[0] * right[0], right[0] * left[1] + right[1]
 
-def associative_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
-    """``sequential_scan_backwards`` by an associative scan."""
-    later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
-    return jax.lax.associative_scan(_combine, (later, d_h), reverse=True)[1]
+    first = -1 if reverse else 0
+    return jax.lax.associative_scan(combine, (decay, drive.at[first].add(decay[first] * state)), reverse=reverse)[1]
 
 
 @jax.custom_vjp
@@ -72,7 +58,10 @@ def _forward(decay: Array, drive: Array, state: Array) -> tuple[Array, tuple[Arr
 
 def _backward(residuals: tuple[Array, Array, Array], d_h: Array) -> tuple[Array, Array, Array]:
     decay, state, h = residuals
-    d_drive = jax.lax.platform_dependent(decay, d_h, cpu=sequential_scan_backwards, default=associative_scan_backwards)
+    # The gradient of each drive: d_t = d_h_t + decay_{t+1} d_{t+1}.
+    later, none = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])]), jnp.zeros_like(state)
+    scans = {"cpu": partial(sequential_scan, reverse=True), "default": partial(associative_scan, reverse=True)}
+    d_drive = jax.lax.platform_dependent(later, d_h, none, **scans)
     previous = jnp.concatenate([state[None], h[:-1]])
     return d_drive * previous, d_drive, d_drive[0] * decay[0]
 
@@ -84,8 +73,8 @@ class LinearRecurrence(MemoryCell):
     """A residual block around a linear recurrence with ``H`` features.
 
     The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of
-    ``read(h)``. A subclass writes ``create`` and ``coefficients``; ``read`` if the gated linear unit does not
-    read ``h`` itself; and ``pack``, ``unpack`` and ``init`` if ``h`` is not stored as it is.
+    ``read(h)``. A subclass writes ``create`` and ``coefficients``, and may override ``read``; and ``pack``,
+    ``unpack`` and ``init`` if ``h`` is not stored as it is.
 
     Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
     """
