@@ -278,16 +278,16 @@ def with_mask(mask):
 @pytest.mark.parametrize(
     ("space", "action_space", "settings", "sentence"),
     [
-        (with_mask(MultiBinary((3,))), Discrete(4), {}, r"action mask has 3 entries, where actions of Discrete\(4\) take 4"),
-        (with_mask(MultiBinary((3,))), MultiBinary((3,)), {}, r"where actions of MultiBinary\(3,\) take 6"),
-        (with_mask(MultiBinary((2,))), Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
         (
-            with_mask(Discrete(4)),
+            with_mask(MultiBinary((3,))),
             Discrete(4),
             {},
-            r"The entry 'action_mask' of the observation is Discrete\(4\): expected one array",
+            r"action mask is MultiBinary\(3,\), where actions of Discrete\(4\) take 4",
         ),
-        (toys.masked(Dict(()), 3), Discrete(3), {}, "has no entry besides the mask: add an entry"),
+        (with_mask(MultiBinary((3,))), MultiBinary((3,)), {}, r"where actions of MultiBinary\(3,\) take 6"),
+        (with_mask(MultiBinary((2,))), Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
+        (with_mask(Discrete(4)), Discrete(4), {}, r"The action mask is Discrete\(4\), where actions of Discrete\(4\) take 4"),
+        (toys.masked(Dict(()), 3), Discrete(3), {}, "reads no entry of the observation besides masks"),
         (VECTOR, Box((2,), (0.0, -np.inf), 1.0), {"distribution": "beta"}, r"^distribution = beta needs bounds on both sides of"),
         (VECTOR, Box((2,), (0.0, -np.inf), np.inf), {"action_mapping": "tanh"}, r"^action_mapping = tanh needs a component with"),
         (VECTOR, TWO, {"distribution": "beta"}, r"^distribution = beta is for continuous actions"),

@@ -127,10 +127,6 @@ def test_scan_of_step_equals_unroll_for_every_head(head):
     assert errors["episode_start shifted by one"] > 1e-3
 
 
-def test_scan_of_step_equals_unroll_with_separate_towers():
-    assert measured("vector", "gru", "float32", "separate")["unchanged"] < 1e-5
-
-
 @pytest.mark.parametrize("memory", ["lru", "gtrxl"])
 def test_scan_of_step_equals_unroll_in_bfloat16(memory):
     assert measure(SPACES["vector"], memory, "float32", "shared", None, compute_dtype="bfloat16")["unchanged"] < 1e-5
@@ -151,11 +147,3 @@ def test_acting_without_a_key_takes_the_mode():
     _, distribution, _ = eqx.filter_jit(policy.unroll)(memory, observation[:1], episode_start[:1], valid[:1])
     assert jnp.array_equal(action, distribution.mode()[0])
     assert jnp.allclose(log_prob, jnp.max(jax.nn.log_softmax(distribution.logits[0]), -1))
-
-
-def test_value_alone_equals_the_value_of_a_step():
-    policy = small_policy(SPACES["vector"], "separate", memory="lstm")
-    memory = jax.tree.map(lambda m: m + 0.5, policy.init_memory(ENVS))
-    observation, episode_start = random_observations(SPACES["vector"], "float32")[0], jnp.array([True, False, False])
-    _, _, _, value = eqx.filter_jit(policy.step)(memory, observation, episode_start, jnp.ones(ENVS, bool), jax.random.key(0))
-    assert difference(eqx.filter_jit(policy.value)(memory, observation, episode_start), value) < 1e-6

@@ -11,7 +11,6 @@ import pytest
 from proximo.collect import JaxTrainer
 from proximo.collect.policy_check import check_policy
 from proximo.errors import ConfigError
-from proximo.math import masked_statistics
 
 import custom_networks as own
 import toys
@@ -87,12 +86,6 @@ def test_an_extra_loss_is_added_and_reported():
     assert difference(decoders[1], decoders[0]) > 1e-3
 
 
-def test_padding_does_not_enter_an_objective():
-    valid = jnp.array([[True, False]])
-    rows = jnp.array([[2.0, 100.0]])
-    assert masked_statistics.mean_with_count(rows, valid, masked_statistics.count(valid)) == 2.0
-
-
 class NoFunction:
     def __call__(self, policy, minibatch):
         return jnp.zeros(()), {}
@@ -141,11 +134,3 @@ def raising(policy, minibatch):
 def test_invalid_loss_raises_before_training(settings, message):
     with pytest.raises(ConfigError, match=message):
         check_policy(toys.RandomEnds(), small_config(**settings))
-
-
-def test_an_object_with_call_is_an_objective_as_well():
-    given = NoFunction()
-    policy, metrics = learned(objective=given)
-    assert small_collector(toys.RandomEnds(), objective=given).init(jax.random.key(0)).learner.static.objective is given
-    assert (metrics["train/policy_loss"] == 0).all()
-    assert difference(policy, learned()[0]) > 1e-4

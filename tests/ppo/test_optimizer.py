@@ -166,14 +166,6 @@ def test_schedules_of_optax_over_one_step_are_accepted(schedule):
         ),
         ({"critic_optimizer": plain_adam(1e-3), "critic_learning_rate": 1}, r"^critic_learning_rate = 1 has no effect"),
         (
-            {"optimizer": f"{__name__}:MOMENTUM", "learning_rate": "1e-2"},
-            r"^learning_rate = 1e-2 has no effect with optimizer = .*its own learning rate",
-        ),
-        (
-            {"optimizer": plain_adam, "optimizer_settings": "weight_decay=0.1"},
-            r"^optimizer_settings.* has no effect with optimizer = ",
-        ),
-        (
             {"optimizer": optax.sgd, "optimizer_settings": "eps=1e-8"},
             r"^optimizer_settings = eps=1e-08 has no effect with optimizer = ",
         ),
@@ -216,9 +208,3 @@ def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, mes
 def test_wrong_functions_are_answered(settings, message):
     with pytest.raises(ConfigError, match=message):
         check_policy(toys.RandomEnds(), small_config(**settings))
-
-
-def test_an_object_replaces_the_learning_rate_of_the_preset():
-    assert make_config("gymnax:CartPole-v1", {"optimizer": f"{__name__}:MOMENTUM"}).ppo.learning_rate.initial == 3e-4
-    assert make_config("gymnax:CartPole-v1", {"optimizer": plain_adam(1e-3)}).ppo.learning_rate.initial == 3e-4
-    assert make_config("gymnax:CartPole-v1", {"optimizer": optax.sgd}).ppo.learning_rate.initial != 3e-4

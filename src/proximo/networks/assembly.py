@@ -22,7 +22,7 @@ from proximo.networks.image_encoders import ImageEncoder
 from proximo.networks.layers import MLP, LayerNorm
 from proximo.networks.normalizer import make_statistics
 from proximo.networks.recurrent import make_memory
-from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, MultiDiscrete, Space, without
+from proximo.spaces import ActionSpace, Box, Dict, Discrete, Space, Tuple, without
 
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 """Gains of the last layers. A small one for the actor makes the first policy nearly uniform (Andrychowicz et
@@ -87,22 +87,15 @@ def _without_mask(space: Space, action_space: ActionSpace, config: NetworkConfig
     mask = dict(space.spaces).get(spaces.ACTION_MASK) if isinstance(space, Dict) else None
     if mask is None:
         return space, None
-    if not isinstance(mask, Box | MultiBinary | MultiDiscrete):
-        raise EnvError(
-            f"The entry {spaces.ACTION_MASK!r} of the observation is {mask}: expected one array, as MultiBinary or Box."
-        )
-    rest = without(space, (spaces.ACTION_MASK,))
-    if rest == Dict(()):
-        raise EnvError(f"The observation space {space} has no entry besides the mask: add an entry that the policy can read.")
     size = 0 if is_custom(config.distribution) or Forward.of(config) else sum(spaces.mask_sizes(action_space))
     if not size:
         raise EnvError(f"Actions of {action_space} cannot be masked: remove {spaces.ACTION_MASK!r} from the observation.")
-    if mask.size != size:
+    if isinstance(mask, Discrete | Dict | Tuple) or mask.size != size:
         raise EnvError(
-            f"The action mask has {mask.size} entries, where actions of {action_space} take {size}: one for each choice of each component in "
-            "order, or two for each bit (may be 0, may be 1)."
+            f"The action mask is {mask}, where actions of {action_space} take {size} numbers in one array: one for each choice of each "
+            "component in order, or two for each bit (may be 0, may be 1)."
         )
-    return rest, len(mask.shape)
+    return without(space, (spaces.ACTION_MASK,)), len(mask.shape)
 
 
 def _make_parts(
@@ -155,8 +148,6 @@ def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
     for name in names:
         if name not in known:
             raise EnvError(f"privileged: the observation space {space} has no entry {name!r}{nearest(name, known)}.")
-    if names and len(known) == len(set(names)):
-        raise EnvError(f"privileged = {','.join(names)} has every entry of {space}: leave at least one entry for the policy.")
     return without(space, names)
 
 

@@ -84,6 +84,8 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Seque
     """The encoder of ``space``, of whose entries those ``added`` are the previous action and reward."""
     if isinstance(space, Dict | Tuple):
         parts: dict[Any, Space] = dict(space.spaces if isinstance(space, Dict) else enumerate(space.spaces))
+        if not parts:
+            raise EnvError("The policy reads no entry of the observation besides masks and privileged ones: add one.")
         # A Dict with one part has the same weights as that part alone.
         keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
         # The previous action and reward have no hidden layers: they go to the memory as they are.

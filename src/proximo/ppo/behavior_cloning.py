@@ -21,13 +21,10 @@ from proximo.ppo.optimizer import split_policy
 
 
 class Demonstrations(Sequences):
-    """Consecutive steps of demonstrations. Before they are split, there is one sequence of all steps: ``S`` is 1.
-
-    Attributes:
-        action: L S ...: as the distribution would have sampled it.
-    """
+    """Consecutive steps of demonstrations. Before they are split, there is one sequence of all steps: ``S`` is 1."""
 
     action: Shaped[Array, "L S ..."]
+    """As the distribution would have sampled it."""
 
 
 Carry = tuple[PyTree, PyTree]
@@ -52,8 +49,10 @@ def clone(
     max_grad_norm: Float[Array, ""],
     settings: CloningSettings,
 ) -> tuple[ActorCritic, Float[Array, " epochs"]]:
-    """Maximize the log-likelihood of the demonstrated actions with Adam. The normalizer first includes the demonstrated observations.
-    Before each epoch, the memory before each sequence is recomputed with the current parameters.
+    """Maximize the log-likelihood of the demonstrated actions with Adam.
+
+    The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence
+    is recomputed with the current parameters.
 
     Args:
         key: random key of the shuffles.
@@ -64,7 +63,7 @@ def clone(
         settings: how to fit.
 
     Returns:
-        The policy after, and the loss of each epoch: the mean of ``-log π(a|s)`` during the epoch.
+        The policy after, and the mean of ``-log π(a|s)`` during each epoch.
     """
     optimizer = optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
@@ -92,8 +91,10 @@ def clone(
 
 
 def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
-    """The mean of ``-log π(a|s)`` over valid steps. No gradient reaches the standard deviation of a Gaussian. Otherwise it would shrink
-    towards 0 where demonstrations always do the same, and PPO could no longer explore."""
+    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a Gaussian.
+
+    It would shrink towards 0 where demonstrations always do the same, and PPO could no longer explore.
+    """
     _, distribution, _ = unroll(policy, sequences)
     if isinstance(distribution, Gaussian):
         distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))
@@ -109,7 +110,7 @@ def padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
 
 
 def split(policy: ActorCritic, demonstrations: Demonstrations, length: int) -> Demonstrations:
-    """Split the single sequence of all steps into sequences of ``length`` steps, with the memory of ``policy`` before each."""
+    """Sequences of ``length`` steps, with the memory of ``policy`` before each."""
     sequences = map_steps(lambda x: split_sequences(x, length), demonstrations)
     if not policy.is_recurrent:
         return sequences

@@ -22,14 +22,11 @@ from proximo.types import Metrics, Rollout, steps_to_float
 
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
-    """What ``ppo.update(state, rollout)`` learns from in its first epoch, for the learner before the update.
+    """What ``ppo.update(state, rollout)`` learns from in its first epoch, with axes ``T N ...``.
 
-    Values are those that were collected. With ``recompute_advantage``, the update computes them again if the policy has changed since
-    then (``learner_lag``).
-
-    Returns:
-        With axes ``T N ...``: ``advantages`` before they are normalized; ``returns``, the targets of the value in units of the scaled
-        reward; ``actions`` as the environment received them; ``observations`` as it returned them; ``valid``.
+    ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled reward.
+    ``actions`` are as the environment received them, ``observations`` as it returned them. Values are those that were
+    collected. The update computes them again with ``recompute_advantage``, if the policy has changed since then.
     """
     _, scaled = scale_rewards(state, rollout)
     advantage = compute_advantages(scaled, state.hyperparameters)
@@ -43,7 +40,7 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
 
 
 def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float[Array, "T N"]:
-    """Probability ratio of each action: its probability under ``policy``, after an update, divided by that under the policy that acted.
+    """Probability of each action under ``policy``, after an update, divided by that under the policy that acted.
 
     Observations are normalized by the statistics from ``before`` the update, so that only the parameters differ.
     """
@@ -54,19 +51,18 @@ def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float
 
 
 def memory_is_due(state: LearnerState, rollout: Rollout) -> Bool[Array, ""]:
-    """Whether the memory is diagnosed after the update from ``state``: after every ``diagnose_every``-th one."""
+    """Whether the memory is diagnosed after the update from ``state``."""
     updates = jnp.round(steps_to_float(state.steps) / (rollout.episode_start.size * num_devices()))
     return jnp.mod(updates + 1, state.static.diagnose_every) == 0
 
 
 def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metrics:
-    """Diagnose the memory of ``policy`` after an update, with the rollout that it has learned from and its sequence length.
+    """Diagnose the memory of ``policy`` after an update, with the rollout that it has learned from.
 
     Returns:
-        ``staleness``: distance of the stored memories from those that ``policy`` computes, relative to the norm of the latter. With
-        burn-in, the memories after the burn-in are compared.
-        ``use``: approximate Kullback-Leibler divergence of the policy's actions from those with an empty memory at every step; 0 if
-        the memory changes nothing.
+        ``staleness``: distance of the stored memories from those that ``policy`` computes, relative to the norm of
+        the latter; with burn-in, of the memories after it. ``use``: approximate Kullback-Leibler divergence of the
+        policy's actions from those with an empty memory at every step.
     """
     fresh = refresh_memory(policy, rollout, length)
     sequences = sequences_of(fresh, length)
@@ -85,7 +81,7 @@ def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metri
 
 
 def memory_not_measured() -> Metrics:
-    """The metrics of an update after which the memory is not diagnosed: NaN, which ``metrics.jsonl`` stores as null."""
+    """The metrics of an update after which the memory is not diagnosed: NaN."""
     return {"staleness": jnp.array(jnp.nan), "use": jnp.array(jnp.nan)}
 
 
@@ -100,17 +96,17 @@ def _distance(stored: PyTree[Array], fresh: PyTree[Array]) -> Float[Array, ""]:
 
 
 def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, state: LearnerState) -> dict[str, Bool[Array, ""]]:
-    """Check an update for NaN and infinity.
+    """Whether an update has NaN or infinity, by source.
 
     Args:
         rollout: what was learned from.
         metrics: the metrics of the update.
-        before: the learner before the update. An infinity that stays may be a constant of a custom network, such as a mask.
-        state: the learner after the update.
+        before: the learner before it. An infinity that stays may be a constant of a custom network, such as a mask.
+        state: the learner after it.
 
     Returns:
-        By source, whether a number is NaN or infinite: ``observation`` (valid, last and final ones), ``reward`` (valid ones, and their
-        statistics), ``loss``, ``gradient`` (its norm), ``parameters`` (statistics of the normalizer included).
+        Flags for ``observation`` (valid, last and final ones), ``reward`` (valid ones, and their statistics), ``loss``,
+        ``gradient`` (its norm) and ``parameters`` (statistics of the normalizer included).
     """
 
     def bad(tree: PyTree, valid: Bool[Array, "T N"] | None = None) -> Bool[Array, ""]:

@@ -33,8 +33,8 @@ OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
 class Hyperparameters(eqx.Module):
     """The traced settings, as ``make_hyperparameters`` fills them. ``config.schema`` describes each.
 
-    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters`` then has None, and
-    code that reads them is not compiled.
+    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters``
+    then has None, and code that reads them is not compiled.
     """
 
     total_steps: Array
@@ -62,11 +62,11 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ppo: the settings, for instance ``Config().ppo``.
 
     Returns:
-        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with ``jax.vmap`` over them.
+        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with
+        ``jax.vmap`` over them.
 
     Raises:
-        ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts
-            steps.
+        ConfigError: if the function of a schedule is not found, raises, does not return one number, or counts steps.
     """
     values: dict[str, Any] = {name: _traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
     return Hyperparameters(**values)
@@ -85,8 +85,10 @@ def _array(x: float) -> Array:
 
 
 def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
-    """Raise ``ConfigError`` if one of the ``OPTIONAL`` hyperparameters that the config switches ``off`` is not 0: the update has no code
-    that reads it. If all hyperparameters are traced, their values are unknown and not checked."""
+    """Raise ``ConfigError`` if a hyperparameter that the config switches ``off`` is not 0: no code reads it.
+
+    If all hyperparameters are traced, their values are unknown and not checked.
+    """
     if all(isinstance(x, Tracer) for x in jax.tree.leaves(hyperparameters)):
         return
     for name in sorted(off):
@@ -100,7 +102,8 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 
 
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
-    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0, as a function of the remaining share does."""
+    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0, which is likely a
+    function of the remaining share."""
     function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
     # This may run inside jit.
     with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):

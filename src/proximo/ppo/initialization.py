@@ -27,8 +27,8 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
 
     Raises:
-        ConfigError: if ``weight_decay`` is set and the policy has no weight matrix, or if a hyperparameter has a value that the config
-            switches off.
+        ConfigError: if the policy has no weight matrix for ``weight_decay``, or if a hyperparameter is not off as in the
+            config.
     """
     ppo, static = config.ppo, StaticSettings.of(config)
     decay = ppo.optimizer_settings.weight_decay

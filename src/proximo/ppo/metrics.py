@@ -25,16 +25,11 @@ RESERVED = frozenset({
 
 
 def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
-    """Reduce the metrics of the gradient steps to those of the update.
+    """Reduce the metrics of ``K`` epochs of ``M`` gradient steps (``K M`` each) to those of the update.
 
-    Args:
-        state: the learner before the update.
-        batch: the whole rollout, with the values of the policy that acted.
-        step_metrics: metrics of ``K`` epochs of ``M`` gradient steps, ``K M`` each.
-
-    Returns:
-        Scalars: means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update; extremes of the
-        ratio; and the current values of scheduled hyperparameters.
+    They are means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update;
+    extremes of the ratio; and the current values of scheduled hyperparameters. ``state`` is the learner before the
+    update, and ``batch`` the whole rollout.
     """
     taken = taken_steps(step_metrics["active"])
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}

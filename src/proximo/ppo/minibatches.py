@@ -21,49 +21,41 @@ from proximo.types import BurnIn, Memory, Observation, Rollout
 
 
 class Sequences(eqx.Module):
-    """What the policy reads of ``S`` sequences of ``L`` steps. Without a memory ``L`` is 1.
-
-    Attributes:
-        memory: S ...: the memory before each sequence, or before its burn-in.
-        burn_in_steps: B S ...: the steps before each sequence that only update the memory; None without burn-in.
-        observation: L S ...: as the environment returned it, before normalization.
-        episode_start: L S: the memory is reset before this observation is read.
-        valid: L S: False on padding, which enters no loss.
-    """
+    """What the policy reads of ``S`` sequences of ``L`` steps. Without a memory ``L`` is 1."""
 
     memory: Memory
+    """S ...: the memory before each sequence, or before its burn-in."""
     burn_in_steps: BurnIn | None
+    """B S ...: the steps before each sequence that only update the memory; None without burn-in."""
     observation: Observation
+    """L S ...: as the environment returned it, before normalization."""
     episode_start: Bool[Array, "L S"]
     valid: Bool[Array, "L S"]
+    """False on padding, which enters no loss."""
 
 
 S = TypeVar("S", bound=Sequences)
 
 
 class Batch(Sequences):
-    """Sequences with the other fields that the loss reads.
-
-    Attributes:
-        action: L S ...: as the distribution sampled it.
-        log_prob: L S: logarithm of the action's probability under the policy that acted.
-        value: L S: value by the policy that acted, in units of the scaled reward.
-        advantage: L S.
-        target: L S: what the value is fitted to: advantage plus value.
-    """
+    """Sequences with the other fields that the loss reads."""
 
     action: Shaped[Array, "L S ..."]
+    """As the distribution sampled it."""
     log_prob: Float[Array, "L S"]
     value: Float[Array, "L S"]
+    """Of the policy that acted, as ``log_prob``; in units of the scaled reward."""
     advantage: Float[Array, "L S"]
     target: Float[Array, "L S"]
+    """What the value is fitted to: advantage plus value."""
 
 
 class Minibatch(Batch):
     """The ``S`` sequences of ``L`` steps of a gradient step, and what the current policy computes for them.
 
-    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory`` and ``burn_in_steps``, and
-    ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that acted).
+    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory``
+    and ``burn_in_steps``, and ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that
+    acted).
 
     Attributes:
         distribution: L S: distribution of actions, by the current parameters.
@@ -152,7 +144,7 @@ def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Boo
 
 
 def unroll(policy: ActorCritic, sequences: Sequences) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
-    """``policy.unroll`` over the sequences, after their burn-in: the last memories (S ...), the action distributions, the values."""
+    """``policy.unroll`` over the sequences, after their burn-in."""
     memory = run_burn_in(policy, sequences.memory, sequences.burn_in_steps)
     return policy.unroll(memory, *inputs(sequences))
 
@@ -166,7 +158,7 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
 
 
 def memories_before(policy: ActorCritic, start: Memory, steps: PyTree, length: int) -> tuple[Memory, Memory]:
-    """The memory after all ``steps`` (``inputs``, T N ...), and the memories before each ``length`` of them (J N ...), from ``start``."""
+    """The memory after all ``steps`` (``inputs``), and the memories before each ``length`` of them (J N ...)."""
 
     def unroll_piece(memory: Memory, piece: tuple) -> tuple[Memory, Memory]:
         return policy.unroll(memory, *piece)[0], memory
@@ -175,7 +167,7 @@ def memories_before(policy: ActorCritic, start: Memory, steps: PyTree, length: i
 
 
 def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``memory`` and ``last_memory`` computed with ``policy``, from the first sequence's memory on."""
+    """``rollout`` with ``memory`` and ``last_memory`` by ``policy``, from the first sequence's memory on."""
     start = jax.tree.map(lambda m: m[0], rollout.memory)
     last, memory = memories_before(policy, start, with_burn_in(rollout), length)
     if rollout.burn_in_steps is not None:
@@ -197,23 +189,20 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
 
 
 class MinibatchInputs(NamedTuple):
-    """What a minibatch has before its gradient step. All fields have a leading axis ``M`` for all minibatches of an epoch.
-
-    Attributes:
-        indices: S: numbers of the sequences.
-        advantage: L S: normalized over the valid steps of the minibatch if ``normalize_advantage`` is ``minibatch``.
-        num_valid: number of valid steps, summed over all devices.
-        index: number of the minibatch in the epoch.
-    """
+    """What a minibatch has before its gradient step, with a leading axis ``M`` for all minibatches of an epoch."""
 
     indices: UInt32[Array, "*M S"]
+    """Numbers of the sequences."""
     advantage: Float[Array, "*M L S"]
+    """Normalized if ``normalize_advantage`` is ``minibatch``."""
     num_valid: Float[Array, "*M"]
+    """Number of valid steps, summed over all devices."""
     index: Int[Array, "*M"]
+    """Number of the minibatch in the epoch."""
 
 
 def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
-    """The inputs of all minibatches of an epoch. Devices reduce them together, because each all-reduce has a latency."""
+    """The inputs of all minibatches of an epoch, which devices reduce together: each all-reduce has a latency."""
 
     def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
         advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]

@@ -39,8 +39,7 @@ def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], M
 def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
     """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
 
-    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are those of the exact divergence, for
-    every family of distributions.
+    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are exact for every family.
 
     Source: Schulman et al. 2017, equation 8.
     """
@@ -57,11 +56,7 @@ OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
 
 
 def resolve_objective(setting: str, value: str | Custom) -> Objective:
-    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code.
-
-    Raises:
-        ConfigError: if custom code is not found, is not a function, or cannot be hashed.
-    """
+    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code."""
     if not is_custom(value):
         return OBJECTIVES[str(value)]
     function = resolve(setting, value, ("__call__",))
@@ -77,14 +72,10 @@ def resolve_objective(setting: str, value: str | Custom) -> Objective:
 def call_objective(
     setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Call an objective and check what it returns.
+    """Call an objective, and check that it returns one number (broadcasting would sum others) and a dictionary of numbers.
 
-    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was not taken by
-    ``minibatch.mean``. A loss that is NaN ends the training.
-
-    Raises:
-        ConfigError: if it returns anything other than one number and a dictionary of numbers. One loss for each step is an error too,
-            because broadcasting would sum it.
+    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was
+    not taken by ``minibatch.mean``. A loss that is NaN ends the training.
     """
     returned: Any = function(policy, minibatch)
     is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)

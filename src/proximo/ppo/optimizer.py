@@ -33,7 +33,7 @@ class Optimizer:
     """Takes gradient steps on the policy of a learner.
 
     The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md). Only this module depends on it.
+    (docs/decisions/0015-flat-parameters.md).
     """
 
     def __init__(self, state: LearnerState):
@@ -51,7 +51,7 @@ class Optimizer:
         return eqx.combine(self._unflatten(learned.parameters), self._constants)
 
     def step(self, learned: Learned, loss: Callable[[ActorCritic], tuple[Float[Array, ""], Metrics]]) -> tuple[Learned, Metrics]:
-        """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, the norm of the gradient before it is clipped."""
+        """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, before the gradient is clipped."""
         gradient_of = jax.value_and_grad(lambda p: loss(self.policy(learned._replace(parameters=p))), has_aux=True)
         (_, metrics), part = gradient_of(learned.parameters)
         gradient = mean_of_devices(part)
@@ -70,7 +70,7 @@ def gradient_transformation(state: LearnerState) -> optax.GradientTransformation
 
 
 def clipping(state: LearnerState) -> optax.GradientTransformation:
-    """Scales a gradient down to the norm ``max_grad_norm``. With ``critic_max_grad_norm``, the critic's part has a separate norm."""
+    """Scales a gradient down to the norm ``max_grad_norm``; the critic's part separately with ``critic_max_grad_norm``."""
     h = state.enabled_hyperparameters
     clip = optax.clip_by_global_norm(h.max_grad_norm)
     if h.critic_max_grad_norm is None:
@@ -114,7 +114,7 @@ def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
 
 
 def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
-    """The optimizers of policy and value, at least one of which is custom. They get each parameter in its own shape."""
+    """The optimizers of policy and value, one of them custom. They get each parameter in its own shape."""
     static, (trainable, _) = state.static, split_policy(state.policy)
     parts: dict[Hashable, optax.GradientTransformation] = {"policy": part_optimizer("optimizer", state, learning_rate(state))}
     if static.critic_optimizer != "same":
@@ -158,7 +158,7 @@ def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:
 
 
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
-    """Split a policy into its trainable parameters and the rest (statistics of the normalizer, static parts).
+    """The trainable parameters of a policy, and the rest (statistics of the normalizer, static parts).
 
     Both are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them.
     """
@@ -168,7 +168,7 @@ def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
 
 
 def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
-    """Mark the parameters that only the value uses: the critic's head and, with separate towers, the second torso."""
+    """Mark the parameters that only the value uses: the critic, and with separate towers the second torso."""
     others = jax.tree.map(lambda _: False, trainable)
     critic = jax.tree.map(lambda _: True, (trainable.critic, trainable.torsos[1:]))
     return dataclasses.replace(others, critic=critic[0], torsos=(*others.torsos[:1], *critic[1]))
@@ -177,8 +177,8 @@ def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
 def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:
     """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels.
 
-    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and proximo). Biases,
-    ``log_std``, normalization gains and the eigenvalues of an LRU are not decayed, because zero is not a neutral value for them.
+    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and
+    proximo). Zero is not a neutral value for others, such as biases and the eigenvalues of an LRU.
     """
 
     def is_weight_matrix(path: tuple[Any, ...], parameter: Array) -> bool:

@@ -22,11 +22,10 @@ REWARD_CLIP = 10.0
 
 
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
-    """Scale rewards as the learner reads them.
+    """Scale rewards as the learner reads them: by ``reward_scale``, by their sign (``clip_reward``), by ``normalize_reward``.
 
-    Rewards are multiplied by ``reward_scale`` and, with ``clip_reward``, replaced by their sign. With ``normalize_reward``, they are then divided
-    by the standard deviation of the discounted return and clipped to ± 10. The statistics of the return include this rollout before its
-    rewards are divided. The discount is ``gamma``. The running return restarts from 0 with each episode.
+    With ``normalize_reward``, they are divided by the standard deviation of the discounted return and clipped to ± 10.
+    The statistics of the return include this rollout before its rewards are divided.
 
     Returns:
         The new statistics (None without ``normalize_reward``), and the rollout with scaled rewards.
@@ -47,9 +46,8 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
     """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
 
-    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values (``recompute_advantage``).
-    Without it they stay as they were collected. ``value`` is that of the policy that acted, because the value clip is centered on it,
-    like the clip of the ratio.
+    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values
+    (``recompute_advantage``). ``value`` stays that of the policy that acted, because the value clip is centered on it.
     """
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:
@@ -80,7 +78,7 @@ def normalize_advantage(batch: Batch) -> Batch:
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
     """``rollout`` with ``value`` and ``last_value`` computed with ``policy``.
 
-    ``bootstrap_value`` stays as it was collected, because the rollout does not contain the final observations of truncated episodes.
+    ``bootstrap_value`` stays, because the rollout does not contain the final observations of truncated episodes.
     """
     _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
@@ -90,6 +88,6 @@ def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Roll
 def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
     """``policy`` whose normalizer includes the valid observations of ``rollout``.
 
-    It is called after the update, so that the statistics do not change between the first step of a rollout and its last minibatch.
+    It is called after the update, so that the statistics do not change from the first step to the last minibatch.
     """
     return dataclasses.replace(policy, normalizer=with_observations(policy.normalizer, rollout.observation, rollout.valid))

@@ -22,7 +22,10 @@ from proximo.types import steps_to_float
 
 @dataclass(frozen=True)
 class StaticSettings:
-    """Settings that are constants of the compiled programs: those of ``PPOConfig`` that are not traced. ``config.schema`` describes each."""
+    """Settings that are constants of the compiled programs: those of ``PPOConfig`` that are not traced.
+
+    ``config.schema`` describes each.
+    """
 
     total_updates: int
     num_steps: int
@@ -57,7 +60,7 @@ class StaticSettings:
 
     @classmethod
     def of(cls, config: Config) -> StaticSettings:
-        """The static settings of ``config``. Raises ``ConfigError`` if custom code cannot be found, or is of the wrong kind."""
+        """The static settings of ``config``. Raises ``ConfigError`` for custom code of the wrong kind."""
         ppo, fields = config.ppo, {field.name for field in dataclasses.fields(cls)}
         leaves = [leaf for leaf in (*LEAVES.values(), *ENTRIES.values()) if leaf.group == "ppo" and leaf.entry in fields]
         copied = {leaf.entry: leaf.value_in(config) for leaf in leaves}
@@ -74,7 +77,7 @@ class StaticSettings:
 
 
 def resolve_optimizer(setting: str, value: str | Custom) -> Any:
-    """The custom code that ``optimizer`` or ``critic_optimizer`` (``setting``) is or names; a word such as ``adam`` stays a word."""
+    """The custom code that ``setting`` is or names; a word such as ``adam`` stays a word."""
     if not is_custom(value):
         return value
     found = resolve(setting, value, ("__call__",))
@@ -134,7 +137,7 @@ class LearnerState(eqx.Module):
     static: StaticSettings = eqx.field(static=True)
 
     def with_settings(self, config: Config) -> LearnerState:
-        """The same learner with the hyperparameters and static settings of ``config``, for example after ``total_steps`` was changed."""
+        """The same learner with the hyperparameters and static settings of ``config``."""
         return dataclasses.replace(self, hyperparameters=make_hyperparameters(config.ppo), static=StaticSettings.of(config))
 
     @property
