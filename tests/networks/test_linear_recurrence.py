@@ -7,7 +7,13 @@ import pytest
 
 from proximo.config import NetworkConfig
 from proximo.networks.recurrent import LRU, MinGRU
-from proximo.networks.recurrent.linear_recurrence import associative_scan, linear_recurrence, sequential_scan
+from proximo.networks.recurrent.linear_recurrence import (
+    associative_scan,
+    associative_scan_backwards,
+    linear_recurrence,
+    sequential_scan,
+    sequential_scan_backwards,
+)
 
 from helpers import drawn
 
@@ -26,16 +32,19 @@ def coefficients(steps, kind):
     return tuple(jnp.asarray(x, jnp.complex64 if kind == "complex" else jnp.float32) for x in (decay, drive))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("ways", [(sequential_scan, sequential_scan_backwards), (associative_scan, associative_scan_backwards)])
 @pytest.mark.parametrize("kind", ["real", "complex"])
-def test_each_scan_equals_the_loop(kind, reverse):
+def test_each_scan_equals_the_loop(kind, ways):
     decay, drive = coefficients(13, kind)
-    h, expected = np.asarray(drive[0]) * 0.3, np.zeros(drive.shape, drive.dtype)
-    for t in reversed(range(13)) if reverse else range(13):
-        expected[t] = h = np.asarray(decay)[t] * h + np.asarray(drive)[t]
-    for way in (sequential_scan, associative_scan):
-        got = jax.jit(way, static_argnums=3)(decay, drive, drive[0] * 0.3, reverse)
-        np.testing.assert_allclose(got, expected, atol=1e-5)
+    h, later = np.asarray(drive[0]) * 0.3, np.zeros(drive[0].shape, drive.dtype)
+    forwards, backwards = np.zeros((2, *drive.shape), drive.dtype)
+    for t in range(13):
+        forwards[t] = h = np.asarray(decay)[t] * h + np.asarray(drive)[t]
+    for t in reversed(range(13)):
+        backwards[t] = np.asarray(drive)[t] + later
+        later = np.asarray(decay)[t] * backwards[t]
+    np.testing.assert_allclose(jax.jit(ways[0])(decay, drive, drive[0] * 0.3), forwards, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(ways[1])(decay, drive), backwards, atol=1e-5)
 
 
 @pytest.mark.parametrize(("platform", "loops"), [("cpu", 2), ("cuda", 0)])

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from proximo.config import NetworkConfig
 from proximo.math.selection import select
@@ -80,7 +80,7 @@ class CustomCell(MemoryCell):
     def init(self, batch: Any) -> PyTree[Array]:  # a symbolic number in an export
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *np.shape(x))), self.custom.module.init())
 
-    def step(self, state: PyTree, x: PyTree, episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
+    def step(self, state: PyTree, x: PyTree, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
         def step_one(state: PyTree, x: PyTree) -> tuple[PyTree, Array]:
             state, *out = self.custom.module.step(state, x)
             return state, _vector(out)
@@ -90,11 +90,9 @@ class CustomCell(MemoryCell):
         new_state, out = jax.vmap(step_one)(state, x)
         return select(valid, _cast_like(new_state, state), state), out
 
-    def unroll(
-        self, state: PyTree, x: PyTree, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
-    ) -> tuple[PyTree, Array]:
+    def unroll(self, state: PyTree, x: PyTree, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
         if not self.has_unroll:
-            return jax.lax.scan(lambda s, inputs: self.step(s, *inputs), state, (x, episode_start, valid))
+            return super().unroll(state, x, episode_start, valid)
 
         def unroll_one(state: PyTree, x: PyTree, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
             last, *out = self.custom.module.unroll(state, x, episode_start, valid)

@@ -10,7 +10,6 @@ Cundy 2018, arXiv:1709.04057).
 from __future__ import annotations
 
 import abc
-from functools import partial
 from typing import Any
 
 import jax
@@ -24,25 +23,39 @@ State = Inexact[Array, "N H"]
 Steps = Inexact[Array, "T N H"]
 
 
-def sequential_scan(decay: Steps, drive: Steps, state: State, reverse: bool = False) -> Steps:
-    """``h`` of all steps from ``state`` before the first, one step after the other; with ``reverse`` from the
-    last step to the first."""
+def sequential_scan(decay: Steps, drive: Steps, state: State) -> Steps:
+    """``h`` of all steps from ``state`` before the first, one step after the other."""
 
     def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         h = inputs[0] * h + inputs[1]
         return h, h
 
-    return jax.lax.scan(step, state, (decay, drive), reverse=reverse)[1]
+    return jax.lax.scan(step, state, (decay, drive))[1]
 
 
-def associative_scan(decay: Steps, drive: Steps, state: State, reverse: bool = False) -> Steps:
+def sequential_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
+    """The gradient of each drive, ``d_t = d_h_t + decay_{t+1} d_{t+1}``, from the last step to the first."""
+
+    def step(later: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        d = later + inputs[1]
+        return inputs[0] * d, d
+
+    return jax.lax.scan(step, jnp.zeros_like(d_h[0]), (decay, d_h), reverse=True)[1]
+
+
+def _combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+    return left[0] * right[0], right[0] * left[1] + right[1]
+
+
+def associative_scan(decay: Steps, drive: Steps, state: State) -> Steps:
     """``sequential_scan`` by an associative scan."""
+    return jax.lax.associative_scan(_combine, (decay, drive.at[0].add(decay[0] * state)))[1]
 
-    def combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        return left[0] * right[0], right[0] * left[1] + right[1]
 
-    first = -1 if reverse else 0
-    return jax.lax.associative_scan(combine, (decay, drive.at[first].add(decay[first] * state)), reverse=reverse)[1]
+def associative_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
+    """``sequential_scan_backwards`` by an associative scan."""
+    later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
+    return jax.lax.associative_scan(_combine, (later, d_h), reverse=True)[1]
 
 
 @jax.custom_vjp
@@ -58,10 +71,7 @@ def _forward(decay: Array, drive: Array, state: Array) -> tuple[Array, tuple[Arr
 
 def _backward(residuals: tuple[Array, Array, Array], d_h: Array) -> tuple[Array, Array, Array]:
     decay, state, h = residuals
-    # The gradient of each drive: d_t = d_h_t + decay_{t+1} d_{t+1}.
-    later, none = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])]), jnp.zeros_like(state)
-    scans = {"cpu": partial(sequential_scan, reverse=True), "default": partial(associative_scan, reverse=True)}
-    d_drive = jax.lax.platform_dependent(later, d_h, none, **scans)
+    d_drive = jax.lax.platform_dependent(decay, d_h, cpu=sequential_scan_backwards, default=associative_scan_backwards)
     previous = jnp.concatenate([state[None], h[:-1]])
     return d_drive * previous, d_drive, d_drive[0] * decay[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math.selection import select as select
@@ -19,11 +20,10 @@ class MemoryCell(eqx.Module):
 
     To add a cell ``mycell``:
 
-    1. Write ``recurrent/mycell.py`` with a subclass that has a classmethod ``create(key, in_size, config)``,
-       ``init``, ``step`` and ``unroll``. Two base classes have the last two: ``GatedCell`` (see ``gru.py``)
-       for gates that depend on the state, and ``LinearRecurrence`` (see ``mingru.py``) for a state that is
-       linear in the one before. For any other cell write ``step`` with ``select``, and ``unroll`` as
-       ``jax.lax.scan`` of it. Test one step against the formulas of the paper.
+    1. Write ``recurrent/mycell.py`` with a subclass that has a classmethod ``create(key, in_size, config)``, ``init`` and ``step``
+       (with ``select``). Two base classes have ``step`` and a fast ``unroll``: ``GatedCell`` (see ``gru.py``) for gates that depend
+       on the state, and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the one before. Test one step against
+       the formulas of the paper.
     2. Import it in ``recurrent/__init__.py``, and add ``"mycell": MyCell`` to ``CELLS``.
     3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has is an
        entry of ``MemorySettings``, with its condition in ``config/validation.py``.
@@ -58,11 +58,11 @@ class MemoryCell(eqx.Module):
             The state after the step, and the outputs.
         """
 
-    @abc.abstractmethod
     def unroll(
         self, state: PyTree, x: Float[Array, "T N features"], episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[PyTree, Float[Array, "T N out"]]:
-        """``step`` for ``T`` steps: the state after the last one, and the outputs of all."""
+        """``step`` for ``T`` steps: the state after the last one, and the outputs of all. A subclass may compute it faster."""
+        return jax.lax.scan(lambda state, inputs: self.step(state, *inputs), state, (x, episode_start, valid))
 
 
 class NoMemory(MemoryCell):
