@@ -189,22 +189,6 @@ def test_sample_is_stored_before_it_is_mapped_to_the_space():
     assert jnp.all(taken[:, 1] >= 0.0)
 
 
-@pytest.mark.parametrize(
-    ("space", "action", "expected"),
-    [
-        (Discrete(3, -1), [0, 2], [-1, 1]),
-        (MultiDiscrete((3, 2)), [[2, 1]], [[2, 1]]),
-        (MultiDiscrete((3, 2, 2, 2), (0, 5, -1, 0), (2, 2)), [[2, 1, 0, 1]], [[[2, 6], [-1, 1]]]),
-        (MultiBinary((2, 2)), [[0, 1, 1, 0]], [[[0, 1], [1, 0]]]),
-    ],
-)
-def test_integer_actions_have_the_start_and_shape_of_their_space(space, action, expected):
-    head = head_for(space)
-    taken = head.to_space(jnp.array(action))
-    assert taken.tolist() == expected
-    assert taken.dtype == jnp.int32
-
-
 MASKED = {"one": Discrete(4, 3), "several": MultiDiscrete((3, 1, 2), (0, 1, 0)), "bits": MultiBinary((3,))}
 MASKS = {
     "one": [[1, 0, 1, 0], [0, 0, 0, 0]],

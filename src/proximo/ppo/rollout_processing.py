@@ -56,7 +56,9 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
         renewed = recompute_values(policy, renewed, static.sequence_length)
     batch = make_batch(renewed, compute_advantages(renewed, state.hyperparameters), static.sequence_length)
     batch = dataclasses.replace(batch, value=split_sequences(rollout.value, static.sequence_length))
-    return normalize_advantage(batch) if static.normalize_advantage == "batch" else batch
+    if static.normalize_advantage == "batch":
+        batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.target, batch.valid))
+    return batch
 
 
 def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
@@ -68,11 +70,6 @@ def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T 
         return generalized_advantages(**steps, last_value=last_value, gamma=h.gamma, gae_lambda=h.gae_lambda)
 
     return jax.vmap(advantages_of_env, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
-
-
-def normalize_advantage(batch: Batch) -> Batch:
-    """``batch`` with advantages of mean 0 and standard deviation 1 over its valid steps."""
-    return dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.target, batch.valid))
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
