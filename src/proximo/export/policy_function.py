@@ -32,8 +32,9 @@ NOISE_FAMILIES = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHea
 class PolicyFunction:
     """One step of a policy: a function from arrays by name to arrays by name.
 
-    Inputs are the observation, ``episode_start``, the memory, and where needed the last reward and noise. Outputs are the
-    action, value, log-probability, the parameters of the distribution, and the memory of the next step.
+    Inputs are the observation, ``episode_start``, the memory, and where needed the last reward and noise.
+    Outputs are the action, value, log-probability, the parameters of the distribution, and the memory of the
+    next step.
     """
 
     policy: Policy

@@ -41,7 +41,8 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array,
 
 
 def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Float[Array, ""]) -> Steps:
-    """``min(surrogate, -c A)`` where ``A < 0``, for a negated surrogate: the loss does not grow with ratios beyond ``c``.
+    """``min(surrogate, -c A)`` where ``A < 0``, for a negated surrogate: the loss does not grow with ratios
+    beyond ``c``.
 
     Source: Ye et al. 2020, arXiv:1912.09729, equation 5.
     """
@@ -56,8 +57,8 @@ def value_loss(value: Steps, target: Steps) -> Steps:
 def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: Float[Array, ""]) -> Steps:
     """The larger one of the plain and the clipped value loss.
 
-    ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)`` with ``V_old`` by the policy that acted. Once V is
-    further than ε from it, moving further does not reduce the loss.
+    ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)`` with ``V_old`` by the policy that acted.
+    Once V is further than ε from it, moving further does not reduce the loss.
     """
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return jnp.maximum(value_loss(value, target), value_loss(clipped, target))

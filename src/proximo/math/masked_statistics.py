@@ -15,7 +15,8 @@ ROUNDING = 8.0
 
 
 def count(valid: Valid) -> Float[Array, ""]:
-    """Number of valid steps, exact up to 2^24: a float, so that the compiler combines its all-reduce with others."""
+    """Number of valid steps, exact up to 2^24: a float, so that the compiler combines its all-reduce with
+    others."""
     return total(jnp.sum(valid).astype(jnp.float32))
 
 
@@ -32,8 +33,9 @@ def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
 def centered(x: Steps, valid: Valid) -> tuple[Steps, Float[Array, ""]]:
     """``x`` minus its mean over valid steps, and its variance there; both are 0 if no step is valid.
 
-    The mean is subtracted twice, because the mean of equal numbers is rounded: after one subtraction, the difference
-    would be their standard deviation. ``Var(d) = E[d^2] - E[d]^2`` loses no digits, as ``E[d]`` is only rounding.
+    The mean is subtracted twice, because the mean of equal numbers is rounded: after one subtraction, the
+    difference would be their standard deviation. ``Var(d) = E[d^2] - E[d]^2`` loses no digits, as ``E[d]`` is
+    only rounding.
     """
     difference = x - masked_mean(x, valid)
     rest = masked_mean(difference, valid)
@@ -52,7 +54,8 @@ def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
 
 
 def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
-    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) / Var(target)``.
+    """Share of the variance of the targets that the value explains: ``1 - Var(target - value) /
+    Var(target)``.
 
     1 is perfect; 0 is as good as a constant. NaN if the targets do not vary by more than their rounding.
     """

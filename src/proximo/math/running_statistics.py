@@ -16,14 +16,15 @@ WORD = 2.0**23
 class RunningStatistics(eqx.Module):
     """Mean and variance of all valid samples, merged batch by batch.
 
-    The updates are incremental (``mean + change``): a weighted average of both variances loses 6 % in ten million
-    merges by rounding. Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample
-    variances".
+    The updates are incremental (``mean + change``): a weighted average of both variances loses 6 % in ten
+    million merges by rounding. Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for
+    computing sample variances".
     """
 
     count: Float[Array, "*batch 2"]
     """Low and high word in units of 1 and ``WORD``, because one float32 cannot count beyond 2^24. They are
-    floating-point numbers, as all parameters of a policy, for ``jax.grad`` and for sending them as one vector."""
+    floating-point numbers, as all parameters of a policy, for ``jax.grad`` and for sending them as one
+    vector."""
     mean: Float[Array, "..."]
     variance: Float[Array, "..."]
 
@@ -74,10 +75,11 @@ def discounted_returns(
     valid: Bool[Array, "T N"],
     gamma: Float[Array, ""],
 ) -> tuple[Float[Array, " N"], Float[Array, "T N"]]:
-    """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t`` from ``running``, restarted from 0 after each episode.
+    """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t`` from ``running``, restarted from 0 after each
+    episode.
 
-    ``done``: the episode ends with this step. Padding leaves ``R`` unchanged. Returns ``R`` after the last step (0 if an
-    episode has just ended) and at each step.
+    ``done``: the episode ends with this step. Padding leaves ``R`` unchanged. Returns ``R`` after the last
+    step (0 if an episode has just ended) and at each step.
     """
 
     def advance(carried: Array, step: tuple[Array, Array, Array]) -> tuple[Array, Array]:

@@ -18,9 +18,10 @@ def _mix(x: UInt32[Array, " n"], key: UInt32[Array, ""]) -> UInt32[Array, " n"]:
 def permutation(key: Key[Array, ""], n: int) -> UInt32[Array, " n"]:
     """The numbers ``0 … n - 1`` in random order, for ``n`` below 2^31.
 
-    A Feistel network is a bijection of ``0 … m - 1``, where ``m`` is the next power of four. An index that leaves ``0 …
-    n - 1`` is encrypted again until it returns. ``jax.random.permutation`` sorts twice: 4 ms for 8,192 entries on a CPU,
-    here microseconds. Short lists use it, because a network with few bits reaches only few permutations.
+    A Feistel network is a bijection of ``0 … m - 1``, where ``m`` is the next power of four. An index that
+    leaves ``0 … n - 1`` is encrypted again until it returns. ``jax.random.permutation`` sorts twice: 4 ms for
+    8,192 entries on a CPU, here microseconds. Short lists use it, because a network with few bits reaches
+    only few permutations.
 
     Source: Mitchell et al. 2021, arXiv:2106.06161.
     """
