@@ -40,7 +40,11 @@ def convolve(
     ``x``, ``weight`` and ``y`` are kept for the gradient: other layers keep them anyway. Bias and ReLU are
     part of it, because on the CPU each pass over all images takes about as long as a product.
     """
-    return _by_platform(by_products if x.shape[0] >= MIN_BATCH else by_xla, by_xla, stride, relu, x, weight, bias)
+    return _by_platform(_on_cpu, by_xla, stride, relu, x, weight, bias)
+
+
+def _on_cpu(x: Array, weight: Array, bias: Array, stride: int, relu: bool) -> Array:
+    return (by_products if x.shape[0] >= MIN_BATCH else by_xla)(x, weight, bias, stride, relu)
 
 
 def _by_platform(cpu: Callable[..., Any], default: Callable[..., Any], stride: int, relu: bool, *arrays: Array) -> Any:
