@@ -44,6 +44,7 @@ def convolve(
 
 
 def _on_cpu(x: Array, weight: Array, bias: Array, stride: int, relu: bool) -> Array:
+    # Compared in the branch of the CPU only: an export has a symbolic number of images.
     return (by_products if x.shape[0] >= MIN_BATCH else by_xla)(x, weight, bias, stride, relu)
 
 
