@@ -194,11 +194,11 @@ def test_settings_without_effect_on_a_custom_optimizer_are_refused(settings, mes
         ({"optimizer": lambda: optax.sgd(1.0)}, r"^The custom code of optimizer raised TypeError"),
         ({"optimizer": optax.polyak_sgd()}, r"^The custom code of optimizer raised TypeError: .*'value'"),
         ({"critic_optimizer": optax.polyak_sgd()}, r"^The custom code of critic_optimizer raised TypeError: .*'value'"),
-        ({"learning_rate": lambda progress: jnp.ones(2)}, r"^The function of learning_rate raised TypeError"),
+        ({"learning_rate": lambda progress: jnp.ones(2)}, r"^The function of learning_rate raised Type"),
         ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
         (
             {"learning_rate": lambda x: 0.5 - x},
-            r"returns 0\.5, .*, -0\.5 from the start to .*: expected finite numbers between 0 and 1",
+            r"returns 0\.5, .*, -0\.5 from the start to .*: expected finite numbers of at least 0\.",
         ),
         ({"clip_eps": lambda x: x / (1.0 - x)}, r"returns 0, .*, inf from the start .*: expected finite numbers between 0 and"),
         ({"learning_rate": optax.linear_schedule(1e-3, 0.0, 2_500)}, r"^learning_rate = .* counts steps.* give it one step"),

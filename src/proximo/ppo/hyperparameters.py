@@ -112,9 +112,10 @@ def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
         later = [float(schedule(jnp.float32(10.0**power))) for power in range(1, 10)] if _is_of_optax(function) else []
     low, high = (end if bound is None else bound for bound, end in ((leaf.low, -math.inf), (leaf.high, math.inf)))
     if not all(math.isfinite(x) and low - ROUNDING <= x <= high + ROUNDING for x in numbers):
+        expected = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
         raise ConfigError(
             f"{setting} = {value}: the function returns {', '.join(f'{x:g}' for x in numbers)} from the start to the end of the training: "
-            f"expected finite numbers between {low:g} and {high:g}."
+            f"expected finite numbers {expected}."
         )
     changes = [abs(x - numbers[0]) for x in (*numbers, *later) if math.isfinite(x)]  # a growing schedule may overflow
     if max(changes[:5]) < 0.01 * max(changes):
