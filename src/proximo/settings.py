@@ -85,11 +85,11 @@ def _kind_of(env: Environment, config: Config) -> str:
     """The kind of an environment, by its observations, the policy's memory and the actions."""
     import jax
 
-    from proximo.networks.encoders import uses_cnn
+    from proximo.networks.encoders import cnn_for
     from proximo.spaces import Box, tree
 
     observation = env.observation_space
-    if any(jax.tree.leaves(tree(lambda part: uses_cnn(part, config.network), observation))):
+    if any(jax.tree.leaves(tree(lambda part: cnn_for(part, config.network), observation))):
         return "images"
     if config.network.remembers:
         return "memory"

@@ -81,9 +81,9 @@ def test_a_value_for_a_hyperparameter_that_is_off_raises():
 
     with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl, but target_kl = 0 in the config"):
         start(jnp.float32(0.01))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters vary target_kl"):
+    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl"):
         jax.eval_shape(jax.vmap(start), jnp.array([0.0, 0.01]))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters vary clip_value_eps"):
+    with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):
         init(key, dataclasses.replace(hyperparameters, clip_value_eps=CustomSchedule(lambda x: x)))
     schedule = dataclasses.replace(hyperparameters.clip_value_eps, final=jnp.float32(0.1))
     with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):

@@ -124,7 +124,7 @@ def test_preset_drops_settings_that_custom_networks_replace():
 
 
 def test_agent_checks_custom_networks_at_once():
-    with pytest.raises(ConfigError, match=r"unroll.* differ by"):
+    with pytest.raises(ConfigError, match=r"unroll.* differ"):
         proximo.PPO("toys:RandomEnds", preset=False, memory=networks.ForgetfulDecay)
 
 

@@ -12,8 +12,6 @@ from proximo.networks.cpu_kernels.convolution import CHUNK, by_products, by_xla,
 from proximo.networks.image_encoders import IMAGE_ENCODERS, Convolution, max_pool
 from proximo.spaces import Box
 
-from helpers import precision
-
 # (images, height, width, channels, size, stride, out): NatureCNN's layers, sizes that leave pixels over, several chunks.
 CASES = [
     (3, 37, 43, 1, 8, 4, 5),
@@ -23,14 +21,13 @@ CASES = [
     (CHUNK * 2 + 5, 8, 9, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 9, 7, 8, 3, 1, 8),  # here the image is shifted for the weights' gradient, not the output's gradient
 ]
-BOTH_SIDES = CASES[4:]
 
 
-def case(images, height, width, channels, size, stride, out, dtype="float32"):
+def case(images, height, width, channels, size, stride, out):
     rng = np.random.default_rng(0)
 
     def normal(*shape):
-        return jnp.asarray(rng.normal(size=shape), dtype)
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
     x, weight, bias = normal(images, height, width, channels), normal(size, size, channels, out), normal(out)
     rows, columns = (height - size) // stride + 1, (width - size) // stride + 1
@@ -91,12 +88,6 @@ def test_bytes_are_read_as_numbers_without_a_gradient(sizes):
     assert relative(by_hand[1:], expected[2:]) < 1e-6
 
 
-@pytest.mark.parametrize("sizes", BOTH_SIDES)
-def test_matrix_products_equal_the_convolution_in_float64(sizes):
-    with precision("float64"):
-        assert errors(*case(*sizes, dtype="float64")) < 1e-13
-
-
 def test_comparison_detects_transposed_kernel_and_missing_relu():
     x, weight, bias, gradient, stride = case(*CASES[0])
     expected = all_by_jax(x, weight, bias, gradient, stride)
@@ -121,9 +112,8 @@ def test_programs_use_the_implementation_of_their_platform(platform):
     assert ("stablehlo.convolution" in exported) == (platform != "cpu")
 
 
-@pytest.mark.parametrize("sizes", BOTH_SIDES)
-def test_the_gradients_are_the_same_under_jit_and_vmap(sizes):
-    x, weight, bias, _, stride = case(*sizes)
+def test_the_gradients_are_the_same_under_jit_and_vmap():
+    x, weight, bias, _, stride = case(*CASES[4])
 
     def total(way, weight, x):
         return jnp.sum(jnp.sin(way(x, weight, bias, stride)))
@@ -159,16 +149,6 @@ def test_max_pool_equals_the_window_of_xla(size):
     x = jax.random.normal(jax.random.key(0), (2, *size, 3))
     window = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
     assert jnp.array_equal(max_pool(x), window)
-
-
-@pytest.mark.parametrize("sizes", BOTH_SIDES)
-def test_half_precision_sums_in_single_precision(sizes):
-    x, weight, bias, gradient, stride = case(*sizes, dtype="bfloat16")
-    expected = all_by_jax(*(a.astype(jnp.float32) for a in (x, weight, bias, gradient)), stride)
-    # The gradients read the float32 outputs, so that the same elements pass ReLU.
-    got = by_products(x, weight, bias, stride), *gradients_by_products(x, weight, expected[0], gradient, stride)
-    assert {a.dtype for a in got} == {jnp.dtype("bfloat16")}
-    assert relative([a.astype(jnp.float32) for a in got], expected) < 0.01
 
 
 @pytest.mark.parametrize(

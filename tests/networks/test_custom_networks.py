@@ -22,7 +22,6 @@ from helpers import difference, small_collector, small_config
 
 VECTOR, PARTS = Box((3,)), Dict((("a", Box((2,))), ("b", Box((1,)))))
 NETWORKS = {
-    "encoder": {"encoder": custom.Encoder},
     "encoder of a dict": {"encoder": custom.Encoder},
     "memory": {"memory": custom.Memory},
     "memory with unroll": {"memory": custom.Decay},
@@ -32,8 +31,8 @@ NETWORKS = {
     "whole with memory": {"actor_critic": custom.WholeWithMemory},
     "everything": {
         "encoder": custom.Encoder, "memory": custom.Decay, "actor": custom.Actor, "critic": custom.Critic, "observe_action": True,
+        "distribution": custom.Choice,
     },
-    "distribution": {"distribution": custom.Choice},
 }  # fmt: skip
 
 
@@ -95,7 +94,7 @@ def test_custom_networks_step_as_they_unroll(name):
         assert shifted > 1e-3
 
 
-@pytest.mark.parametrize("name", ["everything", "distribution"])
+@pytest.mark.parametrize("name", ["everything"])
 def test_first_minibatch_has_ratio_one_and_all_parts_learn(name):
     collector = small_collector(
         env_for(VECTOR), **{**NETWORKS[name], **_defaults(NETWORKS[name])}, num_epochs=1, num_minibatches=1
@@ -116,8 +115,8 @@ def _defaults(settings):
 
 def test_seeds_share_weights_only_of_networks_given_as_objects():
     def weight(seed, encoder):
-        config = config_for({"encoder": encoder}).network
-        return make_policy(jax.random.key(seed), VECTOR, Discrete(2), config, False).custom_part("encoder").layers[0].weight
+        policy = make_policy(jax.random.key(seed), VECTOR, Discrete(2), config_for({"encoder": encoder}).network, False)
+        return policy.custom_part("encoder").layers[0].weight
 
     made = custom.Encoder(jax.random.key(5), VECTOR)
     assert difference(weight(0, custom.Encoder), weight(1, custom.Encoder)) > 0.01
@@ -178,6 +177,7 @@ class PlainInside(custom.Encoder):
 
 
 BOUNDED = toys.AnySpaces(VECTOR, Box((2,), -1.0, 1.0))
+WIDER = variant(custom.Memory, step=lambda self, state, x: (jnp.tile(state, 2), x))
 
 
 @pytest.mark.parametrize(
@@ -192,59 +192,29 @@ BOUNDED = toys.AnySpaces(VECTOR, Box((2,), -1.0, 1.0))
             r"^encoder: encoder\(observation .*\) raised TypeError.*\(test_custom_networks.py, line \d+\)",
         ),
         ({"encoder": custom.Memory}, r"^encoder = custom_networks:Memory: the class lacks __call__"),
-        (
-            {"encoder": lambda key, space: 3},
-            r"^encoder: encoder\(observation .*\) raised AttributeError: 'int' object has no attribute '__call__'",
-        ),
-        ({"encoder": NewFunction}, r"^The custom encoder or memory, made twice with the same arguments, came out different"),
+        ({"encoder": lambda key, space: 3}, r"^encoder: .* raised AttributeError: 'int' object has no attribute '__call__'"),
+        ({"encoder": NewFunction}, r"^The custom networks, made twice with the same arguments, came out different"),
         ({"encoder": Plain}, r"^encoder: Plain is not a pytree, .* subclass of equinox\.Module, .*register_dataclass"),
         ({"encoder": PlainInside}, r"^encoder: Plain is not a pytree"),
         ({"memory": custom.Encoder}, r"^memory = custom_networks:Encoder: the class lacks init and step"),
         (
-            {"memory": variant(custom.Memory, step=lambda self, state, x: (jnp.tile(state, 2), x))},
-            r"^memory: init\(\) gives the state \(6,\) float32, and step \(12,\) float32: expected the same",
+            {"memory": WIDER},
+            r"^memory: step\(state, x\) gives tuple of \(12,\) float32, .* state as init\(\) gives it, \(6,\) float32",
         ),
+        ({"memory": custom.ForgetfulDecay}, r"^memory: unroll\(state, x, episode_start, valid\) and step after step differ\."),
         (
-            {"memory": custom.ForgetfulDecay},
-            r"^memory: unroll\(state, x, episode_start, valid\) and step after step differ by",
+            {"memory": variant(custom.Memory, init=lambda self: jnp.zeros(custom.UNITS, complex))},
+            r"^memory: init\(\) has complex parameters or outputs: store real and imaginary parts",
         ),
-        (
-            {"actor": lambda key, i, o: custom.Actor(key, i, o + 1)},
-            r"^actor: actor\(8 features\) gives \(5,\) float32, expected a vector of 4 ",
-        ),
-        (
-            {"critic": lambda key, i: custom.Actor(key, i, 2)},
-            r"^critic: critic\(8 features\) gives \(2,\) float32, expected a vector of 1 ",
-        ),
+        ({"actor": lambda key, i, o: custom.Actor(key, i, o + 1)}, r"^actor: actor\(8 features\) gives \(5,\) .* a vector of 4 "),
+        ({"critic": lambda key, i: custom.Actor(key, i, 2)}, r"^critic: critic\(8 features\) gives \(2,\) .* a vector of 1 "),
         (
             {"actor_critic": variant(custom.Whole, __call__=lambda self, x: self.actor(self.encoder(x)))},
             r"^actor_critic: it gives \(4,\) float32, expected two arrays \(parameters, value\)",
         ),
-        (
-            {"actor_critic": lambda key, s, n: custom.Whole(key, s, n + 1)},
-            r"^actor_critic: its first output.* gives \(5,\) float32, expected a vector of 4",
-        ),
-        (
-            {"memory": variant(custom.Memory, init=lambda self: jnp.zeros(custom.UNITS, complex))},
-            r"^memory: init\(\) gives the state \(6,\) complex64: store real and imaginary parts",
-        ),
-        (
-            {"actor_critic": lambda key, space, count: lambda x: (jnp.zeros(4), x[0])},
-            r"^Nothing in the custom networks can be learned",
-        ),
-        (
-            {"actor_critic": lambda key, s, n: custom.WholeWithMemory(key, s, n)},
-            r"^actor_critic: the function returned a network with a memory",
-        ),
-        ({"distribution": custom.WrongChoice}, r"^distribution: the probabilities of the 4 actions add up to"),
-        (
-            {"distribution": variant(custom.Laplace, to_space=lambda self, action: action + 100.0), "env": BOUNDED},
-            r"^distribution: to_space maps a sample to an action outside of Box",
-        ),
-        (
-            {"distribution": variant(custom.Laplace, log_prob=lambda self, parameters, action: jnp.inf), "env": BOUNDED},
-            r"^distribution: log_prob of a sample is .* expected finite numbers",
-        ),
+        ({"actor_critic": lambda key, s, n: custom.Whole(key, s, n + 1)}, r"^actor_critic: its first output.* a vector of 4"),
+        ({"actor_critic": lambda key, s, n: lambda x: (jnp.zeros(4), x[0])}, r"^Nothing in the custom networks can be learned"),
+        ({"actor_critic": lambda key, s, n: custom.WholeWithMemory(key, s, n)}, r"^actor_critic: .* no attribute '__call__'"),
         (
             {"distribution": variant(custom.Laplace, entropy=lambda self, parameters: parameters), "env": BOUNDED},
             r"^distribution: entropy gives \(2,\) float32, expected one floating-point number",
@@ -259,7 +229,7 @@ def test_networks_that_do_not_fit_raise(settings, message):
         check_policy(env, config_for({**sizes, **{name: x for name, x in settings.items() if name != "env"}}))
 
 
-@pytest.mark.parametrize("name", ["memory with unroll", "whole with memory"])
+@pytest.mark.parametrize("name", ["memory with unroll"])
 def test_custom_networks_compute_in_another_type(name):
     settings = {**NETWORKS[name], **_defaults(NETWORKS[name]), "compute_dtype": "bfloat16"}
     check_policy(env_for(VECTOR), small_config(**settings))
@@ -301,7 +271,7 @@ def test_a_dataclass_is_a_network_once_it_is_registered():
 
 
 def test_custom_parts_are_found_in_the_policy():
-    policy = policy_for(VECTOR, {**NETWORKS["everything"], "distribution": custom.Choice})
+    policy = policy_for(VECTOR, NETWORKS["everything"])
     for part in ("encoder", "memory", "actor", "critic", "distribution"):
         assert type(policy.custom_part(part)).__module__ == "custom_networks"
     observation = policy.with_previous_step(jnp.zeros((2, 3)), jnp.ones(2, bool), policy.no_previous_step(2))

@@ -136,12 +136,3 @@ def test_initial_states_last_for_two_to_horizon_steps(name):
     loud = eqx.tree_at(lambda c: c.input.weight, silent, jnp.zeros_like(cell.input.weight).at[:, -units:].set(50.0))
     after, _ = loud.step(ones, jnp.ones((1, FEATURES)), jnp.zeros(1, bool), jnp.ones(1, bool))
     np.testing.assert_allclose(jax.tree.leaves(after)[-1][0], 1.0, atol=1e-5)  # as much enters as is lost
-
-
-@pytest.mark.parametrize("name", GATED)
-def test_each_gate_starts_orthogonal_and_without_biases(name):
-    cell = create(name)
-    for gate in np.split(np.asarray(cell.recurrent.weight), cell.recurrent.weight.shape[1] // SIZE, axis=1):
-        np.testing.assert_allclose(gate.T @ gate, np.eye(SIZE), atol=1e-5)
-    assert not jnp.any(cell.input.bias)
-    assert not jnp.any(cell.recurrent.bias)

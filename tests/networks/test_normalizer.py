@@ -7,7 +7,6 @@ import pytest
 
 from proximo.networks import make_policy
 from proximo.networks.normalizer import make_statistics, normalized, with_observations
-from proximo.ppo.optimizer import split_policy
 from proximo.spaces import Box, Dict, Discrete
 
 import toys
@@ -64,11 +63,3 @@ def test_observations_are_clipped_inside_the_policy(normalize, clip, expected):
     got = policy.normalize({"n": jnp.array([3]), "x": jnp.array([[-50.0, 0.0, 50.0]])})
     assert got["n"].tolist() == [3]
     np.testing.assert_allclose(got["x"][0], expected)
-
-
-def test_statistics_are_not_trained():
-    policy = make_policy(jax.random.key(0), SPACE, Discrete(4), small_config().network, True)
-    trainable, rest = split_policy(policy)
-    assert jax.tree.leaves(trainable.normalizer) == []
-    assert len(jax.tree.leaves(rest.normalizer)) == 3
-    assert len(jax.tree.leaves(trainable.torsos)) == len(jax.tree.leaves(policy.torsos))

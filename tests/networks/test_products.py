@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from proximo.networks.cpu_kernels.convolution import CHUNK, convolve
-from proximo.networks.cpu_kernels.products import as_bits, concatenated, dense, from_bits
+from proximo.networks.cpu_kernels.products import dense
 from proximo.networks.layers import Linear
 
 
@@ -89,13 +89,3 @@ def test_products_on_the_cpu_have_bfloat16_operands_and_a_float32_result():
     # Of the dense layer two gradients, of the convolution also the value.
     assert re.findall(pattern, text) == [("bf16", "bf16", "f32")] * 5
     assert "LayoutConstraint" not in lowered(gradients, "cuda", *arguments)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "uint8"])
-def test_bits_are_copied_unchanged(dtype):
-    x = jnp.arange(6).reshape(2, 3).astype(dtype) / 2 if dtype != "uint8" else jnp.arange(6, dtype=dtype).reshape(2, 3)
-    assert jnp.array_equal(from_bits(as_bits(x), x.dtype), x)
-    for axis in (0, -1):
-        whole = concatenated([x, x], axis)
-        assert whole.dtype == x.dtype
-        assert jnp.array_equal(whole, jnp.concatenate([x, x], axis))

@@ -11,17 +11,13 @@ from jax.flatten_util import ravel_pytree
 
 from proximo import ppo
 from proximo.collect import JaxTrainer
-from proximo.distributions import Categorical, Gaussian
-from proximo.errors import EnvError
-from proximo.networks import make_policy
+from proximo.distributions import Categorical
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.adaptive import COEF_RANGE, RATE_RANGE, adapt, learning_rate
 from proximo.ppo.minibatches import Minibatch
 from proximo.ppo.objectives import clip, kl_penalty
-from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy
-from proximo.spaces import Box, Discrete
+from proximo.ppo.optimizer import critic_mask, split_policy
 
-import toys
 from helpers import bits, difference, small_collector, small_config
 
 PENALTY = {"objective": "kl_penalty"}
@@ -52,12 +48,6 @@ def test_the_penalised_loss_by_hand():
     assert float(got) == pytest.approx((-2 + 3 * (1 - np.log(2)) + 0.5 + 3 * (-0.5 + np.log(2))) / 2, rel=1e-6)
 
 
-def test_gradient_of_the_penalised_loss_by_hand():
-    # In log r: -r A + β (r - 1), which does not end where a clipped one would.
-    gradient = jax.grad(lambda x: loss(kl_penalty, x, [1.0, -1.0], kl_coef=3.0))(jnp.log(jnp.array([2.0, 0.5])))
-    np.testing.assert_allclose(gradient, np.array([-2 + 3 * 1, 0.5 + 3 * -0.5]) / 2, rtol=1e-6)
-
-
 def exact_kl(old, new):
     return jnp.sum(jnp.exp(jax.nn.log_softmax(old)) * (jax.nn.log_softmax(old) - jax.nn.log_softmax(new)))
 
@@ -77,36 +67,6 @@ def test_expected_penalty_and_gradient_match_exact_categorical_kl():
     np.testing.assert_allclose(gradient, slope, rtol=1e-5)
     # That way round, and not the other.
     assert float(expected) != pytest.approx(0.7 * float(exact_kl(new, old)), rel=0.05)
-
-
-def test_expected_penalty_and_gradient_match_exact_gaussian_kl():
-    # Rows at the quantiles of the one that acted, N(0.2, 0.5²).
-    n = 40_001
-    old = Gaussian(jnp.full((n, 1), 0.2), jnp.log(jnp.array([0.5])))
-    drawn = old.sample(jax.scipy.stats.norm.ppf((jnp.arange(n) + 0.5) / n)[:, None])
-
-    def penalty(new):
-        log_ratio = Gaussian(jnp.full((n, 1), new[0]), new[1:]).log_prob(drawn) - old.log_prob(drawn)
-        return loss(kl_penalty, log_ratio, jnp.zeros(n), kl_coef=2.0)
-
-    def exact(new):
-        variance = jnp.exp(2 * new[1])
-        return 2.0 * (new[1] - jnp.log(0.5) + (0.25 + (0.2 - new[0]) ** 2) / (2 * variance) - 0.5)
-
-    new = jnp.array([0.35, -0.8])
-    value, gradient = jax.value_and_grad(penalty)(new)
-    expected, slope = jax.value_and_grad(exact)(new)
-    assert float(value) == pytest.approx(float(expected), rel=2e-2)
-    np.testing.assert_allclose(gradient, slope, rtol=3e-2)
-
-
-def test_dual_clip_by_hand():
-    # (ratio, advantage): only a negative advantage at a ratio beyond 3 is bounded, at -3 A.
-    ratios, advantages = [5.0, 5.0, 2.0, 0.1, 3.0], [-1.0, 1.0, -1.0, -1.0, -2.0]
-    plain = [float(loss(clip, np.log([r]), [a])) for r, a in zip(ratios, advantages, strict=True)]
-    dual = [float(loss(clip, np.log([r]), [a], dual_clip=3.0)) for r, a in zip(ratios, advantages, strict=True)]
-    np.testing.assert_allclose(plain, [5.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
-    np.testing.assert_allclose(dual, [3.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
 
 
 def test_dual_clip_zeroes_only_the_gradients_that_it_bounds():
@@ -152,14 +112,9 @@ def reported(kl, active=None):
     ("divergence", "factor"), [(0.019, 0.5), (0.021, 1.0), (0.03, 1.0), (0.044, 1.0), (0.046, 2.0), (5.0, 2.0)]
 )
 def test_beta_halves_or_doubles_beyond_a_factor_of_1_5(divergence, factor):
-    state, _ = learner(**PENALTY, objective_settings={"kl_target": 0.03, "kl_coef": 0.8})
-    assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8 * factor)
-
-
-@pytest.mark.parametrize("divergence", [0.0, 5.0])
-def test_beta_stays_constant_without_a_target(divergence):
-    state, _ = learner(**PENALTY, objective_settings={"kl_target": 0, "kl_coef": 0.8})
-    assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(0.8)
+    for target, expected in ((0.03, 0.8 * factor), (0, 0.8)):  # without a target it is constant
+        state, _ = learner(**PENALTY, objective_settings={"kl_target": target, "kl_coef": 0.8})
+        assert float(adapt(state, reported([[0.0, 0.0], [divergence, divergence]])).kl_coef) == pytest.approx(expected)
 
 
 def test_beta_never_vanishes_and_comes_back():
@@ -197,12 +152,6 @@ def test_update_uses_and_reports_the_previous_beta():
     assert float(second["kl_coef"]) == pytest.approx(1.6)
     assert float(second["policy_loss"]) > float(metrics["policy_loss"])
     assert "kl_coef" not in update()[2]
-
-
-def test_a_large_beta_keeps_the_policy_where_it_was():
-    _, _, free = update(**PENALTY, objective_settings="kl_coef=1e-6,kl_target=0")
-    _, _, bound = update(**PENALTY, objective_settings="kl_coef=1e4,kl_target=0")
-    assert float(bound["approx_kl"]) < 0.3 * float(free["approx_kl"])
 
 
 @pytest.mark.parametrize(("divergence", "factor"), [(0.004, 1.5), (0.006, 1.0), (0.019, 1.0), (0.021, 1 / 1.5)])
@@ -246,12 +195,7 @@ def test_adapted_rate_is_applied_and_reported():
 
 @pytest.mark.parametrize(
     ("towers", "memory"),
-    [
-        ("separate", "gru"),
-        ("shared", "none"),
-        pytest.param("separate", "none", marks=pytest.mark.slow),
-        pytest.param("shared", "gru", marks=pytest.mark.slow),
-    ],
+    [("separate", "gru"), ("shared", "none")],
 )
 def test_zero_rate_freezes_exactly_its_parameters(towers, memory):
     _, state, rollout = rollout_of(towers=towers, memory=memory, critic_learning_rate="1e-2")
@@ -272,66 +216,21 @@ def test_zero_rate_freezes_exactly_its_parameters(towers, memory):
     assert jax.tree.leaves(critic_mask(split_policy(policy)[0])) == of_value
 
 
-def test_critic_learning_rate_is_a_separate_schedule():
-    state, _ = learner(at=0.5, critic_learning_rate="linear(4e-3, 0)", learning_rate="linear(1e-2, 1e-3)")
-    h = state.hyperparameters
-    assert float(h.critic_learning_rate(state.progress)) == pytest.approx(2e-3)
-    # The first step of Adam on a gradient of ones is the learning rate.
-    trainable = split_policy(state.policy)[0]
-    ones, unflatten = ravel_pytree(jax.tree.map(jnp.ones_like, trainable))
-    state = dataclasses.replace(state, hyperparameters=dataclasses.replace(h, max_grad_norm=jnp.float32(1e9)))
-    updates, _ = gradient_transformation(state).update(ones, state.optimizer, ones)
-    for x, is_critic in zip(jax.tree.leaves(unflatten(updates)), jax.tree.leaves(critic_mask(trainable)), strict=True):
-        np.testing.assert_allclose(x, -2e-3 if is_critic else -5.5e-3, rtol=1e-4)
-
-
-def test_the_same_rate_for_both_is_the_plain_update():
-    _, plain, _ = update(critic_learning_rate="0")
-    _, split, _ = update(critic_learning_rate="1e-2")
-    np.testing.assert_allclose(vector(split), vector(plain), atol=1e-7)
-
-
-ONE = {"num_epochs": 1, "num_minibatches": 1}
-# Together, so that a program serves several.
-TOGETHER = {
-    "penalty, adapted rate, critic's rate": {**PENALTY, "desired_kl": 0.01, "critic_learning_rate": "3e-3"},
-    "beta, dual clip": {"distribution": "beta", "objective_settings": {"dual_clip": 3.0}, **ONE},
-    "tanh, varying deviation": {"action_mapping": "tanh", "state_dependent_std": True, "ent_coef": "0.01", **ONE},
-}
-
-
-SLOW = pytest.mark.slow  # what it has of its own, the gate sees in other tests
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name.startswith("penalty") else SLOW) for name in TOGETHER])
-def test_vmapped_seeds_and_split_calls_give_equal_states(name):
-    env = toys.RandomEnds() if "objective" in TOGETHER[name] else toys.ContinuousRandomEnds()
-    settings = {**TOGETHER[name], "learning_rate": "1e-3"}
-    alone = small_collector(env, **settings)
+def test_vmapped_seeds_and_split_calls_give_equal_states():
+    settings = {**PENALTY, "desired_kl": 0.01, "critic_learning_rate": "3e-3", "learning_rate": "1e-3"}
+    alone = small_collector(**settings)
     program = jax.jit(lambda state, n: JaxTrainer(alone).advance(state, n, 3))
     keys = jax.random.split(jax.random.key(3), 2)
-    episode_start = jax.jit(alone.init)(keys[1])
-    whole, metrics = program(episode_start, jnp.int32(3))
-    part, _ = program(episode_start, jnp.int32(2))
+    start = jax.jit(alone.init)(keys[1])
+    whole, metrics = program(start, jnp.int32(3))
+    part, _ = program(start, jnp.int32(2))
     assert bits(program(part, jnp.int32(1))[0]) == bits(whole)
-    assert bool(whole.healthy)
     assert np.all(np.isfinite(metrics["train/loss"]))
 
-    collector = small_collector(env, seeds_axis=True, **settings)
+    collector = small_collector(seeds_axis=True, **settings)
     together = jax.jit(jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(3), 3), axis_name="seeds"))
-    states, _ = together(jax.jit(collector.init_seeds)(keys))
-    this = jax.tree.map(lambda x: x[1], states)
+    this = jax.tree.map(lambda x: x[1], together(jax.jit(collector.init_seeds)(keys))[0])
     assert difference(this.learner.policy, whole.learner.policy) < 1e-3
     assert difference(this.learner.adaptive, whole.learner.adaptive) < 1e-5
-    if "num_epochs" in settings:  # the ratio is 1 where the only step is the first
-        np.testing.assert_allclose([metrics["train/ratio_min"], metrics["train/ratio_max"]], 1.0, atol=1e-4)
-    else:
-        assert float(whole.learner.adaptive.kl_coef) == pytest.approx(1 / 8)
-        assert float(whole.learner.adaptive.rate_factor) > 1.0
-
-
-def test_a_discrete_policy_has_no_deviation():
-    for settings in ({"distribution": "beta"}, {"state_dependent_std": True}):
-        ((name, _),) = settings.items()
-        with pytest.raises(EnvError, match=f"^{name} = .* is for continuous actions"):
-            make_policy(jax.random.key(0), Box((3,)), Discrete(2), small_config(**settings).network, False)
+    assert float(whole.learner.adaptive.kl_coef) == pytest.approx(1 / 8)
+    assert float(whole.learner.adaptive.rate_factor) > 1.0

@@ -14,7 +14,7 @@ from proximo.math.running_statistics import RunningStatistics
 from proximo.ppo.rollout_processing import recompute_values, scale_rewards, update_normalizer
 from proximo.ppo.state import RewardNormalizer, StaticSettings
 
-from helpers import collected, collected_parts, difference, small_collector, small_config, spoiled, trainer
+from helpers import collected, difference, small_collector, small_config, spoiled, trainer
 
 
 def test_normalizer_includes_exactly_the_valid_steps():
@@ -57,20 +57,34 @@ def rewards(values, terminated, valid, running):
     return dataclasses.replace(learner, reward_normalizer=scale, hyperparameters=hyperparameters), rollout
 
 
-def test_rewards_are_scaled_by_discounted_return_by_hand():
-    # Returns 2·½+1 = 2, 2·½+3 = 4, then a new episode: 2. Their variance is 8/9.
-    state, rollout = rewards([1.0, 3.0, 2.0], [False, True, False], [True] * 3, 2.0)
+@pytest.mark.parametrize("factor", [1.0, 100.0])
+@pytest.mark.parametrize("padded", [False, True])
+def test_rewards_are_scaled_by_discounted_return_by_hand(padded, factor):
+    # Returns 2·½+1 = 2, 2·½+3 = 4, then a new episode: 2. Their variance is 8/9. ``reward_scale`` cancels.
+    valid = [True, True, False, True] if padded else [True, True, True]
+    given, terminated = ([1.0, 3.0, 50.0, 2.0], [False, True, True, False]) if padded else ([1.0, 3.0, 2.0], [False, True, False])
+    state, rollout = rewards(given, terminated, valid, 2.0 * factor)
+    state = dataclasses.replace(state, static=StaticSettings.of(small_config(reward_scale=factor)))
     scale, scaled = jax.jit(scale_rewards)(state, rollout)
-    assert scaled.reward[:, 0].tolist() == pytest.approx([1.0606602, 3.1819805, 2.1213203], abs=1e-5)
-    assert scale.running_return.tolist() == [2.0]
-    assert rollout.reward[:, 0].tolist() == [1.0, 3.0, 2.0]
+    np.testing.assert_allclose(scaled.reward[np.array(valid), 0], [1.0606602, 3.1819805, 2.1213203], atol=1e-5)
+    assert scale.running_return.tolist() == [2.0 * factor]
+    assert rollout.reward[:, 0].tolist() == given
 
 
-def test_padding_does_not_change_reward_scale():
-    state, rollout = rewards([1.0, 3.0, 50.0, 2.0], [False, True, True, False], [True, True, False, True], 2.0)
-    scale, scaled = jax.jit(scale_rewards)(state, rollout)
-    assert np.asarray(scaled.reward)[[0, 1, 3], 0].tolist() == pytest.approx([1.0606602, 3.1819805, 2.1213203], abs=1e-5)
-    assert scale.running_return.tolist() == [2.0]
+@pytest.mark.parametrize(
+    ("normalize", "clip", "expected"), [("auto", "none", True), ("auto", "sign", False), (True, "sign", True)]
+)
+def test_auto_normalizes_rewards_that_are_not_clipped(normalize, clip, expected):
+    assert small_config(normalize_reward=normalize, clip_reward=clip).ppo.normalizes_reward == expected
+
+
+def test_episode_returns_stay_those_of_the_environment():
+    raw, scaled = (
+        jax.jit(collector.collect)(state.learner.policy, state.collector)[2]
+        for collector in (small_collector(), small_collector(clip_reward="sign", reward_scale=0.01))
+        for state in [collector.init(jax.random.key(0))]
+    )
+    assert float(raw["rollout/return_mean"]) == float(scaled["rollout/return_mean"]) != 0.0
 
 
 def test_scaled_rewards_are_clipped_to_ten():
@@ -99,46 +113,6 @@ def test_rewards_are_multiplied_then_clipped(settings, expected):
     assert scaled.reward[:, 0].tolist() == pytest.approx(expected, abs=1e-9)
 
 
-def test_normalization_undoes_reward_scale():
-    state, rollout = rewards([1.0, 3.0, 2.0], [False, True, False], [True] * 3, 0.0)
-    scaled = {}
-    for factor in (1.0, 100.0):
-        static = StaticSettings.of(small_config(reward_scale=factor))
-        scaled[factor] = jax.jit(scale_rewards)(dataclasses.replace(state, static=static), rollout)[1].reward
-    np.testing.assert_allclose(scaled[1.0], scaled[100.0], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("normalize", "clip", "expected"),
-    [("auto", "none", True), ("auto", "sign", False), (True, "sign", True), (False, "none", False)],
-)
-def test_auto_normalizes_rewards_that_are_not_clipped(normalize, clip, expected):
-    learner = small_collector(normalize_reward=normalize, clip_reward=clip).init(jax.random.key(0)).learner
-    assert (learner.reward_normalizer is not None) == expected
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_an_update_with_signs_learns_from_them_alone(normalize):
-    _, rollout = collected("none")
-    signs = dataclasses.replace(rollout, reward=jnp.sign(rollout.reward))
-    learned = {}
-    for how in ("sign", "none"):
-        learner = small_collector(clip_reward=how, normalize_reward=normalize).init(jax.random.key(0)).learner
-        learned[how] = [jax.jit(ppo.update)(learner, r)[0].policy.critic for r in (rollout, signs)]
-    assert difference(learned["sign"][0], learned["sign"][1]) == 0.0
-    assert difference(learned["sign"][0], learned["none"][1]) == 0.0
-    assert difference(*learned["none"]) > 1e-5
-
-
-def test_episode_returns_stay_those_of_the_environment():
-    raw, signs, scaled = (
-        jax.jit(collector.collect)(state.learner.policy, state.collector)[2]
-        for collector in (small_collector(), small_collector(clip_reward="sign"), small_collector(reward_scale=0.01))
-        for state in [collector.init(jax.random.key(0))]
-    )
-    assert float(raw["rollout/return_mean"]) == float(signs["rollout/return_mean"]) == float(scaled["rollout/return_mean"]) != 0.0
-
-
 def test_recomputed_values_are_the_stored_ones_until_something_is_learned():
     learner, rollout = collected()
     recompute = jax.jit(recompute_values, static_argnums=2)
@@ -160,15 +134,6 @@ def test_an_update_with_recomputed_advantages_differs_from_one_without():
         learner = collector.init(jax.random.key(0)).learner
         learned[recompute], _ = jax.jit(ppo.update)(learner, rollout)
     assert difference(learned[True].policy.actor, learned[False].policy.actor) > 1e-5
-
-
-def test_normalizer_of_dict_includes_exactly_valid_steps():
-    learner, rollout = collected_parts()
-    filled = dataclasses.replace(rollout, valid=rollout.valid.at[-2:].set(False))
-    seen = jax.jit(update_normalizer)(learner.policy, filled).normalizer["body"][0]
-    rows = np.asarray(rollout.observation["body"][0])[:-2].reshape(-1, 3)
-    np.testing.assert_allclose(seen.mean, rows.mean(0), rtol=1e-5)
-    assert seen.count.tolist() == [len(rows), 0]
 
 
 def moved(epochs, **settings):

@@ -25,7 +25,7 @@ from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent.protocol import select
-from proximo.ppo import inspection
+from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import Discrete, MultiDiscrete, zeros
@@ -232,7 +232,7 @@ def _learn(
 
 def _inspect(before: ppo.LearnerState, learned: ActorCritic, rollout: Rollout) -> dict[str, Any]:
     """The quantities of a rollout and of the policy that has learned from it, for histograms."""
-    return {**inspection.learned_from(before, rollout), "ratios": inspection.ratios(before, learned, rollout)}
+    return {**diagnostics.learned_from(before, rollout), "ratios": diagnostics.ratios(before, learned, rollout)}
 
 
 def _check_starts(space: Any, env_id: str) -> None:

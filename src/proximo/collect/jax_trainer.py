@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int32
 
 from proximo.collect.jax_collector import JaxCollector
 from proximo.collect.learning import kept, learn
-from proximo.ppo import inspection
+from proximo.ppo import diagnostics
 from proximo.types import Metrics, Rollout, TrainState
 
 
@@ -69,7 +69,7 @@ class JaxTrainer:
         """The rollout that ``update`` will collect from ``state``, and its quantities for histograms."""
         with self._precision():
             _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
-            learned = inspection.learned_from(state.learner, rollout)
+            learned = diagnostics.learned_from(state.learner, rollout)
         return rollout, {
             **learned,
             "episode_returns": episodes.episode_return,
@@ -80,4 +80,4 @@ class JaxTrainer:
     def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
         """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
         with self._precision():
-            return inspection.ratios(before.learner, after.learner.policy, rollout)
+            return diagnostics.ratios(before.learner, after.learner.policy, rollout)

@@ -13,9 +13,8 @@ from proximo import ppo
 from proximo.collect.jax_vector import anywhere
 from proximo.config import Config
 from proximo.networks import ActorCritic, make_policy
-from proximo.ppo import memory_diagnostics
+from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.ppo.non_finite import find_non_finite
 from proximo.types import Metrics, Rollout
 
 BAD_SOURCES = ("observation", "reward", "loss", "gradient", "parameters")
@@ -55,14 +54,14 @@ def learn(
     """``ppo.update``. An update with NaN or infinity, and all later ones, leave the learner unchanged. Returns the learner,
     whether every number was finite so far, and the metrics with a flag ``bad/…`` for each source of NaN or infinity."""
     learned, metrics = ppo.update(state, rollout)
-    bad = find_non_finite(rollout, metrics, state, learned)
+    bad = diagnostics.find_non_finite(rollout, metrics, state, learned)
     healthy = healthy & ~jnp.any(jnp.stack([bad[source] for source in BAD_SOURCES]))
     flags = {f"bad/{source}": bad[source].astype(jnp.float32) for source in BAD_SOURCES}
     named = {f"train/{name}": x for name, x in metrics.items()}
     if state.static.diagnose_every:
-        due, length = anywhere(memory_diagnostics.is_due(state, rollout), seeds_axis), state.static.sequence_length
+        due, length = anywhere(diagnostics.memory_is_due(state, rollout), seeds_axis), state.static.sequence_length
         diagnosed = jax.lax.cond(
-            due, lambda: memory_diagnostics.diagnose(learned.policy, rollout, length), memory_diagnostics.not_measured
+            due, lambda: diagnostics.diagnose_memory(learned.policy, rollout, length), diagnostics.memory_not_measured
         )
         named |= {f"memory/{name}": x for name, x in diagnosed.items()}
     return kept(healthy, learned, state), healthy, {**named, **flags}

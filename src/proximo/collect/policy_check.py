@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, Key
 
 from proximo.collect.learning import fresh_learner, fresh_policy, policy_shapes
 from proximo.config import LEAVES, Config, custom_settings
+from proximo.custom_code import custom_code_errors
 from proximo.envs import GymnasiumEnvironment
 from proximo.errors import ConfigError, EnvError
 from proximo.math.masked_statistics import count
@@ -32,15 +34,18 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
     """
     custom = custom_settings(config).keys()
-    networks = {name for name in custom if LEAVES[name].group == "network"}
+    if not custom:
+        return _checked(env, config, custom)
+    with custom_code_errors(f"The custom code of {', '.join(custom)}", ConfigError):
+        return _checked(env, config, custom)
 
+
+def _checked(env: Any, config: Config, custom: Set[str]) -> ActorCritic:
+    networks = {name for name in custom if LEAVES[name].group == "network"}
     spaces = env.observation_space, env.action_space
     if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
         raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")
-    if networks:
-        policy = check_custom_networks(lambda key: fresh_policy(key, env, config), *spaces)
-    else:
-        policy = policy_shapes(env, config)
+    policy = check_custom_networks(lambda key: fresh_policy(key, env, config)) if networks else policy_shapes(env, config)
     if "actor_critic" not in networks:
         check_layers(policy, spaces[0], config.network)
     if config.network.action_mapping == "tanh" and isinstance(spaces[1], Box) and not spaces[1].is_bounded().any():

@@ -9,9 +9,8 @@ from jaxtyping import Array, Float, PyTree, Shaped
 class Distribution(eqx.Module):
     """A batch of action distributions with any leading axes (``*batch``).
 
-    Noise is an argument of ``sample``, so that a collector draws that of a whole rollout at once (89 µs,
-    against 236 µs step by step, for 4 environments × 128 steps). The heads in ``networks.heads`` draw it; the
-    ``sample`` of each family documents which distribution it needs.
+    Noise is an argument of ``sample``, so that a collector draws it for a whole rollout at once (89 µs,
+    against 236 µs step by step, for 4 environments × 128 steps). The heads in ``networks.heads`` draw it.
     """
 
     @abc.abstractmethod

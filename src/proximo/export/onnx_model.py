@@ -21,18 +21,11 @@ OPSET = 18
 
 
 def build(function: PolicyFunction, batch: int | None, properties: dict[str, str]) -> tuple[bytes, ExportedPolicy]:
-    """Translate ``function`` to an ONNX model.
+    """Translate ``function`` to an ONNX model for ``batch`` environments (None: any number), with texts by
+    name.
 
-    Args:
-        function: The function.
-        batch: The number of environments; None for any number.
-        properties: Texts that the model carries, by name.
-
-    Returns:
-        The content of the file, and the policy that was loaded from it.
-
-    Raises:
-        ConfigError: If the policy cannot be translated.
+    Returns the content of the file, and the policy that was loaded from it. Raises ``ConfigError`` if it
+    cannot be translated.
     """
     actor_critic, inputs = mended(function.actor_critic), function.inputs(1)
     sizes: list[Any] = [(batch or "N", *x.shape[1:]) for x in inputs.values()]

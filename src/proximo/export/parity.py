@@ -37,11 +37,10 @@ def check(function: PolicyFunction, run: Run, batch: int | None) -> float:
         batch: The number of environments; None for an export that takes any number.
 
     Returns:
-        The largest error over ``STEPS`` steps, relative for numbers greater than 1. Actions may differ between choices that are equally
-        probable; other integers must be equal.
+        The largest error over ``STEPS`` steps, relative for numbers greater than 1.
 
     Raises:
-        ParityError: If an error is above ``TOLERANCE``.
+        ParityError: If an error is above ``TOLERANCE``. Only equally probable actions may differ.
     """
     worst, reference = 0.0, eqx.filter_jit(PolicyFunction.__call__)
     for n in ENVIRONMENTS if batch is None else (batch,):

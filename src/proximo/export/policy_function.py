@@ -32,8 +32,9 @@ NOISE_FAMILIES = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHea
 class PolicyFunction:
     """One step of a policy: a function from arrays by name to arrays by name.
 
-    Inputs are the observation, ``episode_start``, the memory, and where needed the last reward and noise. Outputs are
-    the action, value, log-probability, the parameters of the distribution, and the memory of the next step.
+    Inputs are the observation, ``episode_start``, the memory, and where needed the last reward and noise.
+    Outputs are the action, value, log-probability, the parameters of the distribution, and the memory of the
+    next step.
     """
 
     policy: Policy
@@ -99,8 +100,7 @@ class PolicyFunction:
         return list(_named(example)), jax.tree.structure(example)
 
     def __call__(self, actor_critic: ActorCritic, arrays: Arrays) -> Arrays:
-        """All outputs, for any number of environments. ``actor_critic`` is an argument so that its arrays are arguments of
-        a compiled function, and so that an export may compute it in another way."""
+        """All outputs. ``actor_critic`` is an argument, so that an export may compute it in another way."""
         inputs = jax.tree.map(jnp.asarray, self.as_tree(arrays))
         observation, episode_start, memory = inputs[OBSERVATION], inputs[EPISODE_START], inputs[MEMORY]
         n = episode_start.shape[0]

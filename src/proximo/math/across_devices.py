@@ -27,9 +27,9 @@ def num_devices() -> int:
 def total(x: PyTree[Array]) -> PyTree[Array]:
     """Sum of ``x`` over the devices.
 
-    Its derivative is that of this device's summand, times the number of devices. The mean of the gradients of
-    all devices (``mean_of_devices``) is thus the gradient of a global loss, whether a term of the loss is
-    such a sum or the same number on each device.
+    Its derivative is that of this device's summand, times the number of devices. So the mean of all devices'
+    gradients (``mean_of_devices``) is the gradient of a global loss, whether a term is such a sum or the same
+    on each device.
     """
     return jax.tree.map(_sum, x) if is_divided() else x
 
@@ -55,12 +55,13 @@ def largest(x: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def smallest(x: Float[Array, ""]) -> Float[Array, ""]:
-    """The smallest ``x`` of all devices, without a derivative: a maximum, which the compiler can combine with others."""
+    """The smallest ``x`` of all devices, without a derivative, as a maximum: the compiler combines it with
+    others."""
     return -largest(-x) if is_divided() else x
 
 
 def on_any_device(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether ``flag`` is true on any device: a maximum of floats, which the compiler can combine with others."""
+    """Whether ``flag`` is true on any device."""
     return largest(flag.astype("float32")) > 0 if is_divided() else flag
 
 

@@ -41,10 +41,8 @@ def clipped_surrogate(log_ratio: Steps, advantage: Steps, clip_eps: Float[Array,
 
 
 def dual_clipped(surrogate: Steps, advantage: Steps, max_ratio: Float[Array, ""]) -> Steps:
-    """Bound the loss of negative advantages: ``min(surrogate, -c A)`` where ``A < 0``, for a negated
-    surrogate.
-
-    The loss does not grow with ratios beyond ``max_ratio``: ``c``, above 1.
+    """``min(surrogate, -c A)`` where ``A < 0``, for a negated surrogate: the loss does not grow with ratios
+    beyond ``c``.
 
     Source: Ye et al. 2020, arXiv:1912.09729, equation 5.
     """
@@ -57,16 +55,10 @@ def value_loss(value: Steps, target: Steps) -> Steps:
 
 
 def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: Float[Array, ""]) -> Steps:
-    """The larger one of the plain and the clipped value loss: ``½ max((V - target)², (V_old + clip(V - V_old,
-    ±ε) - target)²)``.
+    """The larger one of the plain and the clipped value loss.
 
-    Once V is further than ε from its old value, moving further does not reduce the loss.
-
-    Args:
-        value: ``V``, by the policy that learns.
-        old_value: ``V_old``, by the policy that acted.
-        target: what V is fitted to.
-        clip_eps: ``ε``.
+    ``½ max((V - target)², (V_old + clip(V - V_old, ±ε) - target)²)`` with ``V_old`` by the policy that acted.
+    Once V is further than ε from it, moving further does not reduce the loss.
     """
     clipped = old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
     return jnp.maximum(value_loss(value, target), value_loss(clipped, target))
@@ -74,8 +66,6 @@ def clipped_value_loss(value: Steps, old_value: Steps, target: Steps, clip_eps: 
 
 def approximate_kl(log_ratio: Steps) -> Steps:
     """An unbiased estimate of ``KL(old ‖ new)`` that is never negative: ``(r - 1) - log r``.
-
-    Like ``probability_ratio``, it is finite up to log ratios of about 1e29.
 
     Source: Schulman 2020, "Approximating KL divergence", estimator k3.
     """

@@ -15,7 +15,8 @@ ROUNDING = 8.0
 
 
 def count(valid: Valid) -> Float[Array, ""]:
-    """Number of valid steps, exact up to 2^24: a float, so that the compiler can combine its all-reduce with those of other sums."""
+    """Number of valid steps, exact up to 2^24: a float, so that the compiler combines its all-reduce with
+    others."""
     return total(jnp.sum(valid).astype(jnp.float32))
 
 
@@ -33,8 +34,8 @@ def centered(x: Steps, valid: Valid) -> tuple[Steps, Float[Array, ""]]:
     """``x`` minus its mean over valid steps, and its variance there; both are 0 if no step is valid.
 
     The mean is subtracted twice, because the mean of equal numbers is rounded: after one subtraction, the
-    difference would be their standard deviation. The second mean and the variance come from one pass:
-    ``Var(d) = E[d^2] - E[d]^2`` loses no digits, as ``E[d]`` is only rounding.
+    difference would be their standard deviation. ``Var(d) = E[d^2] - E[d]^2`` loses no digits, as ``E[d]`` is
+    only rounding.
     """
     difference = x - masked_mean(x, valid)
     rest = masked_mean(difference, valid)
@@ -56,8 +57,7 @@ def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array
     """Share of the variance of the targets that the value explains: ``1 - Var(target - value) /
     Var(target)``.
 
-    1 is a perfect value function; 0 is as good as a constant. NaN if the targets do not vary by more than
-    their rounding.
+    1 is perfect; 0 is as good as a constant. NaN if the targets do not vary by more than their rounding.
     """
     (_, spread), (_, rest) = centered(target, valid), centered(target - value, valid)
     undefined = _is_rounding(jnp.sqrt(spread), jnp.square(target), valid)

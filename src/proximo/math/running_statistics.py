@@ -17,17 +17,14 @@ class RunningStatistics(eqx.Module):
     """Mean and variance of all valid samples, merged batch by batch.
 
     The updates are incremental (``mean + change``): a weighted average of both variances loses 6 % in ten
-    million merges by rounding.
-
-    Attributes:
-        count: number of samples, as low and high word in units of 1 and ``WORD``: one float32 cannot count beyond 2^24. The words are
-            floating-point numbers, as all parameters of a policy, for ``jax.grad`` and for sending them as one vector.
-        mean, variance: of each entry of a sample. The variance is divided by the number of samples.
-
-    Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
+    million merges by rounding. Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for
+    computing sample variances".
     """
 
     count: Float[Array, "*batch 2"]
+    """Low and high word in units of 1 and ``WORD``, because one float32 cannot count beyond 2^24. They are
+    floating-point numbers, as all parameters of a policy, for ``jax.grad`` and for sending them as one
+    vector."""
     mean: Float[Array, "..."]
     variance: Float[Array, "..."]
 
@@ -78,17 +75,11 @@ def discounted_returns(
     valid: Bool[Array, "T N"],
     gamma: Float[Array, ""],
 ) -> tuple[Float[Array, " N"], Float[Array, "T N"]]:
-    """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t``, restarted from 0 after each episode.
+    """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t`` from ``running``, restarted from 0 after each
+    episode.
 
-    Args:
-        running: ``R`` before the first step.
-        reward: ``r_t``.
-        done: the episode ends with this step.
-        valid: False on padding, which leaves ``R`` unchanged.
-        gamma: discount factor ``γ``, 0 … 1.
-
-    Returns:
-        ``R`` after the last step (0 if an episode has just ended) and at each step.
+    ``done``: the episode ends with this step. Padding leaves ``R`` unchanged. Returns ``R`` after the last
+    step (0 if an episode has just ended) and at each step.
     """
 
     def advance(carried: Array, step: tuple[Array, Array, Array]) -> tuple[Array, Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -13,13 +14,48 @@ from proximo.distributions import Distribution
 from proximo.errors import ConfigError
 from proximo.networks.custom.module import CustomModule
 from proximo.networks.heads import ActorHead, ReadoutFunction
+from proximo.networks.layers import MLP
 from proximo.networks.normalizer import normalized
-from proximo.networks.torso import Method, Torso
+from proximo.networks.recurrent import MemoryCell
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, flatdim
 from proximo.types import Memory, Observation, Previous
 
 Flags = Bool[Array, " N"]
 Acted = tuple[Memory, Shaped[Array, "N ..."], Float[Array, " N"], Float[Array, " N"]]
+Method = Literal["step", "unroll"]
+
+
+class Torso(eqx.Module):
+    """What a tower consists of below its heads: encoder → memory (both computed in ``compute_dtype``) →
+    shared layers (``shared_sizes``).
+
+    Inputs and outputs have the parameters' type. The shared layers, and a memory with ``full_precision``, are
+    computed in it too.
+    """
+
+    encoder: Callable[[Observation], Any]
+    cell: MemoryCell
+    shared: MLP
+    compute_dtype: str = eqx.field(static=True)
+
+    def run(
+        self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
+    ) -> tuple[Memory, Float[Array, "... features"]]:
+        """The memory after ``MemoryCell.step`` or ``unroll``, and the features of the normalized observations
+        ``x``."""
+        if self.compute_dtype == "float32":
+            memory, features = getattr(self.cell, method)(memory, self.encoder(x), episode_start, valid)
+        else:
+            parameter_dtype = jnp.result_type(float, *filter(eqx.is_inexact_array, jax.tree.leaves(self)))
+            encoder, x = _cast((self.encoder, x), self.compute_dtype)
+            cell_dtype = parameter_dtype if self.cell.full_precision else self.compute_dtype
+            cell, memory, features = _cast((self.cell, memory, encoder(x)), cell_dtype)
+            memory, features = _cast(getattr(cell, method)(memory, features, episode_start, valid), parameter_dtype)
+        return memory, self.shared(features)
+
+
+def _cast(tree: PyTree, dtype: Any) -> PyTree:
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
 class ActorCritic(eqx.Module):
@@ -81,28 +117,20 @@ class ActorCritic(eqx.Module):
         return memory, action, distribution.log_prob(action), value
 
     def forward(
-        self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags
-    ) -> tuple[Memory, Distribution, Float[Array, " N"]]:
+        self, memory: Memory, observation: Observation, episode_start: Array, valid: Array, method: Method = "step"
+    ) -> tuple[Memory, Distribution, Float[Array, "*batch"]]:
         """``step`` without choosing an action: the memory after the step, the action distribution, the value."""
-        return self._apply("step", memory, observation, episode_start, valid)
-
-    def unroll(
-        self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
-    ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
-        """Evaluate whole sequences, as the loss does.
-
-        Returns:
-            The memory after the last step, the action distributions of all steps, and their values.
-        """
-        return self._apply("unroll", memory, observation, episode_start, valid)
-
-    def _apply(
-        self, method: Method, memory: Memory, observation: Observation, episode_start: Array, valid: Array
-    ) -> tuple[Memory, Distribution, Array]:
         x, resets = self.normalize(observation), self._resets(episode_start)
         runs = [torso.run(method, before, x, resets, valid) for torso, before in zip(self.torsos, memory, strict=True)]
         after, features = zip(*runs, strict=True)
         return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
+
+    def unroll(
+        self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
+    ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
+        """Evaluate whole sequences, as the loss does: the memory after the last step, and the distributions
+        and values of all steps."""
+        return self.forward(memory, observation, episode_start, valid, "unroll")
 
     def value(self, memory: Memory, observation: Observation, episode_start: Flags) -> Float[Array, " N"]:
         """Return the value of one observation per environment, in units of the scaled reward, without a step of the memory."""
@@ -122,20 +150,15 @@ class ActorCritic(eqx.Module):
         return Previous(jnp.zeros((batch, flatdim(self.actor.space))), jnp.zeros(batch))
 
     def previous_step(self, action: Shaped[Array, "..."], reward: Float[Array, "*batch"]) -> Previous | None:
-        """Return what the policy observes of a step when it takes the next one; None if it observes nothing of it.
-
-        Args:
-            action: The sampled action of the step.
-            reward: Its unscaled reward.
-        """
+        """Return what the policy observes of a step at the next one: its sampled action and unscaled reward;
+        None if neither."""
         return Previous(self.actor.features(action), reward.astype(float)) if self.observed_previous else None
 
     def with_previous_step(
         self, observation: Observation, episode_start: Bool[Array, "*batch"], previous: Previous | None
     ) -> Observation:
-        """Add the previous action and reward to an observation.
-
-        At episode starts they are zeros, unless ``reset_memory`` is false.
+        """Add the previous action and reward, which are zeros at episode starts if ``reset_memory``, as
+        entries of a Dict observation.
 
         Args:
             observation: The environment's observation.
@@ -143,16 +166,14 @@ class ActorCritic(eqx.Module):
             previous: The previous step, from ``no_previous_step`` or ``previous_step``; None adds nothing.
 
         Returns:
-            A Dict observation with the added entries.
+            The observation with the added entries.
         """
         if previous is None:
             return observation
         named = observation if isinstance(observation, dict) else {OBSERVATION: observation}
-        entries, resets = (
-            {PREVIOUS_ACTION: previous.action, PREVIOUS_REWARD: previous.reward[..., None]},
-            self._resets(episode_start),
-        )
-        return named | {name: jnp.where(resets[..., None], 0.0, entries[name]) for name in self.observed_previous}
+        entries = {PREVIOUS_ACTION: previous.action, PREVIOUS_REWARD: previous.reward[..., None]}
+        resets = self._resets(episode_start)[..., None]
+        return named | {name: jnp.where(resets, 0.0, entries[name]) for name in self.observed_previous}
 
     def _resets(self, episode_start: Bool[Array, "*batch"]) -> Bool[Array, "*batch"]:
         return episode_start if self.reset_memory else jnp.zeros_like(episode_start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import jax
 from jaxtyping import Array, Key, PyTree
@@ -12,7 +12,7 @@ from proximo import spaces
 from proximo.config import LEAVES, NetworkConfig, text_of
 from proximo.config.custom import is_custom
 from proximo.errors import ConfigError, EnvError, nearest
-from proximo.networks.actor_critic import ActorCritic
+from proximo.networks.actor_critic import ActorCritic, Torso
 from proximo.networks.custom import networks as custom
 from proximo.networks.custom.forward import Forward, ForwardValue, make_forward_parts
 from proximo.networks.custom.head import CustomHead, make_family
@@ -22,10 +22,8 @@ from proximo.networks.image_encoders import ImageEncoder
 from proximo.networks.layers import MLP, LayerNorm
 from proximo.networks.normalizer import make_statistics
 from proximo.networks.recurrent import make_memory
-from proximo.networks.torso import Torso
-from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, MultiDiscrete, Space, without
+from proximo.spaces import ActionSpace, Box, Dict, Discrete, Space, Tuple, without
 
-Kind = TypeVar("Kind")
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 """Gains of the last layers. A small one for the actor makes the first policy nearly uniform (Andrychowicz et
 al. 2021, arXiv:2006.05990, section 3.2)."""
@@ -77,11 +75,9 @@ def _extended(space: Space, action_space: ActionSpace, added: tuple[str, ...]) -
     if not added:
         return space
     named = space.spaces if isinstance(space, Dict) else ((spaces.OBSERVATION, space),)
-    for name in added:
-        if name in dict(named):
-            raise EnvError(
-                f"The observation space {space} already has an entry {name!r}: rename it, or turn off observe_{name.removeprefix('previous_')}."
-            )
+    for name in set(added) & set(dict(named)):
+        setting = f"observe_{name.removeprefix('previous_')}"
+        raise EnvError(f"The observation space {space} already has an entry {name!r}: rename it, or turn off {setting}.")
     sizes = {spaces.PREVIOUS_ACTION: spaces.flatdim(action_space), spaces.PREVIOUS_REWARD: 1}
     return Dict((*named, *((name, Box((sizes[name],))) for name in added)))
 
@@ -91,22 +87,15 @@ def _without_mask(space: Space, action_space: ActionSpace, config: NetworkConfig
     mask = dict(space.spaces).get(spaces.ACTION_MASK) if isinstance(space, Dict) else None
     if mask is None:
         return space, None
-    if not isinstance(mask, Box | MultiBinary | MultiDiscrete):
-        raise EnvError(
-            f"The entry {spaces.ACTION_MASK!r} of the observation is {mask}: expected one array, as MultiBinary or Box."
-        )
-    rest = without(space, (spaces.ACTION_MASK,))
-    if rest == Dict(()):
-        raise EnvError(f"The observation space {space} has no entry besides the mask: add an entry that the policy can read.")
     size = 0 if is_custom(config.distribution) or Forward.of(config) else sum(spaces.mask_sizes(action_space))
     if not size:
         raise EnvError(f"Actions of {action_space} cannot be masked: remove {spaces.ACTION_MASK!r} from the observation.")
-    if mask.size != size:
+    if isinstance(mask, Discrete | Dict | Tuple) or mask.size != size:
         raise EnvError(
-            f"The action mask has {mask.size} entries, where actions of {action_space} take {size}: one for each choice of each component in "
-            "order, or two for each bit (may be 0, may be 1)."
+            f"The action mask is {mask}, where actions of {action_space} take {size} numbers in one array: one for each choice of each "
+            "component in order, or two for each bit (may be 0, may be 1)."
         )
-    return rest, len(mask.shape)
+    return without(space, (spaces.ACTION_MASK,)), len(mask.shape)
 
 
 def _make_parts(
@@ -123,7 +112,7 @@ def _make_parts(
         count, make_head = num_parameters(action_space, config), partial(make_actor, space=action_space, config=config)
     if config.actor_critic != "none":
         encoder, cell = custom.make_actor_critic(key, space, count, config)
-        torso = Torso(encoder, cell, MLP.empty(), config.compute_dtype)
+        torso = Torso(encoder, cell, MLP((), (), "identity"), config.compute_dtype)
         return (torso,), make_head(custom.Slice(0, count)), custom.Slice(count, count + 1)
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
     towers = [(_unprivileged(space, config.privileged), config), (space, config.for_critic)]
@@ -148,7 +137,7 @@ def check_layers(policy: ActorCritic, space: Space, config: NetworkConfig) -> No
     raise ConfigError(f"{setting} = {text_of(getattr(config, setting))} has no effect, because {reason}.")
 
 
-def _modules(parts: PyTree, kind: type[Kind]) -> list[Kind]:
+def _modules(parts: PyTree, kind: type[Any]) -> list[Any]:
     """All modules of ``kind`` in ``parts``."""
     return [leaf for leaf in jax.tree.leaves(parts, is_leaf=lambda x: isinstance(x, kind)) if isinstance(leaf, kind)]
 
@@ -159,23 +148,19 @@ def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
     for name in names:
         if name not in known:
             raise EnvError(f"privileged: the observation space {space} has no entry {name!r}{nearest(name, known)}.")
-    if names and len(known) == len(set(names)):
-        raise EnvError(f"privileged = {','.join(names)} has every entry of {space}: leave at least one entry for the policy.")
     return without(space, names)
 
 
 def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Torso, int]:
-    """An encoder and a memory for ``space``, and their number of features."""
-    key_encoder, key_memory, *key_shared = jax.random.split(key, 3 if config.shared_sizes else 2)
+    """An encoder, a memory and shared layers for ``space``, and their number of features."""
+    key_encoder, key_memory, key_shared = jax.random.split(key, 3)
     if is_custom(config.encoder):
         encoder, features = custom.make_network("encoder", key_encoder, space, config)
     else:
         encoder, features = make_encoder(key_encoder, space, config)
     cell, features = (custom.make_memory if is_custom(config.memory) else make_memory)(key_memory, features, config)
-    if not config.shared_sizes:
-        return Torso(encoder, cell, MLP.empty(), config.compute_dtype), features
-    shared = MLP.create(key_shared[0], features, config.shared_sizes, config.activation, config.layer_norm)
-    return Torso(encoder, cell, shared, config.compute_dtype), config.shared_sizes[-1]
+    shared = MLP.create(key_shared, features, config.shared_sizes, config.activation, config.layer_norm)
+    return Torso(encoder, cell, shared, config.compute_dtype), (features, *config.shared_sizes)[-1]
 
 
 def _readout(name: str, key: Key[Array, ""], features: int, count: int, gain: float, config: NetworkConfig) -> ReadoutFunction:

@@ -35,7 +35,7 @@ class VectorEncoder(eqx.Module):
 
 
 class OneHotEncoder(eqx.Module):
-    """Concatenates one-hot vectors of integers and applies an MLP. Component ``i`` lies in ``start_i … start_i + nvec_i - 1``."""
+    """Concatenates one-hot vectors of integers, from their ``start``, and applies an MLP."""
 
     mlp: MLP
     nvec: tuple[int, ...] = eqx.field(static=True)
@@ -64,12 +64,9 @@ Encoder = VectorEncoder | OneHotEncoder | ImageEncoder | PartsEncoder
 
 
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
-    """The encoder for observations of ``space`` (without the action mask), and its number of features.
-
-    Raises:
-        EnvError: ``encoder`` is a CNN and there is no image, or an image is too small.
-    """
-    if config.encoder in IMAGE_ENCODERS and not any(jax.tree.leaves(spaces.tree(lambda leaf: uses_cnn(leaf, config), space))):
+    """The encoder for observations of ``space`` (without the action mask), and its number of features. Raises
+    ``EnvError`` if ``encoder`` is a CNN and there is no image, or an image is too small."""
+    if config.encoder in IMAGE_ENCODERS and not any(jax.tree.leaves(spaces.tree(lambda leaf: cnn_for(leaf, config), space))):
         raise EnvError(
             f"encoder = {config.encoder} reads images: uint8 with two to four axes, or other numbers with the three axes height, width, "
             f"channels and at least {IMAGE_ENCODERS[str(config.encoder)].min_size} pixels along each side; not {space}: set encoder = auto."
@@ -87,6 +84,8 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Seque
     """The encoder of ``space``, of whose entries those ``added`` are the previous action and reward."""
     if isinstance(space, Dict | Tuple):
         parts: dict[Any, Space] = dict(space.spaces if isinstance(space, Dict) else enumerate(space.spaces))
+        if not parts:
+            raise EnvError("The policy reads no entry of the observation besides masks and privileged ones: add one.")
         # A Dict with one part has the same weights as that part alone.
         keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
         # The previous action and reward have no hidden layers: they go to the memory as they are.
@@ -94,7 +93,7 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Seque
         configs = [without_layers if where in added else config for where in parts]
         encoders, features = zip(*map(_make, keys, parts.values(), configs), strict=True)
         return PartsEncoder(dict(zip(parts, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
-    if isinstance(space, Box) and (cnn := _cnn_for(space, config)):
+    if isinstance(space, Box) and (cnn := cnn_for(space, config)):
         return cnn.create(key, space, config)
     mlp = MLP.create(key, flatdim(space), config.hidden_sizes, config.activation, config.layer_norm)
     features = (flatdim(space), *config.hidden_sizes)[-1]
@@ -105,17 +104,9 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Seque
     return VectorEncoder(mlp, len(space.shape), scale, shift), features
 
 
-def uses_cnn(space: Space, config: NetworkConfig) -> bool:
-    """Whether a CNN encodes ``space``, a part of an observation."""
-    return _cnn_for(space, config) is not None
-
-
-def _cnn_for(space: Space, config: NetworkConfig) -> type[ImageEncoder] | None:
-    """The CNN that encodes ``space``, if one does.
-
-    With ``encoder = auto``, three axes of bytes are an image of any size; two or four may be a board or a
-    table, unless they are large.
-    """
+def cnn_for(space: Space, config: NetworkConfig) -> type[ImageEncoder] | None:
+    """The CNN that encodes ``space``, if one does. With ``encoder = auto``, three axes of bytes are an image
+    of any size; two or four may be a board or a table, unless they are large."""
     if not isinstance(space, Box) or not 2 <= len(space.shape) <= 4:
         return None
     size = min(space.shape[axis] for axis in image_axes(space.shape)[:2])

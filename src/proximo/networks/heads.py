@@ -51,14 +51,16 @@ S = TypeVar("S", bound=ActionSpace)
 
 
 class ActorHead(eqx.Module, Generic[S]):
-    """Makes the action distribution from features, draws its noise, and maps its samples to the action space."""
+    """Makes the action distribution from features, draws its noise, and maps its samples to the action space
+    and back."""
 
     readout: ReadoutFunction
     space: S = eqx.field(static=True)
 
     @abc.abstractmethod
     def __call__(self, features: Features, mask: Mask) -> Distribution:
-        """The distributions for the features of the policy's torso. ``mask``: which actions are allowed; None allows all."""
+        """The distributions for the torso's features. ``mask``: which actions are allowed; None allows
+        all."""
 
     @abc.abstractmethod
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
@@ -75,6 +77,16 @@ class ActorHead(eqx.Module, Generic[S]):
     def features(self, action: Action) -> Float[Array, "*batch n"]:
         """A sampled action as ``spaces.flatdim`` numbers, with choices one-hot: the policy may observe it at the next step."""
         return action.astype(float)
+
+
+def not_forbidden(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """``logits`` of at least ``FORBIDDEN / 2``: a custom network may return -∞, and a masked choice is less probable."""
+    return jnp.maximum(logits, FORBIDDEN / 2)
+
+
+def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
+    """The one-hot vectors of all components, one after the other. Component ``i`` lies in ``0 … nvec_i - 1``."""
+    return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
 
 
 class CategoricalHead(ActorHead[Discrete]):
@@ -108,8 +120,7 @@ class ProductHead(ActorHead[MultiDiscrete]):
         """A row for each component, padded to the same length."""
         nvec, batch = self.space.nvec, [(0, 0)] * (x.ndim - 1)
         pieces = jnp.split(x, np.cumsum(nvec)[:-1], axis=-1)
-        padded = [jnp.pad(p, [*batch, (0, max(nvec) - p.shape[-1])], constant_values=padding) for p in pieces]
-        return jnp.stack(padded, axis=-2)
+        return jnp.stack([jnp.pad(p, [*batch, (0, max(nvec) - p.shape[-1])], constant_values=padding) for p in pieces], axis=-2)
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch components n"]:
         return jax.random.gumbel(key, (*shape, self.space.size, max(self.space.nvec)))
@@ -124,16 +135,6 @@ class ProductHead(ActorHead[MultiDiscrete]):
         return one_hot(action, self.space.nvec)
 
 
-def not_forbidden(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """``logits`` of at least ``FORBIDDEN / 2``: a custom network may return -∞, and a masked choice is less probable."""
-    return jnp.maximum(logits, FORBIDDEN / 2)
-
-
-def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
-    """The one-hot vectors of all components, one after the other. Component ``i`` lies in ``0 … nvec_i - 1``."""
-    return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
-
-
 class BernoulliHead(ActorHead[MultiBinary]):
     """For MultiBinary actions. The mask has two entries for each bit: whether it may be 0, whether it may be 1."""
 
@@ -146,11 +147,12 @@ class BernoulliHead(ActorHead[MultiBinary]):
 
 
 class GaussianHead(ActorHead[Box]):
-    """For Box actions: the readout gives the means; the standard deviations are the same for all observations.
+    """For Box actions: the readout gives the means; the standard deviations are the same for all
+    observations.
 
-    Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (``mapping``: by ``"clip"``
-    or ``"tanh"``) and scales it to the bounds. The rollout stores the sample itself: for tanh the Jacobian
-    cancels in the ratio of probabilities.
+    Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (by ``mapping``) and scales
+    it to the bounds. The rollout stores the sample itself: for tanh the Jacobian cancels in the ratio of
+    probabilities.
     """
 
     log_std: Float[Array, "... n"]
@@ -209,23 +211,26 @@ class BetaHead(ActorHead[Box]):
         return jax.random.bits(key, (*shape, 2), "uint32")
 
     def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
-        low, high = (bound.astype(np.float32) for bound in self.space.bounds())
+        low, high = self._bounds()
         return jnp.asarray(low) + (high - low) * super().to_space(action)
 
     def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
-        low, high = (bound.astype(np.float32) for bound in self.space.bounds())
+        low, high = self._bounds()
         return super().from_space((action - low) / np.where(high > low, high - low, 1.0))  # both bounds may be the same
+
+    def _bounds(self) -> list[np.ndarray]:
+        return [bound.astype(np.float32) for bound in self.space.bounds()]
 
     def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         return 2.0 * action - 1.0
 
 
 class StateDependentHead(GaussianHead):
-    """Generalized state-dependent exploration (gSDE): noise is a function of the features, drawn every ``every`` steps.
+    """Generalized state-dependent exploration (gSDE): noise is a function of the features, drawn every
+    ``every`` steps of a rollout.
 
     ``log_std`` has a row for each feature. No gradient of the noise flows into the features. With ``mapping =
-    "tanh"``, the entropy is that of the samples before tanh. In evaluations and exported policies, the noise
-    is drawn at each step.
+    "tanh"``, the entropy is that of the samples before tanh.
     """
 
     readout: Readout
@@ -247,11 +252,8 @@ HEADS = {Discrete: CategoricalHead, MultiDiscrete: ProductHead, MultiBinary: Ber
 
 
 def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
-    """Number of parameters of one action's distribution: the outputs of the readout for ``make_actor``.
-
-    Raises:
-        EnvError: A setting for continuous actions is set for other actions.
-    """
+    """Number of parameters of one action's distribution, which ``make_actor`` reads. Raises ``EnvError`` for
+    settings of other spaces."""
     for name in () if isinstance(space, Box) else CONTINUOUS_SETTINGS:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
@@ -260,11 +262,8 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
 
 
 def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``, which reads ``num_parameters(space, config)`` outputs of ``readout``.
-
-    Raises:
-        EnvError: ``distribution = beta`` for a space that is not bounded, or gSDE with a custom actor.
-    """
+    """The head for actions of ``space``. Raises ``EnvError`` if ``distribution`` or ``sde_every`` does not
+    fit the space or the readout."""
     if not isinstance(space, Box):
         return HEADS[type(space)](readout, space)
     if config.distribution == "beta":

@@ -7,6 +7,7 @@ To add one, write a subclass of ``ImageEncoder``, add it to ``IMAGE_ENCODERS``, 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -38,13 +39,15 @@ class Convolution(eqx.Module):
     def create(
         cls, key: Key[Array, ""], channels: int, out_channels: int, size: int, stride: int, relu: bool = True, padding: int = 0
     ) -> Convolution:
-        """Orthogonal weights, times √2 before a ReLU, and a zero bias. ``size``: height and width of the kernel, a multiple of ``stride``."""
+        """Orthogonal weights, times √2 before a ReLU, and a zero bias. ``size`` of the kernel is a multiple
+        of ``stride``."""
         initialize = jax.nn.initializers.orthogonal(HIDDEN_GAIN if relu else 1.0)
         weight = initialize(key, (size, size, channels, out_channels))
         return cls(weight, jnp.zeros(out_channels), stride, relu, padding)
 
     def __call__(self, x: Images, scale: float = 1.0) -> Float[Array, "batch rows columns out_channels"]:
-        """Apply the layer to ``scale * x``. Bytes are converted a few images at a time: all of them as float32 would not fit into the cache."""
+        """Apply the layer to ``scale * x``; bytes are converted a few images at a time, because all would not
+        fit into the cache."""
         if self.padding:
             x = jnp.pad(x, [(0, 0), *[(self.padding, self.padding)] * 2, (0, 0)])
         return convolve(x, self.weight * scale, self.bias, self.stride, self.relu)
@@ -61,15 +64,11 @@ class Section(eqx.Module):
     @classmethod
     def create(cls, key: Key[Array, ""], channels: int, out_channels: int, relu: bool) -> Section:
         """Kernels of 3×3 that keep the size of the image."""
-        first, *others = jax.random.split(key, 5)
-        a, b, c, d = (
-            Convolution.create(k, out_channels, out_channels, 3, 1, relu=is_first, padding=1)
-            for k, is_first in zip(others, (True, False) * 2, strict=True)
-        )
-        return cls(Convolution.create(first, channels, out_channels, 3, 1, relu=False, padding=1), ((a, b), (c, d)), relu)
+        keys, made = jax.random.split(key, 5), partial(Convolution.create, out_channels=out_channels, size=3, stride=1, padding=1)
+        a, b, c, d = (made(k, out_channels, relu=relu) for k, relu in zip(keys[1:], (True, False) * 2, strict=True))
+        return cls(made(keys[0], channels, relu=False), ((a, b), (c, d)), relu)
 
     def __call__(self, x: Images, scale: float = 1.0) -> Float[Array, "batch rows columns out_channels"]:
-        """Apply the layers to ``scale * x``."""
         x = max_pool(self.convolution(x, scale))
         for first, second in self.blocks:
             x = x + second(first(jax.nn.relu(x)))
@@ -77,11 +76,8 @@ class Section(eqx.Module):
 
 
 def max_pool(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch rows columns channels"]:
-    """The maximum of 3×3 pixels around every second one, padded as little as possible.
-
-    Maxima of shifted images train the IMPALA CNN 1.7 times as fast on the CPU as XLA's ``reduce_window``,
-    whose gradient is slow there.
-    """
+    """The maximum of 3×3 pixels around every second one, padded as little as possible. Maxima of shifted
+    images train the IMPALA CNN 1.7 times as fast on the CPU as XLA's ``reduce_window``."""
     for axis in (1, 2):
         out = -(-x.shape[axis] // 2)
         outside = 2 * out + 1 - x.shape[axis]
@@ -115,11 +111,8 @@ class ImageEncoder(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], space: Box, config: NetworkConfig) -> tuple[ImageEncoder, int]:
-        """The network for images of ``space`` (see ``image_axes``), and its number of features.
-
-        Raises:
-            EnvError: The images are smaller than ``min_size``.
-        """
+        """The network for images of ``space`` (see ``image_axes``), and its number of features. Raises
+        ``EnvError`` below ``min_size``."""
         axes = image_axes(space.shape)
         height, width, *others = (space.shape[axis] for axis in axes)
         if min(height, width) < cls.min_size:
@@ -195,11 +188,9 @@ IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {cls.word: cls for cls in (Natur
 
 
 def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of an image in the order height, width, then stack and channels.
-
-    The shape is (H, W), (H, W, C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the
-    smaller of the two candidates.
-    """
+    """The axes of an image in the order height, width, then stack and channels. The shape is (H, W), (H, W,
+    C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the smaller of the two
+    candidates."""
     if len(shape) == 2:
         return (0, 1)
     stack = tuple(range(len(shape) - 3))
@@ -208,5 +199,6 @@ def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def byte_scale(space: Box) -> float:
-    """The factor of the numbers of ``space``: bytes are divided by their upper bound, which is 255 for images; other numbers stay as they are."""
+    """The factor of the numbers of ``space``: bytes are divided by their upper bound, which is 255 for
+    images."""
     return 1.0 / float(np.clip(np.max(space.high), 1.0, 255.0)) if space.dtype == "uint8" else 1.0

@@ -65,11 +65,6 @@ class MLP(eqx.Module):
         layers = tuple(Linear.create(k, i, o) for k, i, o in zip(keys, (in_size, *sizes), sizes, strict=False))
         return cls(layers, tuple(map(LayerNorm.create, sizes)) if layer_norm else (), activation)
 
-    @classmethod
-    def empty(cls) -> MLP:
-        """No layers: the identity."""
-        return cls((), (), "identity")
-
     @property
     def dtype(self) -> jnp.dtype:
         """Type of the weights; float32 without layers."""

@@ -24,13 +24,14 @@ _by_part: Callable[..., PyTree] = partial(jax.tree.map, is_leaf=lambda x: x is N
 
 
 def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
-    """Whether a part of an observation is normalized if the setting ``normalize_observation`` is ``which``. ``auto`` includes stacked vectors."""
+    """Whether the setting ``normalize_observation = which`` normalizes a part of an observation. ``auto``
+    includes stacked vectors."""
     return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 2 if which == "auto" else which)
 
 
 def make_statistics(space: Space, which: bool | Literal["auto"], added: Sequence[str] = ()) -> PyTree[RunningStatistics] | None:
-    """Empty statistics for observations of ``space``; None if no part is normalized. ``which`` is the setting
-    ``normalize_observation``, and ``added`` are the entries of the previous action and reward."""
+    """Empty statistics for observations of ``space``; None if no part is normalized. ``added``: entries of
+    the previous action and reward."""
     statistics = tree(lambda leaf: RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None, space)
     if isinstance(space, Dict):
         statistics |= {name: None for name in (ACTION_MASK, *added) if name in statistics}
@@ -43,11 +44,8 @@ def with_observations(statistics: PyTree, observation: Observation, valid: Bool[
 
 
 def normalized(statistics: PyTree, observation: Observation, clip: float) -> Observation:
-    """Normalize each part by its statistics and clip it to ± ``clip``.
-
-    0 clips to ± ``DEFAULT_CLIP`` where there are statistics, and not at all elsewhere. Parts that are not
-    floating-point stay unchanged.
-    """
+    """Normalize each part by its statistics, and clip floating-point numbers to ± ``clip``. 0 clips
+    normalized parts to ± ``DEFAULT_CLIP``."""
 
     def clipped(x: Array) -> Array:
         return jnp.clip(x, -clip, clip) if clip and jnp.issubdtype(x.dtype, jnp.floating) else x

@@ -19,8 +19,8 @@ COEF_RANGE = (1e-6, 1e6)
 
 
 def learning_rate(state: LearnerState) -> Float[Array, ""]:
-    """The current learning rate: that of the schedule. With ``desired_kl``, the schedule is raised to the lower end of ``RATE_RANGE``,
-    multiplied by the adapted factor, and clipped to ``RATE_RANGE``."""
+    """The learning rate of the schedule. With ``desired_kl``, it is raised to the lower end of ``RATE_RANGE``, multiplied
+    by the adapted factor, and clipped to ``RATE_RANGE``."""
     rate, factor = state.hyperparameters.learning_rate(state.progress), state.adaptive.rate_factor
     return rate if factor is None else jnp.clip(jnp.maximum(rate, RATE_RANGE[0]) * factor, *RATE_RANGE)
 
@@ -28,14 +28,11 @@ def learning_rate(state: LearnerState) -> Float[Array, ""]:
 def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
     """Adapt β and the learning rate to the divergence that an update has caused.
 
-    The divergence is the mean approximate KL of the epoch where it was largest.
+    The divergence is the mean approximate KL of the epoch where it was largest. ``step_metrics`` are of ``K`` epochs
+    of ``M`` gradient steps, ``K M`` each.
 
-    Args:
-        state: the learner before the update.
-        step_metrics: metrics of ``K`` epochs of ``M`` gradient steps; ``approx_kl`` and ``active`` are read, ``K M`` each.
-
-    Source: Schulman et al. 2017, arXiv:1707.06347: β in section 4, a learning rate that follows the divergence in appendix A, table 4.
-    The rule for the learning rate is that of Rudin et al. 2021, arXiv:2109.11978.
+    Source: Schulman et al. 2017, arXiv:1707.06347: β in section 4, a learning rate that follows the divergence in
+    appendix A, table 4. The rule for the learning rate is from Rudin et al. 2021, arXiv:2109.11978.
     """
     h, adaptive = state.enabled_hyperparameters, state.adaptive
     divergence = jnp.max(jax.vmap(mean_of_steps)(step_metrics["approx_kl"], taken_steps(step_metrics["active"])))
@@ -58,5 +55,5 @@ def mean_of_steps(x: Float[Array, "*steps"], taken: Bool[Array, "*steps"]) -> Fl
 
 
 def taken_steps(active: Float[Array, "K M"]) -> Bool[Array, "K M"]:
-    """The gradient steps that count in metrics: those that were taken (``active`` is 1), and the one that exceeded ``target_kl``."""
+    """The gradient steps that count in metrics: those that were taken, and the one that exceeded ``target_kl``."""
     return jnp.concatenate([jnp.ones(1), active.reshape(-1)[:-1]]).reshape(active.shape) > 0

@@ -26,8 +26,8 @@ Carry = tuple[Learned, Bool[Array, ""]]
 def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics]:
     """Learn from one rollout: ``num_epochs`` passes of ``num_minibatches`` gradient steps on the clipped surrogate.
 
-    The function is pure and knows nothing about environments. On several devices, each has the transitions of its environments, and draws
-    equally many sequences for each minibatch. All means are global (``math.across_devices``).
+    The function is pure and knows nothing about environments. On several devices, each has the transitions of its
+    environments, and draws equally many sequences for each minibatch. All means are global (``math.across_devices``).
 
     Args:
         state: the learner.
@@ -71,8 +71,10 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 def gradient_step(
     state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, inputs: MinibatchInputs
 ) -> tuple[Carry, Metrics]:
-    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``. If the approximate KL exceeds ``target_kl``, this step and all
-    later ones of the update are discarded."""
+    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``.
+
+    If the approximate KL exceeds ``target_kl``, this step and all later ones of the update are discarded.
+    """
     learned, active = carry
     minibatch = dataclasses.replace(take(batch, inputs.indices), advantage=inputs.advantage)
 

@@ -16,19 +16,19 @@ from proximo.math.masked_statistics import masked_mean
 from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
-from proximo.ppo.minibatches import Sequences, split_sequences, stack_memory, take, unroll
+from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
 from proximo.ppo.optimizer import split_policy
-from proximo.types import Memory
 
 
 class Demonstrations(Sequences):
-    """Consecutive steps of demonstrations. Before they are split, there is one sequence of all steps: ``S`` is 1.
-
-    Attributes:
-        action: L S ...: as the distribution would have sampled it.
-    """
+    """Consecutive steps of demonstrations. Before they are split, there is one sequence of all steps: ``S`` is 1."""
 
     action: Shaped[Array, "L S ..."]
+    """As the distribution would have sampled it."""
+
+
+Carry = tuple[PyTree, PyTree]
+"""The trainable parameters, and the state of the optimizer."""
 
 
 class CloningSettings(NamedTuple):
@@ -51,8 +51,8 @@ def clone(
 ) -> tuple[ActorCritic, Float[Array, " epochs"]]:
     """Maximize the log-likelihood of the demonstrated actions with Adam.
 
-    The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence is recomputed
-    with the current parameters.
+    The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence
+    is recomputed with the current parameters.
 
     Args:
         key: random key of the shuffles.
@@ -63,19 +63,19 @@ def clone(
         settings: how to fit.
 
     Returns:
-        The policy after, and the loss of each epoch: the mean of ``-log π(a|s)`` during the epoch.
+        The policy after, and the mean of ``-log π(a|s)`` during each epoch.
     """
     optimizer = optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
     trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
 
-    def epoch(carry: tuple[PyTree, PyTree], key: Key[Array, ""]) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
+    def epoch(carry: Carry, key: Key[Array, ""]) -> tuple[Carry, Float[Array, ""]]:
         sequences = split(eqx.combine(carry[0], constants), demonstrations, settings.length)
         count = sequences.valid.shape[1]
         per_step = min(settings.num_sequences, count)
         minibatches = permutation(key, count)[: count // per_step * per_step].reshape(-1, per_step)
 
-        def gradient_step(carry: tuple[PyTree, PyTree], indices: UInt32[Array, " size"]) -> tuple[tuple[PyTree, PyTree], Array]:
+        def gradient_step(carry: Carry, indices: UInt32[Array, " size"]) -> tuple[Carry, Array]:
             trainable, state = carry
             minibatch = take(sequences, indices)
             loss, gradient = jax.value_and_grad(lambda p: cloning_loss(eqx.combine(p, constants), minibatch))(trainable)
@@ -85,17 +85,15 @@ def clone(
         carry, losses = jax.lax.scan(gradient_step, carry, minibatches)
         return carry, jnp.mean(losses)
 
-    (trainable, _), losses = jax.lax.scan(
-        epoch, (trainable, optimizer.init(trainable)), jax.random.split(key, settings.num_epochs)
-    )
+    start = trainable, optimizer.init(trainable)
+    (trainable, _), losses = jax.lax.scan(epoch, start, jax.random.split(key, settings.num_epochs))
     return eqx.combine(trainable, constants), losses
 
 
 def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
-    """The mean of ``-log π(a|s)`` over valid steps.
+    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a Gaussian.
 
-    No gradient reaches the standard deviation of a Gaussian. Otherwise it would shrink towards 0 where demonstrations always do
-    the same, and PPO could no longer explore.
+    It would shrink towards 0 where demonstrations always do the same, and PPO could no longer explore.
     """
     _, distribution, _ = unroll(policy, sequences)
     if isinstance(distribution, Gaussian):
@@ -107,22 +105,14 @@ def padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
     """``demonstrations`` with padding steps at the end, so that their number is a multiple of ``length``."""
     count = demonstrations.valid.shape[0]
     missing = -count % length
-    steps = dataclasses.replace(demonstrations, memory=None)
-    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), steps)
-    return dataclasses.replace(padded, memory=demonstrations.memory, valid=jnp.arange(count + missing)[:, None] < count)
+    padded = map_steps(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), demonstrations)
+    return dataclasses.replace(padded, valid=jnp.arange(count + missing)[:, None] < count)
 
 
 def split(policy: ActorCritic, demonstrations: Demonstrations, length: int) -> Demonstrations:
-    """Split the single sequence of all steps into sequences of ``length`` steps, with the memory of ``policy`` before each."""
-    steps = dataclasses.replace(demonstrations, memory=None)
-    sequences = jax.tree.map(lambda x: split_sequences(x, length), steps)
+    """Sequences of ``length`` steps, with the memory of ``policy`` before each."""
+    sequences = map_steps(lambda x: split_sequences(x, length), demonstrations)
     if not policy.is_recurrent:
-        return dataclasses.replace(sequences, memory=demonstrations.memory)
-    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps)
-
-    def unroll_piece(memory: Memory, piece: Demonstrations) -> tuple[Memory, Memory]:
-        after, _, _ = policy.unroll(memory, piece.observation, piece.episode_start, piece.valid)
-        return after, memory
-
-    _, memory = jax.lax.scan(unroll_piece, demonstrations.memory, pieces)
+        return sequences
+    _, memory = memories_before(policy, demonstrations.memory, inputs(demonstrations), length)
     return dataclasses.replace(sequences, memory=stack_memory(memory))

@@ -33,8 +33,8 @@ OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
 class Hyperparameters(eqx.Module):
     """The traced settings, as ``make_hyperparameters`` fills them. ``config.schema`` describes each.
 
-    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters`` then has None, and
-    code that reads them is not compiled.
+    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters``
+    then has None, and code that reads them is not compiled.
     """
 
     total_steps: Array
@@ -62,101 +62,73 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ppo: the settings, for instance ``Config().ppo``.
 
     Returns:
-        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with ``jax.vmap`` over them.
+        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with
+        ``jax.vmap`` over them.
 
     Raises:
-        ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts
-            steps.
+        ConfigError: if the function of a schedule is not found, raises, does not return one number, or counts steps.
     """
-
-    def array(x: float) -> Array:
-        return jax.device_put(np.float32(x))  # jnp.asarray would compile a program
-
-    def traced(name: str, value: Any) -> Array | Schedule:
-        if is_custom(value):
-            return _custom_schedule(name, value)
-        if isinstance(value, ScheduleText):
-            return NumericSchedule(array(value.initial), array(value.final), array(value.power), array(value.fraction))
-        return array(value)
-
-    values: dict[str, Any] = {name: traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
+    values: dict[str, Any] = {name: _traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
     return Hyperparameters(**values)
 
 
+def _traced(name: str, value: Any) -> Array | Schedule:
+    if is_custom(value):
+        return _custom_schedule(name, value)
+    if isinstance(value, ScheduleText):
+        return NumericSchedule(*map(_array, (value.initial, value.final, value.power, value.fraction)))
+    return _array(value)
+
+
+def _array(x: float) -> Array:
+    return jax.device_put(np.float32(x))  # jnp.asarray would compile a program
+
+
 def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
-    """Raise ``ConfigError`` if one of the ``OPTIONAL`` hyperparameters that the config switches ``off`` has another value than 0: the update
-    has no code that reads it. If all hyperparameters are traced, their values are unknown and not checked."""
+    """Raise ``ConfigError`` if a hyperparameter that the config switches ``off`` is not 0: no code reads it.
 
-    def is_traced(x: Array) -> bool:
-        return isinstance(x, Tracer)
-
-    some_known = not all(map(is_traced, jax.tree.leaves(hyperparameters)))
+    If all hyperparameters are traced, their values are unknown and not checked.
+    """
+    if all(isinstance(x, Tracer) for x in jax.tree.leaves(hyperparameters)):
+        return
     for name in sorted(off):
         value = getattr(hyperparameters, name)
-        values = (value.initial, value.final) if isinstance(value, NumericSchedule) else jax.tree.leaves(value)
-        varied = isinstance(value, CustomSchedule) or (some_known and any(map(is_traced, values)))
-        if varied or any(np.any(np.asarray(x) != 0) for x in values if not is_traced(x)):
+        numbers = (value.initial, value.final) if isinstance(value, NumericSchedule) else jax.tree.leaves(value)
+        if isinstance(value, CustomSchedule) or any(isinstance(x, Tracer) or np.any(np.asarray(x) != 0) for x in numbers):
             raise ConfigError(
-                f"The hyperparameters {'vary' if varied else 'set'} {name}, but {name} = 0 in the config leaves out the code that reads it: "
-                f"give {name} another value in the config, too."
+                f"The hyperparameters set {name}, but {name} = 0 in the config leaves out the code that reads it: give {name} another "
+                "value in the config, too."
             )
 
 
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
-    """The custom function of the progress that ``setting`` is or names."""
-    function = resolve(setting, value, ("__call__",))
-    try:
-        parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function in C
-        parameters = []
-    with custom_code_errors(f"The function of {setting}", ConfigError):
-        returned: Any = jax.eval_shape(function, jax.ShapeDtypeStruct((), jnp.float32))
-    if getattr(returned, "shape", None) != () or not jnp.issubdtype(returned.dtype, jnp.number):
+    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0, which is likely a
+    function of the remaining share."""
+    function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
+    # This may run inside jit.
+    with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
+        schedule = CustomSchedule(function, any("remaining" in name for name in [*inspect.signature(function).parameters][:1]))
+        numbers = [float(schedule(jnp.float32(share))) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        later = [float(schedule(jnp.float32(10.0**power))) for power in range(1, 10)] if _is_of_optax(function) else []
+    low, high = (end if bound is None else bound for bound, end in ((leaf.low, -math.inf), (leaf.high, math.inf)))
+    if not all(math.isfinite(x) and low - ROUNDING <= x <= high + ROUNDING for x in numbers):
+        expected = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
         raise ConfigError(
-            f"{setting} = {value}: the function returns {returned}: expected one number for a share of the training, 0 … 1."
+            f"{setting} = {value}: the function returns {', '.join(f'{x:g}' for x in numbers)} from the start to the end of the training: "
+            f"expected finite numbers {expected}."
         )
-    if _counts_steps(function):
+    changes = [abs(x - numbers[0]) for x in (*numbers, *later) if math.isfinite(x)]  # a growing schedule may overflow
+    if max(changes[:5]) < 0.01 * max(changes):
         raise ConfigError(
             f"{setting} = {value}: this optax schedule counts steps, and hardly changes between 0 and 1. proximo calls it with the completed "
             "share of the training, 0 … 1: give it one step, as in optax.linear_schedule(1e-3, 0, transition_steps=1)."
         )
-    schedule = CustomSchedule(function, any("remaining" in name for name in parameters[:1]))
-    _check_range(setting, value, schedule)
+    if numbers[0] == 0 and numbers[-1] == max(numbers) > 0:
+        given, advice = ("remaining", "") if schedule.of_remaining else ("completed", REMAINING)
+        growing = f"{setting} = {value} is 0 at the start of the training and largest at its end. The function receives the {given} share"
+        warnings.warn(f"{growing} of the training.{advice}", stacklevel=2)
     return schedule
 
 
-def _check_range(setting: str, value: str | Custom, schedule: CustomSchedule) -> None:
-    """Raise ``ConfigError`` if the function returns an invalid number at one of five shares of the training. Warn if it grows from 0, which
-    is what a function of the remaining share does."""
-    low, high = LEAVES[setting].low, LEAVES[setting].high
-    low, high = -math.inf if low is None else low, math.inf if high is None else high
-    numbers = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        # This may run inside jit.
-        with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
-            number = float(schedule(jnp.float32(share)))
-        if not (math.isfinite(number) and low - ROUNDING <= number <= high + ROUNDING):
-            between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
-            received = 1.0 - share if schedule.of_remaining else share
-            raise ConfigError(
-                f"{setting} = {value}: the function returns {number:g} for {received:g}: expected a finite number {between}."
-            )
-        numbers.append(number)
-    if numbers[0] == 0 and numbers[-1] == max(numbers) > 0:
-        given, advice = ("remaining", "") if schedule.of_remaining else ("completed", REMAINING)
-        warnings.warn(
-            f"{setting} = {value} is 0 at the start of the training and largest at its end. The function receives the {given} share of the "
-            f"training.{advice}",
-            stacklevel=2,
-        )
-
-
-def _counts_steps(function: Any) -> bool:
-    """Whether ``function`` is an optax schedule whose change between 0 and 1 is less than a hundredth of its whole change."""
-    if not (getattr(function, "__module__", None) or "").startswith("optax."):
-        return False
-    counts = (0, 0.25, 0.5, 0.75, 1, *(10**power for power in range(1, 10)))  # a growing schedule may overflow
-    with jax.ensure_compile_time_eval():  # this may run inside jit
-        first, *later = (float(function(jnp.float32(count))) for count in counts)
-    changes = [abs(value - first) for value in later if math.isfinite(value)]
-    return max(changes[:4]) < 0.01 * max(changes)
+def _is_of_optax(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").startswith("optax.")

@@ -27,32 +27,25 @@ def init_learner(key: Key[Array, ""], policy: ActorCritic, config: Config, hyper
         hyperparameters: as ``make_hyperparameters(config.ppo)`` returns them; they may be traced.
 
     Raises:
-        ConfigError: if ``weight_decay`` is set and the policy has no weight matrix, or if a hyperparameter has a value that the config
-            switches off.
+        ConfigError: if the policy has no weight matrix for ``weight_decay``, or if a hyperparameter is not off as in the
+            config.
     """
-    trainable, _ = split_policy(policy)
-    decay = config.ppo.optimizer_settings.weight_decay
-    if decay and not any(jax.tree.leaves(weight_mask(trainable))):
+    ppo, static = config.ppo, StaticSettings.of(config)
+    decay = ppo.optimizer_settings.weight_decay
+    if decay and not any(jax.tree.leaves(weight_mask(split_policy(policy)[0]))):
         raise ConfigError(
             f"weight_decay = {decay} decays arrays of two or more axes that are named weight... or kernel..., "
             "and this policy has none: rename the weight matrices of the custom network, or set weight_decay = 0."
         )
-    static = StaticSettings.of(config)
     check_enabled(hyperparameters, static.off)
-    scale = (
-        RewardNormalizer(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs)) if config.ppo.normalizes_reward else None
-    )
+    returns = RewardNormalizer(RunningStatistics.of_shape(()), jnp.zeros(config.env.num_envs))
+    kl_coef = jnp.float32(ppo.objective_settings.kl_coef) if ppo.objective == "kl_penalty" else None
     state = LearnerState(
         policy=policy,
         optimizer=None,
         hyperparameters=hyperparameters,
-        reward_normalizer=scale,
-        adaptive=AdaptiveState(
-            kl_coef=jnp.asarray(config.ppo.objective_settings.kl_coef, jnp.float32)
-            if config.ppo.objective == "kl_penalty"
-            else None,
-            rate_factor=None if "desired_kl" in static.off else jnp.ones(()),
-        ),
+        reward_normalizer=returns if ppo.normalizes_reward else None,
+        adaptive=AdaptiveState(kl_coef, rate_factor=None if "desired_kl" in static.off else jnp.ones(())),
         key=key,
         steps=jnp.zeros(2, jnp.uint32),
         static=static,

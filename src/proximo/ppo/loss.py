@@ -24,18 +24,10 @@ def loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """The loss that a gradient step minimizes: ``ppo_loss``, or a custom loss in its place.
 
-    The setting ``objective`` may replace its clipped surrogate, and ``extra_loss`` adds a term. All terms are means over the valid steps
-    of all devices.
-
-    Args:
-        policy: the policy that learns.
-        state: the learner, for its settings.
-        sequences: those of the minibatch.
-        num_valid: number of their valid steps, summed over all devices.
-        index: number of the minibatch in its epoch.
+    All terms are means over the valid steps of all devices. ``index`` is the number of the minibatch in its epoch.
 
     Returns:
-        The loss, and metrics of the gradient step (scalars). They are of all devices; ``ratio_min`` and ``ratio_max`` are of this device.
+        The loss, and metrics of the gradient step; ``ratio_min`` and ``ratio_max`` are of this device.
 
     Raises:
         ConfigError: if a custom loss returns anything other than ``(loss, metrics)``, or a metric whose name is taken.
@@ -43,15 +35,15 @@ def loss(
     minibatch = make_minibatch(policy, state, sequences, num_valid, index)
     objective, extra = state.static.objective, state.static.extra_loss
     if isinstance(objective, WholeLoss):
-        total, loss_metrics = call_objective("objective", objective, policy, minibatch)
+        total, metrics = call_objective("objective", objective, policy, minibatch)
     else:
-        total, loss_metrics = ppo_loss(policy, minibatch, objective)
-    metrics, extra_metrics = ratio_metrics(minibatch), {}
+        total, metrics = ppo_loss(policy, minibatch, objective)
+    metrics = with_custom_metrics(ratio_metrics(minibatch), metrics)
     if extra is not None:
-        metrics["extra_loss"], extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
-        total = total + metrics["extra_loss"]
-    metrics["loss"] = total
-    return total, with_custom_metrics(metrics, loss_metrics, extra_metrics)
+        extra_loss, extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
+        total = total + extra_loss
+        metrics = with_custom_metrics({**metrics, "extra_loss": extra_loss}, extra_metrics)
+    return total, {**metrics, "loss": total}
 
 
 def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:
@@ -70,7 +62,7 @@ def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = c
 def make_minibatch(
     policy: ActorCritic, state: LearnerState, sequences: Batch, num_valid: Float[Array, ""], index: Int[Array, ""] | int
 ) -> Minibatch:
-    """``sequences`` with what ``policy`` computes for them: distributions of actions, log ratios and values."""
+    """``sequences`` with what ``policy`` computes for them."""
     _, distribution, value = unroll(policy, sequences)
     h = state.enabled_hyperparameters
     return Minibatch(
@@ -97,7 +89,7 @@ def value_loss_per_step(minibatch: Minibatch) -> Float[Array, "L S"]:
 
 
 def ratio_metrics(minibatch: Minibatch) -> Metrics:
-    """How far the policy has moved from the one that acted, over valid steps. ``ratio_min`` and ``ratio_max`` are of this device; ``summarize`` reduces them."""
+    """How far the policy has moved from the one that acted, over valid steps."""
     ratio, valid = minibatch.ratio, minibatch.valid
     return {
         "approx_kl": minibatch.mean(loss_terms.approximate_kl(minibatch.log_ratio)),
@@ -107,11 +99,9 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
     }
 
 
-def with_custom_metrics(metrics: Metrics, *custom: Metrics) -> Metrics:
-    """``metrics`` with those of custom losses. Raises ``ConfigError`` if a name is taken."""
-    for more in custom:
-        for name in more:
-            if name in metrics or name in RESERVED:
-                raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
-        metrics = {**metrics, **more}
-    return metrics
+def with_custom_metrics(metrics: Metrics, custom: Metrics) -> Metrics:
+    """``metrics`` with those of a custom loss. Raises ``ConfigError`` if a name is taken."""
+    for name in custom:
+        if name in metrics or name in RESERVED:
+            raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
+    return {**metrics, **custom}

@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from proximo.config.custom import is_transformation
 from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
-from proximo.ppo.custom_optimizer import is_transformation
 from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
 RESERVED = frozenset({
     "grad_norm", "active", "value_mean", "advantage_mean", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
-    "gradient_steps", "extra_loss",
+    "gradient_steps", "loss", "extra_loss",
 })  # fmt: skip
 """Names that no custom loss may give to a metric, in addition to those of the loss itself."""
 
 
 def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
-    """Reduce the metrics of the gradient steps to those of the update.
+    """Reduce the metrics of ``K`` epochs of ``M`` gradient steps (``K M`` each) to those of the update.
 
-    Args:
-        state: the learner before the update.
-        batch: the whole rollout, with the values of the policy that acted.
-        step_metrics: metrics of ``K`` epochs of ``M`` gradient steps, ``K M`` each.
-
-    Returns:
-        Scalars: means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update; extremes of the
-        ratio; and the current values of scheduled hyperparameters.
+    They are means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update;
+    extremes of the ratio; and the current values of scheduled hyperparameters. ``state`` is the learner before the
+    update, and ``batch`` the whole rollout.
     """
     taken = taken_steps(step_metrics["active"])
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -20,49 +21,41 @@ from proximo.types import BurnIn, Memory, Observation, Rollout
 
 
 class Sequences(eqx.Module):
-    """What the policy reads of ``S`` sequences of ``L`` steps. Without a memory ``L`` is 1.
-
-    Attributes:
-        memory: S ...: the memory before each sequence, or before its burn-in.
-        burn_in_steps: B S ...: the steps before each sequence that only update the memory; None without burn-in.
-        observation: L S ...: as the environment returned it, before normalization.
-        episode_start: L S: the memory is reset before this observation is read.
-        valid: L S: False on padding, which enters no loss.
-    """
+    """What the policy reads of ``S`` sequences of ``L`` steps. Without a memory ``L`` is 1."""
 
     memory: Memory
+    """S ...: the memory before each sequence, or before its burn-in."""
     burn_in_steps: BurnIn | None
+    """B S ...: the steps before each sequence that only update the memory; None without burn-in."""
     observation: Observation
+    """L S ...: as the environment returned it, before normalization."""
     episode_start: Bool[Array, "L S"]
     valid: Bool[Array, "L S"]
+    """False on padding, which enters no loss."""
 
 
 S = TypeVar("S", bound=Sequences)
 
 
 class Batch(Sequences):
-    """Sequences with the other fields that the loss reads.
-
-    Attributes:
-        action: L S ...: as the distribution sampled it.
-        log_prob: L S: logarithm of the action's probability under the policy that acted.
-        value: L S: value by the policy that acted, in units of the scaled reward.
-        advantage: L S.
-        target: L S: what the value is fitted to: advantage plus value.
-    """
+    """Sequences with the other fields that the loss reads."""
 
     action: Shaped[Array, "L S ..."]
+    """As the distribution sampled it."""
     log_prob: Float[Array, "L S"]
     value: Float[Array, "L S"]
+    """Of the policy that acted, as ``log_prob``; in units of the scaled reward."""
     advantage: Float[Array, "L S"]
     target: Float[Array, "L S"]
+    """What the value is fitted to: advantage plus value."""
 
 
 class Minibatch(Batch):
     """The ``S`` sequences of ``L`` steps of a gradient step, and what the current policy computes for them.
 
-    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory`` and ``burn_in_steps``, and
-    ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that acted).
+    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory``
+    and ``burn_in_steps``, and ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that
+    acted).
 
     Attributes:
         distribution: L S: distribution of actions, by the current parameters.
@@ -94,9 +87,7 @@ class Minibatch(Batch):
         return probability_ratio(self.log_ratio)
 
     def mean(self, x: Float[Array, "L S"]) -> Float[Array, ""]:
-        """Mean over the valid steps of all devices.
-
-        The mean over the valid steps in a mask ``m`` is ``mean(x * m) / mean(m)``.
+        """Mean over valid steps of all devices; ``minibatch.mean(x * m) / minibatch.mean(m)`` is the mean in a mask ``m``.
 
         Args:
             x: one number for each step.
@@ -110,7 +101,7 @@ class Minibatch(Batch):
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
     """Cut time into contiguous sequences of ``length`` L, a divisor of T: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
 
-    A plain ``reshape(L, -1)`` would return strided sequences, whose steps do not follow each other.
+    The steps in a plain ``reshape(L, -1)`` would not follow each other.
     """
     steps, envs, *rest = x.shape
     sequences = x.reshape((steps // length, length, envs, *rest))
@@ -153,7 +144,7 @@ def with_burn_in(rollout: Rollout) -> tuple[Observation, Bool[Array, "T N"], Boo
 
 
 def unroll(policy: ActorCritic, sequences: Sequences) -> tuple[Memory, Distribution, Float[Array, "L S"]]:
-    """``policy.unroll`` over the sequences, after their burn-in: the last memories (S ...), the action distributions, the values."""
+    """``policy.unroll`` over the sequences, after their burn-in."""
     memory = run_burn_in(policy, sequences.memory, sequences.burn_in_steps)
     return policy.unroll(memory, *inputs(sequences))
 
@@ -166,15 +157,29 @@ def run_burn_in(policy: ActorCritic, memory: Memory, burn_in_steps: BurnIn | Non
     return jax.lax.stop_gradient(memory)
 
 
+def memories_before(policy: ActorCritic, start: Memory, steps: PyTree, length: int) -> tuple[Memory, Memory]:
+    """The memory after all ``steps`` (``inputs``), and the memories before each ``length`` of them (J N ...)."""
+
+    def unroll_piece(memory: Memory, piece: tuple) -> tuple[Memory, Memory]:
+        return policy.unroll(memory, *piece)[0], memory
+
+    return jax.lax.scan(unroll_piece, start, jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), steps))
+
+
+def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
+    """``rollout`` with ``memory`` and ``last_memory`` by ``policy``, from the first sequence's memory on."""
+    start = jax.tree.map(lambda m: m[0], rollout.memory)
+    last, memory = memories_before(policy, start, with_burn_in(rollout), length)
+    if rollout.burn_in_steps is not None:
+        rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
+        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout)))
+    return dataclasses.replace(rollout, memory=memory, last_memory=last)
+
+
 def make_batch(rollout: Rollout, advantage: Float[Array, "T N"], length: int) -> Batch:
     """All sequences of ``rollout``; targets are ``advantage + value``."""
-    steps = {
-        "action": rollout.action,
-        "log_prob": rollout.log_prob,
-        "value": rollout.value,
-        "advantage": advantage,
-        "target": advantage + rollout.value,
-    }
+    steps = {name: getattr(rollout, name) for name in ("action", "log_prob", "value")}
+    steps |= {"advantage": advantage, "target": advantage + rollout.value}
     return Batch(**vars(sequences_of(rollout, length)), **jax.tree.map(lambda x: split_sequences(x, length), steps))
 
 
@@ -184,24 +189,20 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
 
 
 class MinibatchInputs(NamedTuple):
-    """The numbers of a minibatch's sequences, and the values that depend on these but not on the parameters. All fields have a leading axis
-    ``M`` if they are those of all minibatches of an epoch.
-
-    Attributes:
-        indices: S: numbers of the sequences.
-        advantage: L S: normalized over the valid steps of the minibatch if ``normalize_advantage`` is ``minibatch``.
-        num_valid: number of valid steps, summed over all devices.
-        index: number of the minibatch in the epoch.
-    """
+    """What a minibatch has before its gradient step, with a leading axis ``M`` for all minibatches of an epoch."""
 
     indices: UInt32[Array, "*M S"]
+    """Numbers of the sequences."""
     advantage: Float[Array, "*M L S"]
+    """Normalized if ``normalize_advantage`` is ``minibatch``."""
     num_valid: Float[Array, "*M"]
+    """Number of valid steps, summed over all devices."""
     index: Int[Array, "*M"]
+    """Number of the minibatch in the epoch."""
 
 
 def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
-    """The inputs of all minibatches of an epoch. Devices reduce them together, because each all-reduce has a latency."""
+    """The inputs of all minibatches of an epoch, which devices reduce together: each all-reduce has a latency."""
 
     def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
         advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]
@@ -213,5 +214,10 @@ def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: boo
 def take(sequences: S, indices: UInt32[Array, " S"]) -> S:
     """The sequences whose numbers are in ``indices``."""
     memory = jax.tree.map(lambda m: m[indices], sequences.memory)
-    steps = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(sequences, memory=None))
-    return dataclasses.replace(steps, memory=memory)
+    return dataclasses.replace(map_steps(lambda x: x[:, indices], sequences), memory=memory)
+
+
+def map_steps(function: Callable[[Array], Array], sequences: S) -> S:
+    """Apply ``function`` to all arrays of ``sequences`` besides their memory."""
+    steps = jax.tree.map(function, dataclasses.replace(sequences, memory=None))
+    return dataclasses.replace(steps, memory=sequences.memory)

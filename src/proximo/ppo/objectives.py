@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from proximo.config.custom import Custom, is_custom, resolve
-from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.math import loss_terms
 from proximo.math.across_devices import is_divided, is_equal
@@ -39,8 +39,7 @@ def clip(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], M
 def kl_penalty(policy: ActorCritic, minibatch: Minibatch) -> tuple[Float[Array, ""], Metrics]:
     """The surrogate less a penalty, negated: ``-(r A - β KL(old ‖ new))``.
 
-    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are those of the exact divergence, for
-    every family of distributions.
+    The divergence of a step is ``(r - 1) - log r``. Its mean, and the mean of its gradient, are exact for every family.
 
     Source: Schulman et al. 2017, equation 8.
     """
@@ -57,48 +56,34 @@ OBJECTIVES: dict[str, Objective] = {"clip": clip, "kl_penalty": kl_penalty}
 
 
 def resolve_objective(setting: str, value: str | Custom) -> Objective:
-    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code.
-
-    Raises:
-        ConfigError: if custom code is not found, is not a function, or cannot be hashed.
-    """
+    """The function that ``objective`` or ``extra_loss`` (``setting``) names: a word of ``OBJECTIVES``, or custom code."""
     if not is_custom(value):
         return OBJECTIVES[str(value)]
     function = resolve(setting, value, ("__call__",))
     try:
         hash(function)
-    except TypeError as error:
-        raise ConfigError(
-            f"{setting} = {value}: expected a function that can be hashed ({error}): give a plain function."
-        ) from error
+    except TypeError:
+        function = None
     if inspect.isclass(function) or not callable(function):
-        raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics).")
+        raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics) that can be hashed.")
     return cast("Objective", function)
 
 
 def call_objective(
     setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Call an objective and check what it returns.
+    """Call an objective, and check that it returns one number (broadcasting would sum others) and a dictionary of numbers.
 
-    Raises:
-        ConfigError: if it raises, or returns anything other than one number and a dictionary of numbers. One loss for each step is an
-            error too, because broadcasting would sum it.
-
-    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was not taken by
-    ``minibatch.mean``. A loss that is NaN ends the training.
+    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was
+    not taken by ``minibatch.mean``. A loss that is NaN ends the training.
     """
-    with custom_code_errors(f"The function of {setting}", ConfigError):
-        returned: Any = function(policy, minibatch)
-    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], dict):
+    returned: Any = function(policy, minibatch)
+    is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
+    if not is_pair or not all(map(_is_number, (returned[0], *returned[1].values()))):
         raise ConfigError(
-            f"{setting}: the function returns {_described(returned)}, expected (loss, metrics) with a dictionary of metrics."
+            f"{setting}: the function returns {eqx.tree_pformat(returned)}, expected (loss, metrics): one floating-point number, as "
+            "minibatch.mean(x) returns it, and a dictionary of such numbers."
         )
-    for name, number in (("the loss", returned[0]), *returned[1].items()):
-        if not isinstance(name, str) or not _is_number(number):
-            raise ConfigError(
-                f"{setting}: {name} is {_described(number)}, expected one floating-point number, as minibatch.mean(x) returns it."
-            )
     if is_divided() and function not in OBJECTIVES.values():
         return jax.tree.map(lambda x: jnp.where(is_equal(jnp.asarray(x)), x, jnp.nan), returned)
     return returned
@@ -107,11 +92,3 @@ def call_objective(
 def _is_number(x: Any) -> bool:
     arrays = float | np.floating | np.ndarray | jax.Array
     return isinstance(x, arrays) and jnp.shape(x) == () and jnp.issubdtype(jnp.result_type(x), jnp.floating)
-
-
-def _described(x: Any) -> str:
-    if isinstance(x, jax.Array):
-        return f"an array {x.shape} {x.dtype}"
-    if isinstance(x, tuple):
-        return f"({', '.join(map(_described, x))})"
-    return repr(x) if isinstance(x, int | float) else type(x).__name__

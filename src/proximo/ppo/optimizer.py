@@ -13,10 +13,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from proximo.config.custom import is_transformation
+from proximo.errors import ConfigError
 from proximo.math.across_devices import mean_of_devices
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
-from proximo.ppo.custom_optimizer import on_vector, transformation_of
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -32,7 +33,7 @@ class Optimizer:
     """Takes gradient steps on the policy of a learner.
 
     The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md). Only this module and ``custom_optimizer`` depend on it.
+    (docs/decisions/0015-flat-parameters.md).
     """
 
     def __init__(self, state: LearnerState):
@@ -50,7 +51,7 @@ class Optimizer:
         return eqx.combine(self._unflatten(learned.parameters), self._constants)
 
     def step(self, learned: Learned, loss: Callable[[ActorCritic], tuple[Float[Array, ""], Metrics]]) -> tuple[Learned, Metrics]:
-        """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, the norm of the gradient before it is clipped."""
+        """One step along the gradient of ``loss``. Its metrics get ``grad_norm``, before the gradient is clipped."""
         gradient_of = jax.value_and_grad(lambda p: loss(self.policy(learned._replace(parameters=p))), has_aux=True)
         (_, metrics), part = gradient_of(learned.parameters)
         gradient = mean_of_devices(part)
@@ -69,7 +70,7 @@ def gradient_transformation(state: LearnerState) -> optax.GradientTransformation
 
 
 def clipping(state: LearnerState) -> optax.GradientTransformation:
-    """Scales a gradient down to the norm ``max_grad_norm``. With ``critic_max_grad_norm``, the critic's part has a separate norm."""
+    """Scales a gradient down to the norm ``max_grad_norm``; the critic's part separately with ``critic_max_grad_norm``."""
     h = state.enabled_hyperparameters
     clip = optax.clip_by_global_norm(h.max_grad_norm)
     if h.critic_max_grad_norm is None:
@@ -113,7 +114,7 @@ def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
 
 
 def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
-    """The optimizers of policy and value, at least one of which is custom. They get each parameter in its own shape."""
+    """The optimizers of policy and value, one of them custom. They get each parameter in its own shape."""
     static, (trainable, _) = state.static, split_policy(state.policy)
     parts: dict[Hashable, optax.GradientTransformation] = {"policy": part_optimizer("optimizer", state, learning_rate(state))}
     if static.critic_optimizer != "same":
@@ -129,11 +130,25 @@ def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
 def part_optimizer(setting: str, state: LearnerState, rate: Float[Array, ""]) -> optax.GradientTransformation:
     """The optimizer of policy or value that ``setting`` gives, with the learning rate ``rate``."""
     optimizer = getattr(state.static, setting)
-    if not isinstance(optimizer, str):
-        return transformation_of(setting, optimizer, rate)
-    weight_decay = state.hyperparameters.weight_decay
-    decay = optax.add_decayed_weights(weight_decay, weight_mask) if optimizer == "adamw" else optax.identity()
-    return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
+    if isinstance(optimizer, str):
+        weight_decay = state.hyperparameters.weight_decay
+        decay = optax.add_decayed_weights(weight_decay, weight_mask) if optimizer == "adamw" else optax.identity()
+        return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
+    made = optimizer if is_transformation(optimizer) else optimizer(rate)
+    if not is_transformation(made):
+        raise ConfigError(f"{setting}: the function returns {type(made).__name__}, expected an optax transformation.")
+    return made
+
+
+def on_vector(transformation: optax.GradientTransformation, tree: PyTree) -> optax.GradientTransformation:
+    """``transformation`` of trees like ``tree`` for vectors that contain all their parameters."""
+    _, unflatten = ravel_pytree(tree)
+
+    def update(gradient: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
+        updates, state = transformation.update(unflatten(gradient), state, unflatten(parameters))
+        return ravel_pytree(updates)[0], state
+
+    return optax.GradientTransformation(lambda parameters: transformation.init(unflatten(parameters)), update)  # pyright: ignore[reportArgumentType]
 
 
 def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:
@@ -143,7 +158,7 @@ def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:
 
 
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
-    """Split a policy into its trainable parameters and the rest (statistics of the normalizer, static parts).
+    """The trainable parameters of a policy, and the rest (statistics of the normalizer, static parts).
 
     Both are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them.
     """
@@ -153,7 +168,7 @@ def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
 
 
 def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
-    """Mark the parameters that only the value uses: the critic's head and, with separate towers, the second torso."""
+    """Mark the parameters that only the value uses: the critic, and with separate towers the second torso."""
     others = jax.tree.map(lambda _: False, trainable)
     critic = jax.tree.map(lambda _: True, (trainable.critic, trainable.torsos[1:]))
     return dataclasses.replace(others, critic=critic[0], torsos=(*others.torsos[:1], *critic[1]))
@@ -162,8 +177,8 @@ def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
 def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:
     """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels.
 
-    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and proximo). Biases,
-    ``log_std``, normalization gains and the eigenvalues of an LRU are not decayed, because zero is not a neutral value for them.
+    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and
+    proximo). Zero is not a neutral value for others, such as biases and the eigenvalues of an LRU.
     """
 
     def is_weight_matrix(path: tuple[Any, ...], parameter: Array) -> bool:

@@ -14,19 +14,18 @@ from proximo.math.running_statistics import discounted_returns
 from proximo.networks import ActorCritic
 from proximo.networks.normalizer import with_observations
 from proximo.ppo.hyperparameters import Hyperparameters
-from proximo.ppo.minibatches import Batch, inputs, join_sequences, make_batch, sequences_of, split_sequences, unroll, with_burn_in
+from proximo.ppo.minibatches import Batch, join_sequences, make_batch, refresh_memory, sequences_of, split_sequences, unroll
 from proximo.ppo.state import LearnerState, RewardNormalizer
-from proximo.types import Memory, Rollout
+from proximo.types import Rollout
 
 REWARD_CLIP = 10.0
 
 
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
-    """Scale rewards as the learner reads them.
+    """Scale rewards as the learner reads them: by ``reward_scale``, by their sign (``clip_reward``), by ``normalize_reward``.
 
-    Rewards are multiplied by ``reward_scale`` and, with ``clip_reward``, replaced by their sign. With ``normalize_reward``, they are then divided
-    by the standard deviation of the discounted return and clipped to ± 10. The statistics of the return include this rollout before its
-    rewards are divided. The discount is ``gamma``. The running return restarts from 0 with each episode.
+    With ``normalize_reward``, they are divided by the standard deviation of the discounted return and clipped to ± 10.
+    The statistics of the return include this rollout before its rewards are divided.
 
     Returns:
         The new statistics (None without ``normalize_reward``), and the rollout with scaled rewards.
@@ -47,9 +46,8 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
     """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
 
-    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values (``recompute_advantage``).
-    Without it they stay as they were collected. ``value`` is that of the policy that acted, because the value clip is centered on it,
-    like the clip of the ratio.
+    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values
+    (``recompute_advantage``). ``value`` stays that of the policy that acted, because the value clip is centered on it.
     """
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:
@@ -58,7 +56,9 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
         renewed = recompute_values(policy, renewed, static.sequence_length)
     batch = make_batch(renewed, compute_advantages(renewed, state.hyperparameters), static.sequence_length)
     batch = dataclasses.replace(batch, value=split_sequences(rollout.value, static.sequence_length))
-    return normalize_advantage(batch) if static.normalize_advantage == "batch" else batch
+    if static.normalize_advantage == "batch":
+        batch = dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.target, batch.valid))
+    return batch
 
 
 def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
@@ -72,39 +72,19 @@ def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T 
     return jax.vmap(advantages_of_env, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
 
 
-def normalize_advantage(batch: Batch) -> Batch:
-    """``batch`` with advantages of mean 0 and standard deviation 1 over its valid steps."""
-    return dataclasses.replace(batch, advantage=normalized(batch.advantage, batch.target, batch.valid))
-
-
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
     """``rollout`` with ``value`` and ``last_value`` computed with ``policy``.
 
-    ``bootstrap_value`` stays as it was collected, because the rollout does not contain the final observations of truncated episodes.
+    ``bootstrap_value`` stays, because the rollout does not contain the final observations of truncated episodes.
     """
     _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
     return dataclasses.replace(rollout, value=join_sequences(value, rollout.episode_start.shape[1]), last_value=last_value)
 
 
-def refresh_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``memory`` and ``last_memory`` computed with ``policy``, from the first sequence's memory on."""
-    pieces = jax.tree.map(lambda x: x.reshape((-1, length, *x.shape[1:])), with_burn_in(rollout))
-
-    def unroll_piece(memory: Memory, steps: tuple) -> tuple[Memory, Memory]:
-        return policy.unroll(memory, *steps)[0], memory
-
-    start = jax.tree.map(lambda m: m[0], rollout.memory)
-    last, memory = jax.lax.scan(unroll_piece, start, pieces)
-    if rollout.burn_in_steps is not None:
-        rest = rollout.episode_start.shape[0] - rollout.burn_in_steps.episode_start.shape[0]
-        last, _, _ = policy.unroll(last, *jax.tree.map(lambda x: x[rest:], inputs(rollout)))
-    return dataclasses.replace(rollout, memory=memory, last_memory=last)
-
-
 def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
     """``policy`` whose normalizer includes the valid observations of ``rollout``.
 
-    It is called after the update, so that the statistics do not change between the first step of a rollout and its last minibatch.
+    It is called after the update, so that the statistics do not change from the first step to the last minibatch.
     """
     return dataclasses.replace(policy, normalizer=with_observations(policy.normalizer, rollout.observation, rollout.valid))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ import equinox as eqx
 from jaxtyping import Array, Float, Key, PyTree, UInt32
 
 from proximo.config import ENTRIES, LEAVES, Config
-from proximo.config.custom import is_custom
+from proximo.config.custom import Custom, is_custom, is_transformation, resolve
+from proximo.errors import ConfigError
 from proximo.math.running_statistics import RunningStatistics
 from proximo.networks import ActorCritic
-from proximo.ppo.custom_optimizer import resolve_optimizer
 from proximo.ppo.hyperparameters import OPTIONAL, TRACED, Hyperparameters, make_hyperparameters
 from proximo.ppo.objectives import Objective, resolve_objective
 from proximo.types import steps_to_float
@@ -21,9 +22,9 @@ from proximo.types import steps_to_float
 
 @dataclass(frozen=True)
 class StaticSettings:
-    """Settings that are constants of the compiled programs: a different value of any of them needs another compilation.
+    """Settings that are constants of the compiled programs: those of ``PPOConfig`` that are not traced.
 
-    These are all settings of ``PPOConfig`` that are not traced; ``config.schema`` describes each.
+    ``config.schema`` describes each.
     """
 
     total_updates: int
@@ -59,11 +60,7 @@ class StaticSettings:
 
     @classmethod
     def of(cls, config: Config) -> StaticSettings:
-        """The static settings of ``config``.
-
-        Raises:
-            ConfigError: if a custom objective, extra loss or optimizer cannot be found, or is of the wrong kind.
-        """
+        """The static settings of ``config``. Raises ``ConfigError`` for custom code of the wrong kind."""
         ppo, fields = config.ppo, {field.name for field in dataclasses.fields(cls)}
         leaves = [leaf for leaf in (*LEAVES.values(), *ENTRIES.values()) if leaf.group == "ppo" and leaf.entry in fields]
         copied = {leaf.entry: leaf.value_in(config) for leaf in leaves}
@@ -77,6 +74,19 @@ class StaticSettings:
             "off": frozenset(name for name in OPTIONAL if TRACED[name].value_in(config) == TRACED[name].default),
         }
         return cls(**{**copied, **derived})
+
+
+def resolve_optimizer(setting: str, value: str | Custom) -> Any:
+    """The custom code that ``setting`` is or names; a word such as ``adam`` stays a word."""
+    if not is_custom(value):
+        return value
+    found = resolve(setting, value, ("__call__",))
+    if not is_transformation(found) and (inspect.isclass(found) or not callable(found)):
+        raise ConfigError(
+            f"{setting} = {value}: expected an optax transformation, such as optax.adam(3e-4), or a function that makes one from the "
+            "learning rate, such as optax.sgd."
+        )
+    return found
 
 
 class RewardNormalizer(eqx.Module):
@@ -127,7 +137,7 @@ class LearnerState(eqx.Module):
     static: StaticSettings = eqx.field(static=True)
 
     def with_settings(self, config: Config) -> LearnerState:
-        """The same learner with the hyperparameters and static settings of ``config``, for example after ``total_steps`` was changed."""
+        """The same learner with the hyperparameters and static settings of ``config``."""
         return dataclasses.replace(self, hyperparameters=make_hyperparameters(config.ppo), static=StaticSettings.of(config))
 
     @property

@@ -22,8 +22,7 @@ from proximo.networks.cpu_kernels.products import as_bits, concatenated, from_bi
 CHUNK = 32
 """Images in one matrix product. This many images, with their gradients, fit into the cache."""
 MIN_BATCH = 8
-"""Smaller batches use XLA forwards on the CPU: 650 µs against 870 at 4 images, but 1,070 against 1,020 at 8,
-and 6,400 against 2,200 under vmap."""
+"""Smaller batches use XLA forwards on the CPU, where it is faster."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -34,18 +33,18 @@ def convolve(
     stride: int,
     relu: bool = True,
 ) -> Float[Array, "batch rows columns out"]:
-    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``; without ``relu``, the
-    maximum is not taken.
+    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``; without ``relu``, no
+    maximum is taken.
 
-    ``size`` is a multiple of ``stride``. The implementation is chosen when the program is lowered, so a
-    program exported for another platform has that platform's. Only ``x``, ``weight`` and ``y`` are kept for
-    the gradient: other layers keep them anyway. Bias and ReLU are part of it, because on the CPU each pass
-    over all images takes about as long as a product.
+    ``size`` is a multiple of ``stride``. The implementation is chosen when the program is lowered. Only
+    ``x``, ``weight`` and ``y`` are kept for the gradient: other layers keep them anyway. Bias and ReLU are
+    part of it, because on the CPU each pass over all images takes about as long as a product.
     """
     return _by_platform(_on_cpu, by_xla, stride, relu, x, weight, bias)
 
 
 def _on_cpu(x: Array, weight: Array, bias: Array, stride: int, relu: bool) -> Array:
+    # Compared in the branch of the CPU only: an export has a symbolic number of images.
     return (by_products if x.shape[0] >= MIN_BATCH else by_xla)(x, weight, bias, stride, relu)
 
 
@@ -108,7 +107,7 @@ def by_products(x: Array, weight: Array, bias: Array, stride: int, relu: bool = 
 def gradients_by_products(
     x: Array, weight: Array, y: Array, gradient: Array, stride: int, relu: bool = True
 ) -> tuple[Array | None, Array, Array]:
-    """Gradients of ``by_products`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, each by one matrix product."""
+    """``gradients_by_xla``, each by one matrix product."""
     matrix, out = _weight_to_matrix(weight, stride), weight.shape[-1]
     back = matrix.reshape((len(matrix), -1, out)).transpose(2, 1, 0).reshape((out, -1)) if eqx.is_inexact_array(x) else None
     wide = jnp.promote_types(weight.dtype, jnp.float32)
@@ -142,16 +141,15 @@ def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], strid
 
 
 def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
-    """The gradient of an input of ``x_shape``, for a weight of ``shape``. ``back`` is this weight with a row
-    for each output channel, and a column for each position and channel of a block."""
+    """The gradient of an input. ``back`` is the weight with a row for each output channel, a column for each
+    position and channel of a block."""
     positions = _positions(shape[0], stride)
     blocks = [(n - shape[0]) // stride + shape[0] // stride for n in x_shape[1:3]]
     products = product(gradient.astype(back.dtype).reshape((-1, shape[-1])), back)
     products = products.reshape((*gradient.shape[:3], len(positions), -1))
     parts = [_placed(products[:, :, :, k], position, blocks) for k, position in enumerate(positions)]
     image = _from_blocks(sum(parts[1:], parts[0]), stride)
-    outside = [(0, whole - part) for whole, part in zip(x_shape[1:3], image.shape[1:3], strict=True)]
-    return jnp.pad(image, [(0, 0), *outside, (0, 0)])
+    return jnp.pad(image, [(0, whole - part) for whole, part in zip(x_shape, image.shape, strict=True)])
 
 
 def _positions(size: int, stride: int) -> list[tuple[int, int]]:

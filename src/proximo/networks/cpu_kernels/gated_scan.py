@@ -1,10 +1,9 @@
 """The scan of gated cells (GRU, LSTM), with its gradient written by hand.
 
 A cell is given by its element-wise ``gates(x_projected, h_projected, state) -> state``: each unit of the new
-state depends on the same unit of the arguments only, for each gate. The projections of the inputs are one
-matrix product before the scan. Automatic differentiation would compute the derivatives of the gates, and sum
-the gradient of the recurrent weights, inside the backward scan: many small operations at each step. Here the
-derivatives of all steps are computed at once before the backward scan, and the gradient of the recurrent
+state depends on the same unit of the arguments only, for each gate. Automatic differentiation would compute
+the derivatives of the gates, and sum the gradient of the recurrent weights, inside the backward scan. Here
+the derivatives of all steps are computed at once before the backward scan, and the gradient of the recurrent
 weights is one product after it (docs/decisions/0003-speed-on-the-cpu.md has the measurements).
 """
 
@@ -45,10 +44,7 @@ def recur_step(
     gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array
 ) -> tuple[State, Array]:
     """One step: reset at episode starts, project the hidden state, apply the gates where the step is valid.
-
-    Returns:
-        The state after the step, and the projected hidden state ``[N, G]``.
-    """
+    Returns the state after it, and the projected hidden state ``[N, G]``."""
     state = _zeroed(episode_start, state)
     h_projected = hidden(state) @ weight + bias
     return select(valid, gates(x, h_projected, state), state), h_projected
@@ -65,12 +61,11 @@ def recur(
     episode_start: Bool[Array, "T N"],
     valid: Bool[Array, "T N"],
 ) -> tuple[State, Float[Array, "T N H"]]:
-    """Scan ``recur_step`` over time, from ``state`` and the projected inputs ``x``.
+    """Scan ``recur_step`` over time, from ``state`` and the projected inputs ``x``: the last state, and the
+    hidden part of all states.
 
-    ``gates`` reads the first ``added`` columns of the two projections as their sum only, so that they have one gradient.
-
-    Returns:
-        The state after the last step, and the hidden part of the state after each step.
+    ``gates`` reads the first ``added`` columns of the two projections as their sum only, so that they have
+    one gradient.
     """
     return _recur_forward(gates, added, weight, bias, state, x, episode_start, valid)[0]
 

@@ -3,10 +3,10 @@
 XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in
 memory first (docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight").
 
-XLA's CPU backend multiplies in bfloat16 only if both operands are row-major and the result is float32.
-Otherwise it converts the operands to float32. If it folds a transposition of the result into the product, the
-program fails when it runs ("Unsupported element type for DotThunk::Execute").
-docs/decisions/0005-convolutions-on-the-cpu.md, section "bfloat16", has the measurements.
+It multiplies in bfloat16 only if both operands are row-major and the result is float32, and otherwise
+converts them to float32. If it folds a transposition of the result into the product, the program fails
+("Unsupported element type for DotThunk::Execute"). docs/decisions/0005-convolutions-on-the-cpu.md, section
+"bfloat16", has the measurements.
 """
 
 from __future__ import annotations
@@ -20,20 +20,15 @@ from jaxtyping import Array, Float
 
 
 def row_major(x: Array) -> Array:
-    """``x``, written to memory in row-major order. This also prevents the fusion of the operations before it
-    with those after it.
-
-    Only for gradients: ``jax.export`` refuses it, and automatic sharding gathers the whole array.
-    """
+    """``x``, written to memory in row-major order, which also prevents the fusion of operations before and
+    after it. Only for gradients: ``jax.export`` refuses it, and automatic sharding gathers the whole
+    array."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
 def product(left: Float[Array, "m k"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left @ right``, in float32 or in the operands' type if that is wider.
-
-    With bfloat16, apply ``row_major`` to the result before it is transposed, and use ``transposed_product``
-    if ``left`` is transposed.
-    """
+    """``left @ right``, at least in float32. With bfloat16, apply ``row_major`` before the result is
+    transposed."""
     return jnp.matmul(left, right, preferred_element_type=jnp.promote_types(left.dtype, jnp.float32))
 
 
@@ -43,7 +38,8 @@ def transposed_product(left: Float[Array, "k m"], right: Float[Array, "k n"]) ->
 
 
 def as_bits(x: Array) -> Array:
-    """``x``, or the bits of bfloat16 numbers as integers: XLA's CPU backend slices, concatenates and stacks bfloat16 arrays slowly, and integers fast."""
+    """``x``, or the bits of bfloat16 numbers as integers, which XLA's CPU backend slices, concatenates and
+    stacks faster."""
     return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
 
 
@@ -74,10 +70,11 @@ def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    def by_xla(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
-        return jax.vjp(jnp.matmul, x, weight)[1](gradient)
+    return jax.lax.platform_dependent(*kept, gradient, cpu=_gradients_on_cpu, default=_gradients_by_xla)
 
-    return jax.lax.platform_dependent(*kept, gradient, cpu=_gradients_on_cpu, default=by_xla)
+
+def _gradients_by_xla(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
+    return jax.vjp(jnp.matmul, x, weight)[1](gradient)
 
 
 def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:

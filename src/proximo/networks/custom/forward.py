@@ -18,12 +18,12 @@ from proximo.config.custom import Custom
 from proximo.custom_code import custom_code_errors
 from proximo.distributions import Beta, Distribution, Gaussian, StateDependentGaussian, TanhGaussian
 from proximo.errors import ConfigError
+from proximo.networks.actor_critic import Method, Torso
 from proximo.networks.custom.module import CustomModule, describe_shape, is_array
 from proximo.networks.custom.networks import PassThrough
 from proximo.networks.heads import ActorHead, GaussianHead, make_actor, num_parameters
 from proximo.networks.layers import MLP
 from proximo.networks.recurrent.protocol import NoMemory
-from proximo.networks.torso import Method, Torso
 from proximo.spaces import ActionSpace, Space, zeros
 from proximo.types import Memory, Observation
 
@@ -96,9 +96,8 @@ def forward_head(built_in: type[ActorHead]) -> Callable[..., ActorHead]:
 def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[ForwardTorso, ActorHead]:
     """The torso and the actor head of ``given``; ``ForwardValue`` is the critic.
 
-    Raises:
-        ConfigError: ``forward`` raises, or returns anything else than a distribution of ``action_space`` and a vector of values.
-        EnvError: no distribution of this family is for ``action_space``.
+    Raises ``ConfigError`` if ``forward`` returns anything else than a distribution of ``action_space`` and a
+    vector of values.
     """
     with custom_code_errors("forward(x)", ConfigError):
         out = jax.eval_shape(given.forward, given.modules, jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,))))
@@ -115,7 +114,7 @@ def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) 
             f"forward(x) returns {returned} for {EXAMPLES} observations: expected (distribution, value), a {describe_shape(expected)} for the "
             f"actions {action_space}, and ({EXAMPLES},) float32, as from self.critic(x).flatten()."
         )
-    torso = ForwardTorso(PassThrough(space), NoMemory(), MLP.empty(), "float32", given.modules, given)
+    torso = ForwardTorso(PassThrough(space), NoMemory(), MLP((), (), "identity"), "float32", given.modules, given)
     if not isinstance(head, GaussianHead):
         return torso, forward_head(type(head))(ForwardValue(), action_space)
     return torso, forward_head(GaussianHead if mapping == "tanh" else ActionHead)(ForwardValue(), action_space, None, mapping)

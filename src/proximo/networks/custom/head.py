@@ -65,11 +65,8 @@ class CustomHead(ActorHead[ActionSpace]):
         return vmap_leading(self.family.module.to_space, action.ndim - self.action_ndim, action)
 
     def from_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        """Raises ``ConfigError`` if the family has no method ``from_space``."""
-        self.family.expect(
-            hasattr(self.family.module, "from_space"),
-            "it has no method from_space(action): add it, the inverse of to_space, to learn from demonstrations",
-        )
+        has_inverse = hasattr(self.family.module, "from_space")
+        self.family.expect(has_inverse, "it has no method from_space(action), the inverse of to_space: add it to pretrain")
         return vmap_leading(self.family.module.from_space, action.ndim - len(self.space.shape), action)
 
     def features(self, action: Shaped[Array, "..."]) -> Float[Array, "*batch n"]:
@@ -82,33 +79,25 @@ class CustomHead(ActorHead[ActionSpace]):
 
 
 def make_family(value: str | Custom, space: ActionSpace) -> tuple[CustomModule, int, int]:
-    """Make the custom family of a ``distribution`` setting.
+    """The custom family of a ``distribution`` setting, the number of its parameters, and the number of axes
+    of one sampled action.
 
-    Returns:
-        The family, the number of its parameters, and the number of axes of one sampled action.
-
-    Raises:
-        ConfigError: It cannot be made, or a method returns the wrong shape or type.
+    Raises ``ConfigError`` if it cannot be made, or if a method returns another shape.
     """
     family = make_module("distribution", value, METHODS, space)
     count: Any = getattr(family.module, "num_parameters", None)
     family.expect(is_integer(count) and count > 0, f"num_parameters is {count!r}: expected the number of outputs of the actor")
     parameters, key = jax.ShapeDtypeStruct((int(count),), jnp.float32), jax.eval_shape(jax.random.key, 0)
-    sampled = family.outputs("sample(parameters, key)", "sample", parameters, key)
-    given, mode = describe_shape(sampled), describe_shape(family.outputs("mode(parameters)", "mode", parameters))
-    family.expect(
-        is_array(sampled) and given == mode,
-        f"sample gives {given} and mode {mode}: expected one array of the same shape and type from both",
-    )
-    for name, arguments in (("log_prob", (parameters, sampled)), ("entropy", (parameters,))):
+    action, mode = family.outputs("sample", "sample", parameters, key), family.outputs("mode", "mode", parameters)
+    same = is_array(action) and describe_shape(action) == describe_shape(mode)
+    family.expect(same, f"sample gives {describe_shape(action)} and mode {describe_shape(mode)}: expected the same from both")
+    for name, arguments, shape in (
+        ("log_prob", (parameters, action), ()),
+        ("entropy", (parameters,), ()),
+        ("to_space", (action,), space.shape),
+    ):
         out = family.outputs(name, name, *arguments)
-        family.expect(
-            is_array(out, floating=True) and out.shape == (),
-            f"{name} gives {describe_shape(out)}, expected one floating-point number, summed over the components",
-        )
-    taken = family.outputs("to_space(action)", "to_space", sampled)
-    family.expect(
-        is_array(taken) and taken.shape == space.shape,
-        f"to_space gives {describe_shape(taken)}, expected an action of {space}, of shape {space.shape}",
-    )
-    return family, int(count), len(sampled.shape)
+        fits = is_array(out, floating=name != "to_space") and out.shape == shape
+        meaning = f"an action of {space}" if name == "to_space" else "one floating-point number, summed over the components"
+        family.expect(fits, f"{name} gives {describe_shape(out)}, expected {meaning}, of shape {shape}")
+    return family, int(count), len(action.shape)

@@ -1,4 +1,4 @@
-"""Turns the user's code into Equinox modules and checks the shapes of what they return."""
+"""Turns the user's code into Equinox modules, and checks the shapes of what it returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from proximo.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class FixedLeaves:
-    """A pytree of values that are not trained. Networks that were made alike compare equal, and share one compiled program."""
+    """A pytree of values that are not trained. They compare by content, so that networks made alike share one
+    compiled program."""
 
     tree: PyTree = dataclasses.field(compare=False)
     content: tuple[Any, ...]
@@ -49,17 +50,10 @@ class CustomModule(eqx.Module):
 
     @classmethod
     def wrap(cls, setting: str, module: Any) -> CustomModule:
-        """Wrap a registered pytree, such as an Equinox module, or a function.
-
-        Raises:
-            ConfigError: ``module``, or an object in it, is not a pytree, or has complex parameters.
-        """
+        """Wrap a registered pytree, such as an Equinox module, or a function. Raises ``ConfigError`` for
+        other objects, also inside it."""
         parameters, fixed = eqx.partition(module, lambda x: isinstance(x, jax.Array))
-        if any(map(jnp.iscomplexobj, jax.tree.leaves(parameters))):
-            name = type(module).__name__
-            raise ConfigError(f"{setting}: {name} has complex parameters: store real and imaginary parts as two real arrays.")
-        leaves, structure = jax.tree.flatten(fixed)
-        content = [structure]
+        leaves, content = jax.tree.leaves(fixed), [jax.tree.structure(fixed)]
         for leaf in leaves:
             try:
                 content.append(_content(leaf))
@@ -82,18 +76,18 @@ class CustomModule(eqx.Module):
             raise ConfigError(f"{self.setting}: {sentence}.")
 
     def outputs(self, call: str, method: str, *examples: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
-        """Shapes and types of what ``method`` returns for ``examples`` (arrays or shapes); nothing is computed.
-
-        ``call`` is the call in words, for the ``ConfigError`` if the user's code raises.
-        """
+        """Shapes of what ``method`` returns for ``examples`` (arrays or shapes); nothing is computed.
+        ``call`` is the call in words, for errors."""
         with custom_code_errors(f"{self.setting}: {call}", ConfigError):
-            return jax.eval_shape(lambda custom, *examples: getattr(custom.module, method)(*examples), self, *examples)
+            out = jax.eval_shape(lambda custom, *examples: getattr(custom.module, method)(*examples), self, *examples)
+        is_complex = any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves((self.parameters, out)))
+        complex_numbers = f"{call} has complex parameters or outputs: store real and imaginary parts as two real arrays"
+        self.expect(not is_complex, complex_numbers)
+        return out
 
     def check_vector(self, call: str, given: PyTree, size: int | None = None, *, or_scalar: bool = False) -> int:
-        """The length of an output ``given`` (its shape) that must be one vector of floating-point numbers.
-
-        Raises ``ConfigError`` for others, and for another length than ``size``. ``or_scalar`` allows one number without an axis.
-        """
+        """The length of an output ``given`` (its shape), which must be a vector of ``size`` floating-point
+        numbers (None: any size), or with ``or_scalar`` one number."""
         shape: tuple[int, ...] = given.shape if is_array(given, floating=True) else (0, 0)
         shape = (1,) if or_scalar and shape == () else shape
         self.expect(
@@ -105,16 +99,11 @@ class CustomModule(eqx.Module):
 
 
 def make_module(setting: str, value: str | Custom, methods: tuple[str, ...], *arguments: Any) -> CustomModule:
-    """Make and wrap the user's object for a setting.
+    """Make and wrap the user's object for ``setting``: a class or a function is called with ``arguments``, an
+    object is used as it is.
 
-    Args:
-        setting: Name of the setting.
-        value: A class or function, which is called with ``arguments``; an object, which is used as it is; or an importable name.
-        methods: Methods that a class must have. Others are missed when they are called.
-        *arguments: Arguments of the class or function.
-
-    Raises:
-        ConfigError: The code raises, the class lacks a method, or the object is not a pytree.
+    Raises ``ConfigError`` if the code raises, if a class lacks one of ``methods``, or if the object is not a
+    pytree.
     """
     made = resolve(setting, value, methods)
     if inspect.isclass(made) or inspect.isroutine(made) or isinstance(made, functools.partial):

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from proximo.config import NetworkConfig
 from proximo.math.selection import select
@@ -64,6 +64,8 @@ class CustomCell(MemoryCell):
     """
 
     custom: CustomModule
+    space: Space = eqx.field(static=True)
+    """Space of one input ``x``."""
 
     @property
     def full_precision(self) -> bool:
@@ -78,21 +80,19 @@ class CustomCell(MemoryCell):
     def init(self, batch: Any) -> PyTree[Array]:  # a symbolic number in an export
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *np.shape(x))), self.custom.module.init())
 
-    def step(self, state: PyTree, x: PyTree, episode_start: Bool[Array, " N"], valid: Bool[Array, " N"]) -> tuple[PyTree, Array]:
+    def step(self, state: PyTree, x: PyTree, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
         def step_one(state: PyTree, x: PyTree) -> tuple[PyTree, Array]:
             state, *out = self.custom.module.step(state, x)
-            return state, _vector(tuple(out))
+            return state, _vector(out)
 
         # With another compute_dtype, the given state has that type, but arrays that the module creates may be float32.
         state = select(episode_start, _cast_like(self.init(episode_start.shape[0]), state), state)
         new_state, out = jax.vmap(step_one)(state, x)
         return select(valid, _cast_like(new_state, state), state), out
 
-    def unroll(
-        self, state: PyTree, x: PyTree, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
-    ) -> tuple[PyTree, Array]:
+    def unroll(self, state: PyTree, x: PyTree, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
         if not self.has_unroll:
-            return jax.lax.scan(lambda s, inputs: self.step(s, *inputs), state, (x, episode_start, valid))
+            return super().unroll(state, x, episode_start, valid)
 
         def unroll_one(state: PyTree, x: PyTree, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
             last, *out = self.custom.module.unroll(state, x, episode_start, valid)
@@ -104,7 +104,7 @@ class CustomCell(MemoryCell):
 
 def _vector(out: Any) -> Array:
     """An output, or the parameters and the value of a whole actor-critic, as one vector."""
-    return jnp.concatenate([jnp.atleast_1d(x) for x in (out if isinstance(out, tuple) else (out,))])
+    return jnp.concatenate([jnp.atleast_1d(x) for x in (out if isinstance(out, tuple | list) else (out,))])
 
 
 def _cast_like(tree: PyTree[Array], like: PyTree[Array]) -> PyTree[Array]:
@@ -114,14 +114,11 @@ def _cast_like(tree: PyTree[Array], like: PyTree[Array]) -> PyTree[Array]:
 def make_network(
     setting: str, key: Key[Array, ""], inputs: Space | int, config: NetworkConfig, count: int | None = None
 ) -> tuple[CustomNetwork, int]:
-    """Make the network for ``setting``: ``encoder``, ``actor`` or ``critic``. ``inputs`` is the space of the observations, or for a head the
-    number of its features, and ``count`` its number of outputs (None: any).
+    """The network for ``setting`` (``encoder``, ``actor`` or ``critic``), and its number of outputs, which is
+    ``count`` (None: any).
 
-    Returns:
-        The network, and its number of outputs.
-
-    Raises:
-        ConfigError: It does not return one vector of ``count`` numbers.
+    ``inputs`` is the space of the observations, or for a head the number of its features. Raises
+    ``ConfigError`` for other outputs.
     """
     arguments = (inputs, count) if setting == "actor" else (inputs,)
     custom = make_module(setting, getattr(config, setting), ("__call__",), key, *arguments)
@@ -132,30 +129,22 @@ def make_network(
 
 
 def make_memory(key: Key[Array, ""], features: int, config: NetworkConfig) -> tuple[CustomCell, int]:
-    """The memory that ``config.memory`` names, for ``features`` inputs, and its number of outputs.
-
-    Raises ``ConfigError`` if it changes the shape of its state, or does not return one vector.
-    """
-    custom = make_module("memory", config.memory, ("init", "step"), key, features)
-    (out,) = _step_outputs(custom, jnp.zeros(features), "features")
-    return CustomCell(custom), custom.check_vector("the second output of step(state, x)", out)
+    """The memory that ``config.memory`` names, for ``features`` inputs, and its number of outputs."""
+    custom, space = make_module("memory", config.memory, ("init", "step"), key, features), Box((features,))
+    (out,) = _step_outputs(custom, space, "features")
+    return CustomCell(custom, space), custom.check_vector("the second output of step(state, x)", out)
 
 
 def make_actor_critic(
     key: Key[Array, ""], space: Space, count: int, config: NetworkConfig
 ) -> tuple[CustomNetwork | PassThrough, MemoryCell]:
-    """The whole actor-critic that ``config.actor_critic`` names, as an encoder and a memory, with ``count + 1`` outputs: the parameters of
-    the distribution, and the value. Raises ``ConfigError`` for others.
-    """
+    """The whole actor-critic that ``config.actor_critic`` names, as an encoder and a memory, with ``count +
+    1`` outputs: the parameters of the distribution, and the value. Raises ``ConfigError`` for others."""
     custom = make_module("actor_critic", config.actor_critic, ("init", "step") if config.remembers else (), key, space, count)
     if config.remembers:
-        encoder, cell = PassThrough(space), CustomCell(custom)
-        out = _step_outputs(custom, zeros(space, ()), "parameters", "value")
+        encoder, cell = PassThrough(space), CustomCell(custom, space)
+        out = _step_outputs(custom, space, "parameters", "value")
     else:
-        sentence = (
-            "the function returned a network with a memory, which must be known before: pass the class or the object itself"
-        )
-        custom.expect(not hasattr(custom.module, "step"), sentence)
         encoder, cell = CustomNetwork(space, custom), NoMemory()
         out = custom.outputs(f"actor_critic(observation of {space})", "__call__", zeros(space, ()))
         is_pair = isinstance(out, tuple) and len(out) == 2
@@ -165,19 +154,12 @@ def make_actor_critic(
     return encoder, cell
 
 
-def _step_outputs(custom: CustomModule, x: PyTree, *names: str) -> tuple[PyTree, ...]:
+def _step_outputs(custom: CustomModule, space: Space, *names: str) -> tuple[PyTree, ...]:
     """Shapes of the outputs of ``step(init(), x)`` after the state, which must keep its shapes. ``names``: what they are."""
     state = custom.outputs("init()", "init")
-    stepped = custom.outputs("step(state, x)", "step", state, x)
-    fits = isinstance(stepped, tuple) and len(stepped) == 1 + len(names)
-    custom.expect(fits, f"step(state, x) gives {describe_shape(stepped)}, expected (state, {', '.join(names)})")
-    given, returned = describe_shape(state), describe_shape(stepped[0])
-    custom.expect(
-        not any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(state)),
-        f"init() gives the state {given}: store real and imaginary parts of complex numbers as two real arrays",
-    )
-    custom.expect(
-        jax.tree.structure(state) == jax.tree.structure(stepped[0]) and given == returned,
-        f"init() gives the state {given}, and step {returned}: expected the same structure, shapes and types",
-    )
+    stepped = custom.outputs("step(state, x)", "step", state, zeros(space, ()))
+    is_tuple, wanted = isinstance(stepped, tuple) and len(stepped) == 1 + len(names), describe_shape(state)
+    keeps = is_tuple and jax.tree.structure(stepped[0]) == jax.tree.structure(state) and describe_shape(stepped[0]) == wanted
+    gives = f"step(state, x) gives {describe_shape(stepped)}"
+    custom.expect(keeps, f"{gives}, expected a tuple of the state as init() gives it, {wanted}, and {' and '.join(names)}")
     return stepped[1:]

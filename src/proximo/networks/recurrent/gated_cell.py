@@ -19,14 +19,14 @@ TIMESCALE_FOLD = 2**31
 
 
 class GatedCell(MemoryCell):
-    """A recurrent cell with ``H`` units, given by its element-wise ``gates``.
+    """A recurrent cell with ``H`` units. Inputs and hidden state are each projected to ``G = num_gates · H``
+    numbers.
 
-    Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A subclass writes
-    ``num_gates``, ``gates`` and ``retention_bias``; ``gated_scan`` computes the recurrence and its gradient.
+    A subclass writes ``num_gates``, ``gates`` and ``retention_bias``; ``gated_scan`` computes the recurrence
+    and its gradient.
     """
 
     num_gates: ClassVar[int]
-    """Number of projections of ``H`` units that the cell reads."""
     added_gates: ClassVar[int] = 0
     """``gates`` reads the first ``added_gates`` projections of the inputs and of the hidden state as their
     sum only. This makes gradients cheaper; 0 is always correct."""
@@ -35,11 +35,10 @@ class GatedCell(MemoryCell):
 
     @classmethod
     def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> Any:
-        """A cell for ``in_size`` features, with orthogonal weights for each gate.
+        """A cell for ``in_size`` features, with orthogonal weights for each gate and biases of zero.
 
-        Without a ``horizon`` in ``memory_settings`` all biases are zero. With it, the biases let the states of the units last
-        for 2 to ``horizon`` steps, drawn uniformly (chrono initialization, Tallec & Ollivier 2018,
-        arXiv:1804.11188).
+        With a ``horizon`` in ``memory_settings``, the biases let the states of the units last for 2 to
+        ``horizon`` steps, drawn uniformly (chrono initialization, Tallec & Ollivier 2018, arXiv:1804.11188).
         """
         keys, size, horizon = jax.random.split(key, (2, cls.num_gates)), config.memory_size, config.memory_settings.horizon
 

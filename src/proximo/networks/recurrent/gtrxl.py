@@ -20,7 +20,8 @@ GATE_BIAS = 2.0
 
 
 class Window(eqx.Module):
-    """The state of a layer: its last ``M`` inputs, the newest last, and how many of them belong to the current episode."""
+    """The state: the last ``M`` inputs of the layer, the newest last, and how many of them belong to the
+    current episode."""
 
     inputs: Float[Array, "N M D"]
     length: Int[Array, " N"]
@@ -36,7 +37,7 @@ class GRUGate(eqx.Module):
 
     @classmethod
     def create(cls, key: Key[Array, ""], size: int) -> GRUGate:
-        """Make a gate for ``size`` features with orthogonal weights; ``b_g`` is ``GATE_BIAS``."""
+        """Orthogonal weights; ``b_g`` is ``GATE_BIAS``."""
         keys = jax.random.split(key, 3)
         from_y, from_x = (Linear.create(k, size, n * size, gain=1.0) for k, n in zip(keys, (3, 2), strict=False))
         bias = from_y.bias.at[size : 2 * size].set(-GATE_BIAS)
@@ -78,15 +79,15 @@ class GTrXL(MemoryCell):
     def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> GTrXL:
         """A layer for ``in_size`` features, with orthogonal weights."""
         size, heads = config.memory_size, config.memory_settings.heads
-        keys = jax.random.split(key, 9)
-        linear = partial(Linear.create, gain=1.0)
+        keys, linear = jax.random.split(key, 9), partial(Linear.create, gain=1.0)
+        content_bias, distance_bias = jnp.zeros((2, heads, size // heads))
         return cls(
             embed=None if in_size == size else linear(keys[0], in_size, size),
             query=linear(keys[1], size, size),
             key_value=linear(keys[2], size, 2 * size),
             distance=linear(keys[3], size, size),
-            content_bias=jnp.zeros((heads, size // heads)),
-            distance_bias=jnp.zeros((heads, size // heads)),
+            content_bias=content_bias,
+            distance_bias=distance_bias,
             merge=linear(keys[4], size, size),
             widen=linear(keys[5], size, WIDEN * size),
             narrow=linear(keys[6], WIDEN * size, size),
@@ -149,12 +150,9 @@ class GTrXL(MemoryCell):
 def _positions(
     state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"]
 ) -> tuple[Bool[Array, "N T K"], Int[Array, "N T K"], Int[Array, "N K"], Int[Array, " N"]]:
-    """Which of ``K = M + T`` inputs (the window, then the steps) each of ``T`` steps attends to, and which the next window keeps.
-
-    Returns:
-        Whether each step attends to each input; the number of valid steps between them; the index of each input in the next
-        window, ``M`` if it is dropped; and the number of inputs in the next window.
-    """
+    """Whether each of ``T`` steps attends to each of ``K = M + T`` inputs (the window, then the steps); the
+    number of valid steps between them; the index of each input in the next window, ``M`` if it is dropped;
+    and the number of inputs in the next window."""
     window, steps = state.inputs.shape[1], episode_start.shape[1]
     filled = jnp.arange(window) >= window - state.length[:, None]
     present = jnp.concatenate([filled, valid], axis=1)
@@ -172,16 +170,14 @@ def _positions(
 
 
 def _normalized(x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-    """Layer normalization, without gain and bias because a product follows (Ba et al. 2016, arXiv:1607.06450, section 3)."""
+    """Layer normalization, without gain and bias because a product follows."""
     centered = x - jnp.mean(x, axis=-1, keepdims=True)
     return centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-6)
 
 
 def _sinusoids(count: int, size: int) -> Float[Array, "count size"]:
-    """Sine and cosine of the distances 0 … ``count - 1``, with wavelengths from 2π to 20,000π steps.
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
-    """
+    """Sine and cosine of the distances 0 … ``count - 1`` (Vaswani et al. 2017, arXiv:1706.03762, section
+    3.5)."""
     half = -(-size // 2)
     angle = np.arange(count)[:, None] / 10_000 ** (np.arange(half) / half)
     return jnp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size])

@@ -1,9 +1,8 @@
 """The base class of minGRU and LRU: memories whose state is linear in the state before.
 
-``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only. So they are
-computed for all steps before the recurrence, which contains no matrix product. On an accelerator the
-recurrence is an associative scan, whose depth is logarithmic in time (Blelloch 1990, "Prefix sums and their
-applications"). That takes more operations in total: on a CPU a sequential scan is 2 to 8 times as fast
+``h_t = decay_t h_{t-1} + drive_t``, where ``decay`` and ``drive`` depend on the inputs only, so they are
+computed for all steps before the recurrence. On an accelerator it is an associative scan (Blelloch 1990,
+"Prefix sums and their applications"). On a CPU a sequential scan is 2 to 8 times as fast
 (docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin &
 Cundy 2018, arXiv:1709.04057).
 """
@@ -84,8 +83,8 @@ class LinearRecurrence(MemoryCell):
     """A residual block around a linear recurrence with ``H`` features.
 
     The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of
-    ``read(h)``. A subclass writes ``create`` and ``coefficients``; ``read`` if the gated linear unit does not
-    read ``h`` itself; and ``pack``, ``unpack`` and ``init`` if ``h`` is not stored as it is.
+    ``read(h)``. A subclass writes ``create`` and ``coefficients``, and may override ``read``; and ``pack``,
+    ``unpack`` and ``init`` if ``h`` is not stored as it is.
 
     Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
     """

@@ -20,11 +20,10 @@ class LRU(LinearRecurrence):
     """Linear recurrent unit: a complex linear recurrence with one eigenvalue ``λ`` for each unit.
 
     ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and
-    ``γ`` begins as ``√(1 - |λ|²)``. The first values of ``λ`` make a bank of filters that distinguishes
-    inputs by their age. Horizons ``1 / (1 - |λ|)`` are log-uniform between ``MIN_HORIZON`` and
-    ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the square of a uniform number: many units hardly
-    rotate, and can keep an input. The source draws ``λ`` uniformly on a ring. With a ring from 0.5 to 0.99
-    and phases in 0 … π, two of three policies did not remember their first observation (decision 0012).
+    ``γ`` begins as ``√(1 - |λ|²)``. At first, horizons ``1 / (1 - |λ|)`` are log-uniform between
+    ``MIN_HORIZON`` and ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the square of a uniform number:
+    many units hardly rotate, and can keep an input. With ``λ`` uniform on a ring, as in the source, two of
+    three policies did not remember their first observation (decision 0012).
 
     Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.2 to 3.4.
     """

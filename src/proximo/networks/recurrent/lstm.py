@@ -16,9 +16,8 @@ class LSTM(GatedCell):
     With the sum of projected inputs and projected hidden state: ``i, f, o = σ``, ``g = tanh``, then ``c' = f
     c + i g``, ``h' = o tanh(c')``. ``FORGET_BIAS`` is added to the forget gate ``f``, which starts open.
 
-    Sources: Hochreiter & Schmidhuber 1997, "Long short-term memory"; Gers, Schmidhuber & Cummins 2000,
-    "Learning to forget", for the forget gate; Jozefowicz, Zaremba & Sutskever 2015, "An empirical exploration
-    of recurrent network architectures", for its bias.
+    Sources: Hochreiter & Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000, for the forget gate; Jozefowicz,
+    Zaremba & Sutskever 2015, for its bias.
     """
 
     num_gates = 4

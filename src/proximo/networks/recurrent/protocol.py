@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from proximo.math.selection import select as select
@@ -15,22 +16,18 @@ class MemoryCell(eqx.Module):
 
     Each cell guarantees two things, in ``step`` and in ``unroll``: where ``episode_start`` is true the state
     is reset before the input is read, and where ``valid`` is false (padding) the state stays unchanged. So
-    ``scan(step) == unroll``.
+    ``scan(step) == unroll``. The tests check this for all of ``CELLS``.
 
     To add a cell ``mycell``:
 
-    1. Write ``recurrent/mycell.py`` with a subclass that has ``create(key, in_size, config)`` (a classmethod, ``config`` are the network
-       settings), ``init``, ``step`` and ``unroll``. Two base classes already have ``step`` and ``unroll``: ``GatedCell`` (see ``gru.py``) for
-       gates that depend on the state, and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the one before. For any other
-       cell write ``step`` with ``select``, and ``unroll`` as ``jax.lax.scan`` of it.
+    1. Write ``recurrent/mycell.py`` with a subclass that has a classmethod ``create(key, in_size, config)``, ``init`` and ``step``
+       (with ``select``). Two base classes have ``step`` and a fast ``unroll``: ``GatedCell`` (see ``gru.py``) for gates that depend
+       on the state, and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the one before. Test one step against
+       the formulas of the paper.
     2. Import it in ``recurrent/__init__.py``, and add ``"mycell": MyCell`` to ``CELLS``.
-    3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has is an entry of
-       ``MemorySettings``, with its condition in ``config/validation.py``.
+    3. Add the word to the ``memory`` setting in ``config/schema.py``. A setting that only this cell has is an
+       entry of ``MemorySettings``, with its condition in ``config/validation.py``.
     4. Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``.
-
-    The tests of all cells take them from ``CELLS``: ``scan(step) == unroll`` with resets and padding steps,
-    resets and gradients, checkpoints, exports. Also test one step against the formulas of the paper, as
-    ``tests/networks/test_gated_scan.py`` does.
 
     A memory outside of proximo needs none of this: pass its class as the ``memory`` setting
     (docs/custom-networks.md).
@@ -61,11 +58,11 @@ class MemoryCell(eqx.Module):
             The state after the step, and the outputs.
         """
 
-    @abc.abstractmethod
     def unroll(
         self, state: PyTree, x: Float[Array, "T N features"], episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[PyTree, Float[Array, "T N out"]]:
-        """``step`` for ``T`` steps: the state after the last one, and the outputs of all."""
+        """``step`` for ``T`` steps: the state after the last one, and the outputs of all. A subclass may compute it faster."""
+        return jax.lax.scan(lambda state, inputs: self.step(state, *inputs), state, (x, episode_start, valid))
 
 
 class NoMemory(MemoryCell):
@@ -92,15 +89,12 @@ class Stack(MemoryCell):
     def init(self, batch: int) -> PyTree:
         return tuple(cell.init(batch) for cell in self.cells)
 
-    def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
-        return self._apply("step", state, x, episode_start, valid)
-
-    def unroll(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
-        return self._apply("unroll", state, x, episode_start, valid)
-
-    def _apply(self, method: str, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+    def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array, method: str = "step") -> tuple[PyTree, Array]:
         states = []
         for cell, before in zip(self.cells, state, strict=True):
             after, x = getattr(cell, method)(before, x, episode_start, valid)
             states.append(after)
         return tuple(states), x
+
+    def unroll(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        return self.step(state, x, episode_start, valid, "unroll")
