@@ -40,8 +40,8 @@ from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
-from proximo.rendering.clip import Clip, make_clip
 from proximo.rendering.video import recording
+from proximo.rendering.watching import Clip, make_clip
 from proximo.signatures import is_integer
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
@@ -462,13 +462,13 @@ class PPO:
         return draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}", path)
 
     def report(self, folder: str | Path) -> Report:
-        """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.
+        """Save the agent to ``folder`` and write ``report.html`` there, as ``proximo report`` does.
 
         Args:
             folder: as in ``save``.
 
         Returns:
-            The paths of the files, and warnings.
+            The path of the page, its results, and warnings.
 
         Raises:
             ConfigError: ``folder`` contains other files.

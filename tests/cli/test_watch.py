@@ -142,7 +142,7 @@ def test_invalid_input_is_reported_in_one_sentence(runs, capsys, tmp_path):
     assert "config.yaml" in mistake(capsys, damaged, "--agent", "random", *at)
     assert "neither" not in mistake(capsys, damaged, "--agent", "random", *at)
     assert mistake(capsys, "r", *at, "--episodes", "0") == "episodes = 0: expected a whole number of 1 … 10000."
-    assert mistake(capsys, "r", *at, "--max-steps", "0") == "max_steps = 0: expected a whole number, 1 or more."
+    assert mistake(capsys, "r", *at, "--max-steps", "0") == "max_steps = 0: expected a whole number of 1 … 1000000000."
     assert mistake(capsys, "r", *at, "--fps", "0") == "fps = 0.0: expected a number that is more than 0, and 240 at most."
     assert mistake(capsys, "r", *at, "--out", "x.avi") == "--out x.avi: expected a name that ends in .mp4 or .gif."
     assert "is one file, but .gif was requested" in mistake(capsys, "r", *at, "--out", "x.mp4", "--gif")

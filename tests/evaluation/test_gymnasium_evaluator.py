@@ -149,9 +149,8 @@ class Told(gymnasium.Env):
         return np.zeros(1, np.float32), float(-1 if self.seed is None else self.seed % 1000), True, False, {}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_seeds_of_first_episodes_are_reported(workers):
-    result = played(from_factory(Told, "toy", NONE), 8, num_workers=workers)
+def test_seeds_of_first_episodes_are_reported():
+    result = played(from_factory(Told, "toy", NONE), 8, num_workers=2)
     known = [seed for seed in result.seed if seed is not None]
     assert len(known) == 3  # of each environment
     for seed, reached in zip(result.seed, result.episode_return, strict=True):

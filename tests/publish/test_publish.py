@@ -24,7 +24,7 @@ from proximo.cli import main
 from proximo.config import LEAVES
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError
 from proximo.publish import hub, publishing, pull, push
-from proximo.storage import checkpoint, checkpoint_format, run_directory, run_lookup
+from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.system_info import EXACT_VARIABLES
 
 MIDDLE = 10 * BATCH
@@ -208,10 +208,13 @@ def linked(path):
             f"is damaged: {STATE} has the sha256 .*, which differs from proximo.json",
         ),
         (lambda folder: os.truncate(folder / STATE, 2**40), f"damaged: {STATE} has 1,099,511,627,776 bytes, expected [0-9,]+"),
-        (lambda folder: ((folder / STATE).unlink(), os.mkfifo(folder / STATE)), f"{STATE} is not a regular file"),
+        (lambda folder: ((folder / STATE).unlink(), os.mkfifo(folder / STATE)), f"{STATE} is a link or another special file"),
         (lambda folder: (folder / STATE).unlink(), rf"or damaged: cannot read {STATE} \(No such file"),
-        (lambda folder: linked(folder / "README.md"), "README.md is a link: a published policy must contain only regular files"),
-        (lambda folder: linked(folder / "checkpoints"), "is a link"),
+        (
+            lambda folder: linked(folder / "README.md"),
+            "README.md is a link or another special file: a published policy must contain only regular files",
+        ),
+        (lambda folder: linked(folder / "checkpoints"), "is a link or"),
         (
             lambda folder: rewritten(folder, format="other"),
             "has the format other, version 1: this proximo reads proximo-published, version 1",
@@ -225,7 +228,7 @@ def linked(path):
             r"proximo.json has 10,000,000 bytes, expected 0 to 9,999,999",
         ),
         (lambda folder: rewritten(folder, step=1e300), r"proximo.json is damaged \(TypeError"),
-        (lambda folder: rewritten(folder, environment="x" * 400), "is for 'proximo:PocMemory', not for 'x{79}…"),
+        (lambda folder: rewritten(folder, environment="x" * 400), "settings are for 'proximo:PocMemory', not for 'x{79}…"),
         (lambda folder: rewritten(folder, step=7), "has no checkpoint of step 7"),
         (lambda folder: rewritten(folder, name="r\x1b[31m"), r"name = 'r\\x1b\[31m': expected a plain name"),
     ],
@@ -248,7 +251,7 @@ def forged(folder, meta, data):
     """``folder`` with this description and these arrays as its checkpoint, and with valid checksums."""
     meta = {name: value for name, value in meta.items() if name != "sha256"}
     meta["files"] = {"state.safetensors": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
-    text = checkpoint_format.render({**meta, "sha256": checkpoint_format.sha256(checkpoint_format.render(meta))})
+    text = checkpoint.signed(meta)
     for file, content in (("state.safetensors", data), ("meta.json", text)):
         name = f"checkpoints/{MIDDLE}/{file}"
         (folder / name).write_bytes(content)

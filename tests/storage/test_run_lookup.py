@@ -94,11 +94,6 @@ def test_unknown_run_raises_with_the_nearest_name(runs, text, sentence):
         run_lookup.find_run(text, runs)
 
 
-def test_last_without_any_run_raises(tmp_path):
-    with pytest.raises(CheckpointError, match=f"There is no run in {tmp_path}"):
-        run_lookup.find_run("last", tmp_path)
-
-
 def test_seed_runs_of_a_group_are_sorted_by_seed(runs):
     group = runs / "Pong" / "many"
     (group / "seed-report").mkdir()

@@ -5,7 +5,6 @@ import io
 import numpy as np
 from PIL import Image
 
-from disks import full_disk
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import Image as Picture
@@ -87,19 +86,6 @@ def test_resumed_tensorboard_hides_later_events_and_keeps_earlier_ones(tmp_path)
         tracker.write(step, {"a": 1.0})
     tracker.close()
     assert events(tmp_path) == ([(20, "a", 1.0)], [20])
-
-
-def test_events_on_a_full_disk_are_lost_with_one_warning(tmp_path):
-    warnings = []
-    tracker = board(tmp_path, warned=warnings.append)
-    tracker.write(0, {"a": 0.5})
-    with full_disk():
-        for step in range(1, 30):
-            tracker.write(step, {"a": 0.5})
-    tracker.write(30, {"a": 0.5})
-    tracker.close()
-    assert [row[0] for row in events(tmp_path)[0]] == [0, 30]
-    assert len(warnings) == 1, warnings
 
 
 def test_events_of_a_resume_sort_last_after_clock_change(tmp_path, monkeypatch):

@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 
 from proximo import __version__
 from proximo.cli.color import paint
-from proximo.errors import ProximoError, TrainingError, nearest, printable
-from proximo.tracking.lasting_stream import discard_output
+from proximo.errors import ProximoError, TrainingError, discard_output, nearest, printable
 
 VERBS = {
     "train": "train a policy and save it in a run directory",

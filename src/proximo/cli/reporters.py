@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from proximo.cli import print_warnings
 from proximo.config import Config, text_of
-from proximo.errors import command
-from proximo.tracking.displays import Lines, Silent, TerminalBar, console_on, draws_in_place
-from proximo.tracking.lasting_stream import discard_output
+from proximo.errors import command, discard_output
+from proximo.tracking.displays import Display, TerminalBar, console_on, draws_in_place
 from proximo.tracking.progress import DisplayReporter, TrainingProgress, amount, duration, number
 
 Kind = TypeVar("Kind", bound=DisplayReporter)
@@ -32,9 +31,9 @@ def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) 
     """
     stream = sys.stderr if as_json or quiet else sys.stdout
     console = console_on(stream, _warn_of_stream)
-    shown = TerminalBar(console, transient=True) if draws_in_place(stream) else Lines(console)
+    shown = TerminalBar(console, transient=True) if draws_in_place(stream) and not quiet else Display(console, quiet)
     answering = os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext()
-    with contextlib.closing(Silent(console) if quiet else shown) as display, answering as answer:
+    with contextlib.closing(shown) as display, answering as answer:
         reporter = kind(display, answer=answer and answer.fileno())
         reporter.owns_process = True
         yield reporter

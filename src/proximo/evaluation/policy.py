@@ -26,8 +26,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, mask_sizes, without, zeros
 from proximo.storage import run_directory, run_lookup
-from proximo.storage.checkpoint import POLICY
-from proximo.storage.checkpoint_format import flatten
+from proximo.storage.checkpoint import POLICY, flatten
 from proximo.types import Memory, Observation, Previous
 
 

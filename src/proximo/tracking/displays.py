@@ -1,13 +1,15 @@
-"""Where the progress of a training or of a study is shown: as lines of text, or as a bar that is redrawn in place."""
+"""Where the progress of a training or of a study is shown: as lines of text, or as a bar that is redrawn in place. Write errors of the
+stream do not end the work."""
 
 from __future__ import annotations
 
+import errno
 import html
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -15,9 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from proximo.errors import printable
+from proximo.errors import discard_output, printable
 from proximo.notebook import display
-from proximo.tracking.lasting_stream import lasting
 
 if TYPE_CHECKING:
     from proximo.tracking.progress import DisplayReporter
@@ -49,12 +50,49 @@ def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
     )
 
 
-class Display:
-    """Prints lines to ``console``. Subclasses also show some work."""
+def lasting(stream: TextIO, warn: Callable[[str], None]) -> TextIO:
+    """``stream`` without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
+    error, such as a full disk, only the failed text is lost. ``warn`` receives the first error."""
+    return cast(TextIO, _LastingStream(stream, warn))
 
-    def __init__(self, console: Console):
-        self.console = console
+
+class _LastingStream:
+    def __init__(self, stream: TextIO, warn: Callable[[str], None]):
+        self._stream, self._warn = stream, warn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
+            if is_gone:
+                discard_output(self._stream)
+            warn, self._warn = self._warn, lambda message: None
+            lost = "nothing more is shown" if is_gone else "a part of it is lost"
+            reason = f"the output cannot be written ({error.strerror})"
+            warn(f"{reason}, so {lost}. The work continues; Ctrl-C stops it.")
+
+
+class Display:
+    """Prints lines to ``console``: also how the work goes every ten seconds. ``quiet`` prints only warnings and what is important.
+
+    Subclasses show the work as a bar.
+    """
+
+    def __init__(self, console: Console, quiet: bool = False):
+        self.console, self._quiet = console, quiet
         self.work: DisplayReporter | None = None
+        self._shown_at = 0.0
 
     def warn(self, message: str) -> None:
         """Print a warning."""
@@ -65,11 +103,13 @@ class Display:
         self.console.print(printable(text), markup=False)
 
     def line(self, text: str) -> None:
-        """Print ``text`` unless this display is silent."""
-        self.important(text)
+        """Print ``text`` unless this display is quiet."""
+        if not self._quiet:
+            self.important(text)
 
     def note(self, text: str) -> None:
         """Print a line about what a bar shows by itself."""
+        self.line(text)
 
     def start(self, work: DisplayReporter) -> None:
         """Show ``work`` from now on."""
@@ -77,33 +117,15 @@ class Display:
 
     def update(self) -> None:
         """Show how the work is now."""
-
-    def close(self) -> None:
-        """Show it for the last time."""
-
-
-class Silent(Display):
-    """Prints only warnings and what is important."""
-
-    def line(self, text: str) -> None:
-        pass
-
-
-class Lines(Display):
-    """Prints lines: how the work goes every ten seconds."""
-
-    _shown_at = 0.0
-
-    def note(self, text: str) -> None:
-        self.important(text)
-
-    def update(self) -> None:
         if self.work and self.work.figures:
             now = time.monotonic()
             self._shown_at = self._shown_at or now
             if now - self._shown_at >= LINE_SECONDS:
                 self._shown_at = now
                 self.line(" · ".join(filter(None, (self.work.activity, self.work.figures))))
+
+    def close(self) -> None:
+        """Show it for the last time."""
 
 
 class TerminalBar(Display):
@@ -119,6 +141,9 @@ class TerminalBar(Display):
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=sys.stderr.isatty(),
         )
+
+    def note(self, text: str) -> None:
+        pass
 
     def start(self, work: DisplayReporter) -> None:
         super().start(work)
@@ -144,6 +169,9 @@ class NotebookBar(Display):
     """Shows the work as a bar in the output of a notebook's cell."""
 
     _handle: Any = None
+
+    def note(self, text: str) -> None:
+        pass
 
     def start(self, work: DisplayReporter) -> None:
         super().start(work)

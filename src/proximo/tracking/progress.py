@@ -14,7 +14,7 @@ from typing import Any
 from proximo.config import Config
 from proximo.errors import ConfigError
 from proximo.notebook import in_notebook
-from proximo.tracking.displays import Display, Lines, NotebookBar, TerminalBar, console_on, draws_in_place
+from proximo.tracking.displays import Display, NotebookBar, TerminalBar, console_on, draws_in_place
 from proximo.tracking.reporter import Reporter
 
 
@@ -181,7 +181,7 @@ def showing_progress(
         raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
     shape = None
     if reporter is None and progress is not False:
-        shape = NotebookBar if in_notebook() else TerminalBar if draws_in_place(sys.stdout) else Lines if progress else None
+        shape = NotebookBar if in_notebook() else TerminalBar if draws_in_place(sys.stdout) else Display if progress else None
     if shape is None:
         yield reporter or default
         return
