@@ -75,7 +75,7 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
         ([], "The following arguments are required: RUN; see `proximo report --help`."),
         (
             ["gruu"],
-            "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
+            "No run 'gruu': looked for one at that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
         ),
         (["a", "--out", "/dev/null/x"], "Cannot write the report to /dev/null/x (Not a directory): choose another --out."),
     ],

@@ -147,7 +147,7 @@ def nothing_trains(monkeypatch):
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--space", "none.yaml"], "Cannot read --space none.yaml (No such file or directory)."),
         ([ENV, "--pruner", "best"], "Argument --pruner: invalid choice: 'best'"),
-        (["--resume", "nothing"], "No study 'nothing': looked for a folder of that path"),
+        (["--resume", "nothing"], "No study 'nothing': looked for one at that path"),
         (["--resume", "last"], "There is no study in "),
         (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds can change, not --gamma, --seeds."),
         ([ENV, "--resume", "last"], "only --trials and --seconds can change, not env."),

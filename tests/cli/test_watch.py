@@ -131,7 +131,7 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
 def test_invalid_input_is_reported_in_one_sentence(runs, capsys, tmp_path):
     at = ["--runs-dir", runs]
     assert mistake(capsys, "nothing", *at).startswith("No run 'nothing': ")
-    assert "so it is not a run" in mistake(capsys, tmp_path, *at)
+    assert "looked for one at that path" in mistake(capsys, tmp_path, *at)
     assert "`proximo watch proximo:PocMemory --agent random` shows it untrained" in mistake(capsys, "proximo:PocMemory", *at)
     unknown = mistake(capsys, "CartPol-v1", "--agent", "random", *at)
     assert unknown.startswith("'CartPol-v1' is neither an environment nor a run in ")

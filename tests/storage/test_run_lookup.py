@@ -81,7 +81,7 @@ def test_at_sign_inside_a_path_is_not_a_suffix(runs):
         ("baseline", "'baseline' fits 2 runs: Pong/baseline, gymnax-CartPole-v1/baseline"),
         (
             "wid",
-            r"No run 'wid': looked for a folder of that path, and for that name among the 4 runs in {} \(did you mean 'wide'\?\)\. The "
+            r"No run 'wid': looked for one at that path, and for that name among the 4 runs in {} \(did you mean 'wide'\?\)\. The "
             r"newest \(last\) is Pong/many\.$",
         ),
         ("@best", "No run ''"),

@@ -67,6 +67,6 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
     newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
     names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
     raise CheckpointError(
-        f"No {kind.one} {text!r}: looked for a folder of that path, and for that name among the {len(known)} {kind.many} in "
+        f"No {kind.one} {text!r}: looked for one at that path, and for that name among the {len(known)} {kind.many} in "
         f"{parent}{nearest(text, names)}.{newest}"
     )

@@ -1,5 +1,4 @@
-"""Where the progress of a training or of a study is shown: as lines of text, or as a bar that is redrawn in place. Write errors of the
-stream do not end the work."""
+"""Where progress is shown: a console whose write errors do not end the work, and bars that are redrawn in place."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import errno
 import html
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -17,13 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from proximo.errors import discard_output, printable
+from proximo.errors import discard_output
 from proximo.notebook import display
 
 if TYPE_CHECKING:
     from proximo.tracking.progress import DisplayReporter
 
-LINE_SECONDS = 10.0
 NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 """Environment variables that CI services and notebooks set."""
 
@@ -83,56 +80,11 @@ class _LastingStream:
             warn(f"{reason}, so {lost}. The work continues; Ctrl-C stops it.")
 
 
-class Display:
-    """Prints lines to ``console``: also how the work goes every ten seconds. ``quiet`` prints only warnings and what is important.
-
-    Subclasses show the work as a bar.
-    """
-
-    def __init__(self, console: Console, quiet: bool = False):
-        self.console, self._quiet = console, quiet
-        self.work: DisplayReporter | None = None
-        self._shown_at = 0.0
-
-    def warn(self, message: str) -> None:
-        """Print a warning."""
-        self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
-
-    def important(self, text: str) -> None:
-        """Print ``text`` as it is: brackets are no markup."""
-        self.console.print(printable(text), markup=False)
-
-    def line(self, text: str) -> None:
-        """Print ``text`` unless this display is quiet."""
-        if not self._quiet:
-            self.important(text)
-
-    def note(self, text: str) -> None:
-        """Print a line about what a bar shows by itself."""
-        self.line(text)
-
-    def start(self, work: DisplayReporter) -> None:
-        """Show ``work`` from now on."""
-        self.work = work
-
-    def update(self) -> None:
-        """Show how the work is now."""
-        if self.work and self.work.figures:
-            now = time.monotonic()
-            self._shown_at = self._shown_at or now
-            if now - self._shown_at >= LINE_SECONDS:
-                self._shown_at = now
-                self.line(" · ".join(filter(None, (self.work.activity, self.work.figures))))
-
-    def close(self) -> None:
-        """Show it for the last time."""
-
-
-class TerminalBar(Display):
-    """Shows the work as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
+class TerminalBar:
+    """Shows ``work`` as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
 
     def __init__(self, console: Console, transient: bool = False):
-        super().__init__(console)
+        self._work: DisplayReporter | None = None
         self._live = Live(
             console=console,
             get_renderable=self._bar,
@@ -142,46 +94,48 @@ class TerminalBar(Display):
             redirect_stderr=sys.stderr.isatty(),
         )
 
-    def note(self, text: str) -> None:
-        pass
-
     def start(self, work: DisplayReporter) -> None:
-        super().start(work)
+        """Show ``work`` from now on."""
+        self._work = work
         self._live.start()
 
     def update(self) -> None:
+        """Show how the work is now."""
         self._live.refresh()
 
     def close(self) -> None:
+        """Show it for the last time."""
         self._live.stop()
 
     def _bar(self) -> Table:
         bar = Table.grid(padding=(0, 1), pad_edge=False, expand=True)
         for ratio in (None, 1, None):
             bar.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
-        if (work := self.work) is not None:  # without a total it pulses
+        if (work := self._work) is not None:  # without a total it pulses
             length = ProgressBar(total=None if work.share is None else 1.0, completed=work.share or 0.0)
             bar.add_row(Text(work.activity), length, Text(work.figures))
         return bar
 
 
-class NotebookBar(Display):
-    """Shows the work as a bar in the output of a notebook's cell."""
+class NotebookBar:
+    """Shows ``work`` as a bar in the output of a notebook's cell."""
 
-    _handle: Any = None
-
-    def note(self, text: str) -> None:
-        pass
+    def __init__(self) -> None:
+        self._work: DisplayReporter | None = None
+        self._handle: Any = None
 
     def start(self, work: DisplayReporter) -> None:
-        super().start(work)
+        """Show ``work`` from now on."""
+        self._work = work
         self._handle = display(self._content(work))
 
     def update(self) -> None:
-        if self._handle is not None and self.work:
-            self._handle.update(self._content(self.work), raw=True)
+        """Show how the work is now."""
+        if self._handle is not None and self._work:
+            self._handle.update(self._content(self._work), raw=True)
 
     def close(self) -> None:
+        """Show it for the last time."""
         self.update()
         self._handle = None
 
