@@ -73,15 +73,6 @@ class Episodes:
             index=np.array(index, np.int64),
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence[Episodes]) -> Episodes:
-        """The episodes of all processes, in the order in which one process would have played them."""
-        return cls.from_rows([row for part in parts for row in part.rows()], sum(part.unfinished for part in parts))
-
-    def to_json(self) -> dict[str, Any]:
-        """The arguments of ``from_rows``, for another process."""
-        return {"rows": self.rows(), "unfinished": self.unfinished}
-
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
 

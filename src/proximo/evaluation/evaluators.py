@@ -21,7 +21,7 @@ from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
-from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED, RolloutBuffer
+from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, environment_seeds, split
 from proximo.envs.level_seeds import JaxLevels, LevelDraws, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
@@ -122,13 +122,16 @@ class GymnasiumEvaluator(Evaluator):
         vector_env = self.environments.reset(source)
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
         max_steps = self.config.run.eval_max_steps or MAX_STEPS
-        buffer, played = vector_env.buffer, _PlayedEpisodes(quotas[self.own.start : self.own.stop], max_steps)
+        buffer, tally, finished, unfinished = vector_env.buffer, EpisodeTally(len(self.own)), list[Episode](), 0
+        left = np.array(quotas[self.own.start : self.own.stop])
         key = None if deterministic else evaluation_key(seed, stream)
         carried, t = Carried.initial(policy, len(self.own)), 0
-        while played.is_running:
+        while left.any():
             before, valid = carried, buffer.valid[0].copy()
             parts = [leaf[0].copy() for leaf in buffer.observation]
-            played.check(parts, valid)
+            for x in parts:  # an episode in which the policy acts on NaN or infinity has no return
+                if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
+                    tally.episode_return[valid & ~finite.reshape(len(x), -1).all(axis=1)] = np.nan
             observation = unflatten(self.env.observation_space, parts)
             if self._predict is None:
                 carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key, t)
@@ -143,10 +146,17 @@ class GymnasiumEvaluator(Evaluator):
             valid = buffer.valid[0].copy()
             if not valid.all():  # a padding step, or a lost one
                 carried = _select(valid, carried, before)
-            played.add(buffer)
+            for episode in tally.add(buffer):  # an environment that was lost plays its episode once more
+                if left[episode.env]:
+                    finished.append(episode)
+                    left[episode.env] -= 1
+            for i in np.flatnonzero((tally.length >= max_steps) & (left > 0)).tolist():
+                # An endless episode cannot be reset from here: the environment plays no other one.
+                finished.append(Episode(i, float(tally.episode_return[i]), int(tally.length[i]), int(buffer.success[0, i])))
+                left[i], unfinished = 0, unfinished + 1
             buffer.begin_again()
             t += 1
-        return Episodes.from_rows(self._rows(played.finished, quotas, vector_env, source), played.unfinished)
+        return Episodes.from_rows(self._rows(finished, quotas, vector_env, source), unfinished)
 
     def _rows(
         self, finished: list[Episode], quotas: list[int], vector_env: VectorEnvironment, source: int
@@ -170,39 +180,6 @@ class GymnasiumEvaluator(Evaluator):
             }
             rows.append(row)
         return rows
-
-
-class _PlayedEpisodes:
-    """The episodes of an evaluation, until each environment has played its quota."""
-
-    def __init__(self, quotas: list[int], max_steps: int):
-        self._left, self._max_steps, self._tally = np.array(quotas), max_steps, EpisodeTally(len(quotas))
-        self.finished: list[Episode] = []
-        self.unfinished = 0
-
-    @property
-    def is_running(self) -> bool:
-        """Whether any environment has an episode to play."""
-        return bool(self._left.any())
-
-    def check(self, observation: list[np.ndarray], valid: np.ndarray) -> None:
-        """Set the return of an episode to NaN if the policy is about to act on NaN or infinity in it."""
-        for x in observation:
-            if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
-                self._tally.episode_return[valid & ~finite.reshape(len(x), -1).all(axis=1)] = np.nan
-
-    def add(self, buffer: RolloutBuffer) -> None:
-        """Count one step of all environments. An environment that was lost plays its episode once more."""
-        for episode in self._tally.add(buffer):
-            if self._left[episode.env]:
-                self.finished.append(episode)
-                self._left[episode.env] -= 1
-        lengths, returns = self._tally.length, self._tally.episode_return
-        for i in np.flatnonzero((lengths >= self._max_steps) & (self._left > 0)).tolist():
-            # An endless episode cannot be reset from here: the environment plays no other one.
-            self.finished.append(Episode(i, float(returns[i]), int(lengths[i]), int(buffer.success[0, i])))
-            self._left[i] = 0
-            self.unfinished += 1
 
 
 class _RunningEpisodes(NamedTuple):

@@ -213,7 +213,8 @@ class JaxPlayer(Player):
         self._key = evaluation_key(seed, stream)
         self._params = jax.tree.map(jnp.asarray, env.default_params)
         precision = config.run.matmul_precision
-        self._programs = reuse(("player", id(env), precision), lambda: _PlayerPrograms(env, precision))
+        # The programs refer to env, so Python does not use its id again.
+        self._reset, self._step, self._action_key = reuse(("player", id(env), precision), lambda: _programs(env, precision))
         self._state: Any = None
         self._observation: Any = None
         self._index, self._time = np.int32(0), 0
@@ -222,14 +223,14 @@ class JaxPlayer(Player):
         together = JAX_TOGETHER if self.config.network.reset_memory else 1
         self._index, self._time = np.int32(episode % together), 0
         chunk = np.int32(episode // together)
-        self._chunk, self._state, self._observation = self._programs.reset(self._key, chunk, self._index, self._params)
+        self._chunk, self._state, self._observation = self._reset(self._key, chunk, self._index, self._params)
         return self._observation
 
     def key(self) -> Key[Array, ""]:
-        return self._programs.action_key(self._chunk, np.int32(self._time))
+        return self._action_key(self._chunk, np.int32(self._time))
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, bool | None]:
-        self._state, self._observation, *rest, success = self._programs.step(
+        self._state, self._observation, *rest, success = self._step(
             self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
         )
         reward, terminated, truncated = (np.asarray(x).item() for x in rest)
@@ -251,27 +252,25 @@ class JaxPlayer(Player):
         return draw
 
 
-class _PlayerPrograms:
-    """Compiled reset and step of one environment, with the keys of episode ``index`` in a chunk of an evaluation. (Key ``i`` of
+def _programs(env: JaxEnvironment, matmul_precision: str) -> tuple[Callable[..., Any], ...]:
+    """Compiled reset, step and key of the action, with the keys of episode ``index`` in a chunk of an evaluation. (Key ``i`` of
     ``jax.random.split(key, n)`` does not depend on ``n``.)"""
 
-    def __init__(self, env: JaxEnvironment, matmul_precision: str):
-        self.env = env  # a reference: the cache key contains id(env), which Python would reuse if env were freed
-        with_precision = jax.default_matmul_precision(matmul_precision)
-        self.reset, self.step = jax.jit(with_precision(self._reset)), jax.jit(with_precision(self._step))
-        self.action_key = jax.jit(lambda chunk, time: jax.random.split(jax.random.fold_in(chunk, time))[0])
+    def own(key: Key[Array, ""], index: Array) -> Key[Array, " 1"]:
+        return jax.random.split(key, JAX_TOGETHER)[index][None]
 
-    def _reset(self, key: Key[Array, ""], number: Array, index: Array, params: Any) -> tuple[Key[Array, ""], Any, Any]:
-        chunk, key_reset = jax.random.split(jax.random.fold_in(key, number))
-        return chunk, *jax_vector.reset(self.env, _of(index, key_reset), params)
+    def keys(chunk: Key[Array, ""], time: Array) -> Key[Array, "2"]:
+        return jax.random.split(jax.random.fold_in(chunk, time))
 
-    def _step(self, chunk: Key[Array, ""], time: Array, index: Array, *arguments: Any) -> tuple:
-        key_step = jax.random.split(jax.random.fold_in(chunk, time))[1]
-        return jax_vector.step(self.env, _of(index, key_step), *arguments)
+    def reset(key: Key[Array, ""], number: Array, index: Array, params: Any) -> tuple[Key[Array, ""], Any, Any]:
+        chunk, key_reset = keys(key, number)
+        return chunk, *jax_vector.reset(env, own(key_reset, index), params)
 
+    def step(chunk: Key[Array, ""], time: Array, index: Array, *arguments: Any) -> tuple:
+        return jax_vector.step(env, own(keys(chunk, time)[1], index), *arguments)
 
-def _of(index: Array, key: Key[Array, ""]) -> Key[Array, " 1"]:
-    return jax.random.split(key, JAX_TOGETHER)[index][None]
+    with_precision = jax.default_matmul_precision(matmul_precision)
+    return jax.jit(with_precision(reset)), jax.jit(with_precision(step)), jax.jit(lambda chunk, time: keys(chunk, time)[0])
 
 
 def _single(x: Any) -> Any:
