@@ -40,15 +40,7 @@ _select = jax.jit(select)
 
 
 class Evaluator:
-    """Plays a fixed number of episodes with any policy (see ``make_evaluator``).
-
-    Args:
-        env: the environment.
-        config: settings of the training.
-        episodes: number of episodes.
-        num_envs: environments that play at a time.
-        part: ``(i, n)``: play only in part i of n of the environments.
-    """
+    """Plays a fixed number of episodes with any policy. ``make_evaluator`` describes its arguments."""
 
     def __init__(self, env: Any, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config, self.episodes, self.num_envs = env, config, episodes, min(episodes, num_envs)
