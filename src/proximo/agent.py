@@ -455,7 +455,8 @@ class PPO:
             The figure, which a notebook displays.
 
         Raises:
-            ConfigError: ``history`` has no return, or ``path`` has another ending than those of pictures.
+            ConfigError: ``history`` has no return.
+            OSError, ValueError: ``path`` cannot be written, or has another ending than those of pictures.
         """
         from proximo.report.figures import draw_learning_curve
 

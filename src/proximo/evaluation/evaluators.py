@@ -84,7 +84,7 @@ class GymnasiumEvaluator(Evaluator):
         super().__init__(env, config, episodes, num_envs, part)
         options = vector_options(config, lambda message: warnings.warn(message, stacklevel=2))
         workers = min(options.num_workers, len(self.own))
-        # Every episode is played whole, and by one group. The training has already warned of more workers than cores.
+        # Episodes are played whole, by one group. The training has already warned of more workers than cores.
         options = dataclasses.replace(
             options, num_workers=workers, num_groups=1, stagger_steps=0, cores=max(workers, options.cores)
         )

@@ -1,4 +1,4 @@
-"""The files of a published policy. ``proximo.json`` lists every file with its SHA-256 and size; no other file is ever copied."""
+"""The files of a published policy. ``proximo.json`` lists each with its SHA-256; no other file is copied."""
 
 from __future__ import annotations
 

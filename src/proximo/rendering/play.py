@@ -37,7 +37,7 @@ leading axis of 1, the reward is that of the last action, and ``key()`` returns 
 
 
 class Player:
-    """One environment that plays the first episodes of an evaluation, with the same random keys and preprocessing."""
+    """One environment that plays the first episodes of an evaluation, with the same keys and preprocessing."""
 
     draws_at_once = False
     """Whether ``picture`` has drawn already: a waiting picture then takes the memory of its pixels, otherwise the memory of a state."""

@@ -1,4 +1,4 @@
-"""What is watched: a trained policy by any name of its run, or an agent that acts at random; and how it is recorded."""
+"""What is watched, and how it is recorded: a trained policy, by any name of its run, or a random agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, fps_of, make_player, play, policy_agent, random_agent
-from proximo.rendering.video import Video, recording, videos, worded_errors
+from proximo.rendering.video import Video, recording, videos
 from proximo.settings import make_config
 from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup, zoo
@@ -122,14 +122,13 @@ class Clip:
 
         Raises:
             ConfigError: ``path`` does not end in ``.mp4``.
-            VideoError: the file cannot be written.
+            OSError: the file cannot be written.
         """
         path = Path(path)
         if path.suffix.lower() != ".mp4":
             raise ConfigError(f"{path}: expected a name that ends in .mp4. agent.watch(path) also writes a .gif.")
-        with worded_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(self.video)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.video)
         return path
 
     def __repr__(self) -> str:

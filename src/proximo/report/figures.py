@@ -29,8 +29,7 @@ class LearningCurve(Figure):
 
 
 def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | Path | None = None) -> Figure:
-    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they have none, or if the
-    file cannot be written."""
+    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they have none."""
     figure = LearningCurve(figsize=(7.0, 4.0), dpi=110, layout="constrained")
     axes = figure.subplots()
     for name, label, color, marker in CURVES:
@@ -48,10 +47,5 @@ def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | 
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
     if path is not None:
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"Cannot write {path} ({error}): expected a name such as curve.png in a folder that exists."
-            ) from error
+        figure.savefig(path)
     return figure

@@ -207,7 +207,7 @@ def _histograms(section: Section) -> Markup | None:
     """A picture of the returns of episodes for each group that has recorded histograms; None without any."""
     drawn = (_picture(i, label, runs) for i, (label, runs) in enumerate(section.groups.items()))
     found = [picture for picture in drawn if picture is not None]
-    about = "Share of the episodes by their return, with sampled actions. In each column, a stronger color means more."
+    about = "Share of the episodes by their return, with sampled actions. A stronger color means more."
     heading = tag("h3", "Returns of episodes"), tag("p", about, class_="soft")
     return tag("div", *heading, tag("div", *found, class_="charts")) if found else None
 

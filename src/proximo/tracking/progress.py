@@ -226,10 +226,8 @@ def showing_progress(
     in a notebook; if it is false, ``default`` itself.
 
     Raises:
-        ConfigError: ``progress`` is not a boolean, or is true although a reporter is given.
+        ConfigError: ``progress`` is true although a reporter is given.
     """
-    if progress not in (None, True, False):
-        raise ConfigError(f"progress = {progress!r}: expected True, False, or None for True on a terminal and in a notebook.")
     if reporter is not None and progress:
         raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
     in_place = in_notebook() or draws_in_place(sys.stdout)
