@@ -40,7 +40,6 @@ from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
-from proximo.rendering.video import recording
 from proximo.rendering.watching import Clip, make_clip
 from proximo.signatures import is_integer
 from proximo.storage import run_directory, run_lookup
@@ -441,8 +440,7 @@ class PPO:
             window.show(subject, lambda itself: subject.play(episodes, seed, max_steps, itself), fps)
             return None
         file = Path(f"watch-{self.step}.mp4" if path is None else path)
-        with recording(file, fps or subject.fps) as recorder:
-            watching.record(subject, recorder, episodes, seed, max_steps)
+        watching.record(subject, file, episodes, seed, max_steps, fps)
         return file
 
     def plot(self, path: str | Path | None = None) -> Figure:

@@ -20,7 +20,7 @@ from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, fps_of, make_player, play, policy_agent, random_agent
-from proximo.rendering.video import Video, recording, videos
+from proximo.rendering.video import recording, videos
 from proximo.settings import make_config
 from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup, zoo
@@ -83,17 +83,19 @@ class Subject:
 
 
 def record(
-    subject: Subject, video: Video, episodes: int, seed: int, max_steps: int | None = None
+    subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
+    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode. Leaves no file if it
+    raises ``EnvError``, because it cannot be drawn, or ``VideoError``."""
     frames, played = 0, []
-    for step in subject.play(episodes, seed, max_steps):
-        frame = step.draw()
-        assert frame is not None
-        video.add(frame)
-        frames += 1
-        if step.ended:
-            played.append(step.outcome)
+    with recording(path, fps or subject.fps) as video:
+        for step in subject.play(episodes, seed, max_steps):
+            frame = step.draw()
+            assert frame is not None
+            video.add(frame)
+            frames += 1
+            if step.ended:
+                played.append(step.outcome)
     return frames, played
 
 
@@ -141,22 +143,16 @@ class Clip:
 
 
 def make_clip(subject: Subject, episodes: int, seed: int, max_steps: int | None, fps: float | None) -> Clip:
-    """Record ``episodes`` episodes of ``subject``; the arguments are those of ``PPO.render``. Raises ``EnvError`` if it cannot be drawn, and
-    ``VideoError`` if there is no ffmpeg."""
-    fps = fps or subject.fps
+    """Like ``record``, in memory. The arguments are those of ``PPO.render``."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
-        with recording(path, fps) as recorder:
-            frames, played = record(subject, recorder, episodes, seed, max_steps)
-        return Clip(path.read_bytes(), played, frames, fps)
+        frames, played = record(subject, path, episodes, seed, max_steps, fps)
+        return Clip(path.read_bytes(), played, frames, fps or subject.fps)
 
 
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
-    """Write an episode of ``policy``, with the most probable actions, as an mp4. Leaves no file if it raises ``EnvError``, because it
-    cannot be drawn, or ``VideoError``."""
-    subject = acting(policy)
-    with recording(path, subject.fps) as recorder:
-        record(subject, recorder, 1, seed, max_steps)
+    """Record an episode of ``policy``, with the most probable actions."""
+    record(acting(policy), path, 1, seed, max_steps)
 
 
 def acting(policy: Policy, deterministic: bool = True) -> Subject:
