@@ -15,7 +15,7 @@ from proximo.cli.reporters import open_reporter
 from proximo.config import Config, override
 from proximo.errors import ConfigError
 from proximo.tracking import displays, progress
-from proximo.tracking.displays import NO_SCREEN, NotebookBar, TerminalBar, lasting
+from proximo.tracking.displays import NO_SCREEN, LastingStream, NotebookBar, TerminalBar
 from proximo.tracking.progress import TrainingProgress, number, showing_progress
 from proximo.tracking.reporter import Reporter
 
@@ -282,7 +282,7 @@ def test_output_that_is_gone_is_one_warning_and_ends_nothing(monkeypatch, capsys
 def test_full_disk_is_one_warning():
     warnings = []
     with contextlib.suppress(OSError), open("/dev/full", "w") as file:  # what it still has is lost when it is closed
-        stream = lasting(file, warnings.append)
+        stream = LastingStream(file, warnings.append)
         for _ in range(3):
             print("lost", file=stream, flush=True)
         assert os.readlink(f"/proc/self/fd/{file.fileno()}") == "/dev/full", "later text may be written again"

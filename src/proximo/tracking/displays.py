@@ -38,7 +38,7 @@ def draws_in_place(stream: TextIO | None) -> bool:
 def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
     """A console that prints to ``stream``. ``warn`` receives a warning if it cannot."""
     return Console(
-        file=lasting(stream, warn) if stream else None,
+        file=cast(TextIO, LastingStream(stream, warn)) if stream else None,
         highlight=False,
         emoji=False,  # `my_envs:Mask:` is a name
         soft_wrap=True,
@@ -47,13 +47,10 @@ def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
     )
 
 
-def lasting(stream: TextIO, warn: Callable[[str], None]) -> TextIO:
-    """``stream`` without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
+class LastingStream:
+    """A stream without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
     error, such as a full disk, only the failed text is lost. ``warn`` receives the first error."""
-    return cast(TextIO, _LastingStream(stream, warn))
 
-
-class _LastingStream:
     def __init__(self, stream: TextIO, warn: Callable[[str], None]):
         self._stream, self._warn = stream, warn
 
