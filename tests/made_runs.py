@@ -11,7 +11,7 @@ import numpy as np
 
 from proximo.config import Config, override
 from proximo.storage import checkpoint
-from proximo.storage.checkpoint_format import encode
+from proximo.storage.checkpoint import encode
 from proximo.storage.run_directory import write_start_files
 
 BATCH = 1024

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import gc
+import hashlib
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from disks import full_disk
 from proximo.agent import learn_in_calls
 from proximo.errors import CheckpointError, ConfigError, EnvError, RunDirectoryError, TrainingError
 from proximo.evaluation.episodes import Episodes
-from proximo.storage import checkpoint, checkpoint_format, run_lookup
+from proximo.storage import checkpoint, run_lookup
 from proximo.tracking.reporter import Reporter
 from proximo.training import loop
 from proximo.training.interrupts import Interrupts
@@ -328,7 +329,7 @@ def test_only_an_evaluation_better_than_all_earlier_ones_is_the_best(tmp_path):
             best.append(result.is_best)
 
     def played(*_):
-        return Episodes(np.array([next(returns)]), np.array([1]), None, 0).to_json()
+        return Episodes(np.array([next(returns)]), np.array([1]), None, 0).rows(), 0
 
     learner = agent(eval_every=BATCH)
     with pytest.MonkeyPatch.context() as patch:
@@ -371,9 +372,7 @@ def newest(run_dir):
 
 def forged(path, meta):
     """Write ``meta`` with valid checksums."""
-    (path / checkpoint.META).write_bytes(
-        checkpoint_format.render({**meta, "sha256": checkpoint_format.sha256(checkpoint_format.render(meta))})
-    )
+    (path / checkpoint.META).write_bytes(checkpoint.signed(meta))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -385,7 +384,7 @@ def test_loading_a_policy_with_nan_or_infinity_raises(tmp_path, value):
     arrays[name] = np.array(arrays[name])
     arrays[name].flat[0] = value
     data = safetensors.numpy.save(arrays)
-    meta["files"][checkpoint.STATE] = {"sha256": checkpoint_format.sha256(data), "size": len(data)}
+    meta["files"][checkpoint.STATE] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
     (path / checkpoint.STATE).write_bytes(data)
     forged(path, meta)
     for load in (proximo.load, proximo.load_policy):

@@ -40,8 +40,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
-from proximo.rendering.clip import Clip, make_clip
-from proximo.rendering.video import recording
+from proximo.rendering.watching import Clip, make_clip
 from proximo.signatures import is_integer
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
@@ -441,8 +440,7 @@ class PPO:
             window.show(subject, lambda itself: subject.play(episodes, seed, max_steps, itself), fps)
             return None
         file = Path(f"watch-{self.step}.mp4" if path is None else path)
-        with recording(file, fps or subject.fps) as recorder:
-            watching.record(subject, recorder, episodes, seed, max_steps)
+        watching.record(subject, file, episodes, seed, max_steps, fps)
         return file
 
     def plot(self, path: str | Path | None = None) -> Figure:
@@ -455,20 +453,21 @@ class PPO:
             The figure, which a notebook displays.
 
         Raises:
-            ConfigError: ``history`` has no return, or ``path`` has another ending than those of pictures.
+            ConfigError: ``history`` has no return.
+            OSError, ValueError: ``path`` cannot be written, or has another ending than those of pictures.
         """
         from proximo.report.figures import draw_learning_curve
 
         return draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}", path)
 
     def report(self, folder: str | Path) -> Report:
-        """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.
+        """Save the agent to ``folder`` and write ``report.html`` there, as ``proximo report`` does.
 
         Args:
             folder: as in ``save``.
 
         Returns:
-            The paths of the files, and warnings.
+            The path of the page, its results, and warnings.
 
         Raises:
             ConfigError: ``folder`` contains other files.

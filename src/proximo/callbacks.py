@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from proximo.errors import ConfigError, shown
-from proximo.rendering.watching import check_max_steps, film
+from proximo.evaluation.evaluate import check_number
+from proximo.rendering.watching import LONGEST, film
 from proximo.signatures import is_integer, is_number
 from proximo.training.callbacks import Evaluation, Info
 
@@ -126,7 +127,7 @@ class Video:
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
-        check_max_steps(max_steps)
+        check_number("max_steps", max_steps, 1, LONGEST)
         self.folder, self.every, self.max_steps = _absolute(folder), every, max_steps
 
     def on_update(self, info: Info) -> None:

@@ -1,11 +1,13 @@
 """Exceptions, and helpers to format messages. Every message says what was given, what was expected, and the fix."""
 
+import contextlib
 import difflib
+import os
 import re
 import shlex
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 
 class ProximoError(Exception):
@@ -86,3 +88,9 @@ def is_plain(text: str) -> bool:
 def command(*words: Any) -> str:
     """A command line that the user can copy. Words that a shell would split or expand are quoted."""
     return printable(shlex.join(map(str, words)))
+
+
+def discard_output(stream: TextIO) -> None:
+    """Discard what is written to ``stream`` from now on. Python writes at its exit what the stream still has, and must not fail then."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())

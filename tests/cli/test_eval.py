@@ -9,7 +9,7 @@ import pytest
 from commands import train_words
 from proximo.cli import main
 from proximo.evaluation.episodes import stratified_interval
-from proximo.storage import retention
+from proximo.storage import checkpoint
 
 KEYS = ["episodes", "return_mean", "return_std", "return_iqm", "ci95", "length_mean", "success_rate"]
 PLAYED = ["env", "env_settings", "levels", "seed", "step"]
@@ -118,10 +118,10 @@ def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsy
 def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):
     hint = "Another checkpoint had the best evaluation in training (step 320):  proximo eval"
     for best, words, hinted in ((320, "r", True), (640, "r", False), (None, "r", False), (320, "r@last", False)):
-        monkeypatch.setattr(retention, "best_step", lambda run_dir, best=best: best)
+        monkeypatch.setattr(checkpoint, "best_step", lambda run_dir, best=best: best)
         assert main(["eval", words, "--runs-dir", str(runs), "--episodes", "2", "--greedy"]) == 0
         assert (hint in capsys.readouterr().out) == hinted
-    monkeypatch.setattr(retention, "best_step", lambda run_dir: 320)
+    monkeypatch.setattr(checkpoint, "best_step", lambda run_dir: 320)
     assert evaluated(capsys, runs, "r", "--episodes", "2")["best_step"] == 320
 
 

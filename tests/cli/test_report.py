@@ -1,4 +1,4 @@
-"""``proximo report``: from runs by any of their names to a page, a picture and a table."""
+"""``proximo report``: from runs by any of their names to a page and a table of results."""
 
 import json
 from pathlib import Path
@@ -30,13 +30,10 @@ def test_report_of_a_real_training_is_written_to_its_folder(tmp_path, capsys):
     capsys.readouterr()
     out, err = reported(capsys, tmp_path / "runs", "last")
     assert err == ""
-    for name in ("html", "png", "csv"):
-        assert (run_dir / f"report.{name}").stat().st_size > 1000
-        assert f"{run_dir}/report.{name}" in out
-    assert "Training return" in (run_dir / "report.html").read_text()
-    text = (run_dir / "report.csv").read_text()
+    assert out.splitlines()[-1] == f"{run_dir}/report.html"
+    text = (run_dir / "report.html").read_text()
+    assert "Training return" in text
     assert "r/seed-1" in text
-    assert "train/approx_kl" in text
     assert "interrupted" not in out
 
 
@@ -48,7 +45,7 @@ def test_report_of_several_runs_is_written_to_a_separate_folder(runs, tmp_path, 
         ["gymnax:CartPole-v1", "lstm"],
         ["gymnax:Acrobot-v1", "a"],
     ]
-    assert out.splitlines()[-3:] == ["report/report.html", "report/report.png", "report/report.csv"]
+    assert out.splitlines()[-1] == "report/report.html"
     assert (tmp_path / "report" / "report.html").is_file()
 
 
@@ -77,7 +74,7 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
     [
         (
             ["gruu"],
-            "No run 'gruu': looked for a folder of that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
+            "No run 'gruu': looked for one at that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
         ),
         (["a", "--out", "/dev/null/x"], "Cannot write the report to /dev/null/x (Not a directory): choose another --out."),
     ],

@@ -10,7 +10,6 @@ from commands import SMALL
 from proximo.cli import reporters as module
 from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config, override
-from proximo.tracking.displays import Lines
 from proximo.training.seed_run import Result
 from proximo.tuning.journal import Record
 from proximo.tuning.plan import StudyPlan
@@ -40,7 +39,7 @@ def result(**changes):
 def printed(*results, config=CONFIG, seeds=1, kind=TrainingReporter, **summary):
     """The lines of a training: its banner and its result."""
     stream = io.StringIO()
-    reporter = kind(Lines(Console(file=stream, soft_wrap=True)))
+    reporter = kind(Console(file=stream, soft_wrap=True))
     reporter.started(config, [RUN / f"seed-{i}" for i in range(seeds)] if seeds > 1 else [RUN], {**SUMMARY, **summary})
     reporter.finished(list(results))
     return stream.getvalue().splitlines()
@@ -117,7 +116,7 @@ def test_study_has_a_banner_a_line_per_trial_and_the_state_of_its_batch():
         return Record(n, {}, state, reason, {} if score is None else {"trial": [score]})
 
     stream = io.StringIO()
-    reporter = StudyProgress(Lines(Console(file=stream, soft_wrap=True, highlight=False)))
+    reporter = StudyProgress(Console(file=stream, soft_wrap=True, highlight=False))
     base_trial, better = trial(0, 1.0), trial(1, 2.5)
     reporter.study_started(Path("tune/e/s"), plan, [base_trial], {"num_steps"})
     reporter.trials_started("trials 1–3 (num_steps 64)")

@@ -132,6 +132,7 @@ def nothing_trains(monkeypatch):
         ([ENV, "--runs-dir", "x"], "`proximo tune` does not accept --runs-dir, because trials write no runs; see `proximo tune --help`."),
         ([ENV, "--space", "none.yaml"], "Cannot read --space none.yaml (No such file or directory)."),
         ([ENV, "--pruner", "best"], "Argument --pruner: invalid choice: 'best'"),
+        (["--resume", "nothing"], "No study 'nothing': looked for one at that path"),
         (["--resume", "last"], "There is no study in "),
         (["--resume", "last", "--gamma", "0.9", "--seeds", "3"], "only --trials and --seconds can change, not --seeds, --gamma."),
         ([ENV, "--resume", "last"], "only --trials and --seconds can change, not env."),

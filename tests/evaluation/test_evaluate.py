@@ -18,8 +18,7 @@ from proximo.evaluation.episodes import (
     interquartile_mean,
 )
 from proximo.evaluation.evaluate import _level_warnings, evaluate
-from proximo.evaluation.evaluators import make_evaluator
-from proximo.evaluation.jax_evaluator import JaxEvaluator
+from proximo.evaluation.evaluators import JaxEvaluator, make_evaluator
 from proximo.evaluation.policy import Carried, Policy
 from proximo.settings import make_config
 from proximo.spaces import Box
@@ -126,8 +125,7 @@ def test_summary_and_rows_describe_the_episodes():
     assert len({row["return"] for row in play(toys.RandomEnds(), 20).rows()}) == 20
     assert rows[0] | {"env_seed": None, "level": None} == rows[0]
     # As other processes send them. What is not reported is no success, if any episode reports it.
-    joined = Episodes.joined([Episodes.from_rows(rows[i::2], unfinished=1) for i in range(2)])
-    assert (joined.rows(), joined.unfinished) == (rows, 2)
+    assert Episodes.from_rows(rows[::2] + rows[1::2], 0).rows() == rows
     unreported = [{**row, "success": None} for row in rows]
     assert Episodes.from_rows(unreported, 0).summary()["success_rate"] is None
     assert Episodes.from_rows(unreported[:150] + rows[150:], 0).success[:150].sum() == 0
@@ -266,7 +264,7 @@ def test_rewards_after_an_episode_end_are_not_observed():
     collector = small_collector(toys.Counting(), num_envs=8, num_minibatches=1, **OBSERVING)
     policy = drawn_policy(collector.env, collector.config)
     evaluator, carried = evaluator_of(collector.env, 8), Carried(policy.init_memory(8), policy.no_previous_step(8))
-    (_, previous), played = evaluator._play(policy, carried, np.zeros(3, np.uint32), True)
+    (_, previous), played = evaluator._chunk(policy, carried, np.zeros(3, np.uint32), True)
     assert len(set(played["length"].tolist())) > 2
     np.testing.assert_array_equal(previous.reward, played["length"])  # the reward of the last step is the length of the episode
 

@@ -22,8 +22,8 @@ from proximo.config import Config, override
 from proximo.errors import CheckpointError
 from proximo.evaluation.policy import load_policy
 from proximo.processes.peers import ALONE
-from proximo.storage import checkpoint, retention, run_directory, run_lookup, save_run
-from proximo.storage.checkpoint_format import META, STATE, encode
+from proximo.storage import checkpoint, run_directory, run_lookup, save_run
+from proximo.storage.checkpoint import META, STATE, encode
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import resuming
@@ -173,7 +173,7 @@ def test_killed_save_of_an_agent_leaves_the_old_or_the_new_one(tmp_path, agents,
     names = []
     for folder in crashes(tmp_path, None if before is None else tmp_path / "before", agents[after].save):
         if before is None and not (folder / "config.yaml").exists():
-            with pytest.raises(CheckpointError, match=r"No run|without config.yaml"):
+            with pytest.raises(CheckpointError, match=r"No run"):
                 run_lookup.find_single_run(str(folder), tmp_path)
             names.append("nothing")
         else:
@@ -244,7 +244,7 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
             value = saved.info["evaluation_steps"]
             assert (saved.restore({"x": np.zeros(9, int)})["x"] == value).all()
             assert (warnings, {value, saved.step} in ({20, 2}, {99, step})) == ([], True)
-            assert retention.best_step(run_dir) in ({1} if value == 20 else {1, step})
+            assert checkpoint.best_step(run_dir) in ({1} if value == 20 else {1, step})
             assert set(checkpoint.steps(run_dir / "checkpoints")) <= set(left)
             values[-1].append(value)
         starts = resuming.starts(run_dirs, [CONFIG] * 2, "last", True, Reporter(), ALONE)

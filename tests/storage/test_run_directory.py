@@ -52,12 +52,6 @@ def test_existing_name_raises_with_both_fixes(tmp_path):
         run_directory.create(tmp_path, "E", "a", fill)
 
 
-def test_impossible_runs_dir_raises(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match=r"Cannot create .*Not a directory.*--runs-dir"):
-        run_directory.create(tmp_path / "file", "E", "a", fill)
-
-
 def test_existing_empty_folder_is_used(tmp_path):
     (tmp_path / "E" / "a").mkdir(parents=True)
     assert (run_directory.create(tmp_path, "E", "a", fill) / "config.yaml").exists()

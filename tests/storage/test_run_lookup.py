@@ -81,7 +81,7 @@ def test_at_sign_inside_a_path_is_not_a_suffix(runs):
         ("baseline", "'baseline' fits 2 runs: Pong/baseline, gymnax-CartPole-v1/baseline"),
         (
             "wid",
-            r"No run 'wid': looked for a folder of that path, and for that name among the 4 runs in {} \(did you mean 'wide'\?\)\. The "
+            r"No run 'wid': looked for one at that path, and for that name among the 4 runs in {} \(did you mean 'wide'\?\)\. The "
             r"newest \(last\) is Pong/many\.$",
         ),
         ("@best", "No run ''"),
@@ -92,11 +92,6 @@ def test_at_sign_inside_a_path_is_not_a_suffix(runs):
 def test_unknown_run_raises_with_the_nearest_name(runs, text, sentence):
     with pytest.raises(CheckpointError, match=sentence.replace("{}", str(runs))):
         run_lookup.find_run(text, runs)
-
-
-def test_last_without_any_run_raises(tmp_path):
-    with pytest.raises(CheckpointError, match=f"There is no run in {tmp_path}"):
-        run_lookup.find_run("last", tmp_path)
 
 
 def test_seed_runs_of_a_group_are_sorted_by_seed(runs):

@@ -203,42 +203,29 @@ def test_tracker_receives_every_kind_of_earlier_row_after_a_resume(tmp_path):
     assert len(events(tmp_path)[0]) == 4, "its earlier file has the rows"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A small run whose second half is resumed with trackers that the first half had not."""
-    return trained(tmp_path_factory.mktemp("tracked"), "r", track="csv", keep_checkpoints=50)
-
-
-def test_training_and_resume_write_each_row_once_to_custom_trackers(run, tmp_path):
-    run_dir = copied(run, tmp_path)
-    tracks = "csv,custom_trackers:Kept,custom_trackers:NoBase,custom_trackers:Broken"
-    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", tracks, "--tensorboard", "--quiet"]) == 0
-    assert rows(run_dir) == rows(run)
-    written = [(row["step"], sorted(set(row) - {"step"})) for row in read_rows(run_dir / "metrics.jsonl")]
-    assert [(step, sorted(values)) for step, values in Kept.rows] == written
-    assert NoBase.rows == [step for step, _ in written]
-    table = (run_dir / "metrics.csv").read_text().splitlines()
-    assert len(table) == len(written) + 1
-    assert len(Broken.rows) == 1
-    scalars, purges = events(run_dir)
-    wanted = {(step, name) for step, name, value in stored(run_dir) if value is not None}
-    assert {(step, tag) for step, tag, _ in scalars if tag in {name for _, name in wanted}} == wanted
-    assert purges == []
-
-
 def stored(run_dir):
     """Every number of metrics.jsonl: step, name and value."""
     return [(row["step"], name, x) for row in read_rows(run_dir / "metrics.jsonl") for name, x in row.items() if name != "step"]
 
 
-def test_example_of_the_docs_stores_every_number(run, tmp_path, monkeypatch):
+def test_training_and_resume_write_each_row_once_to_every_tracker(tmp_path, monkeypatch):
+    """The second half is resumed with trackers that the first half had not, the example of the docs among them."""
     (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    lines = [line for line in code.splitlines() if line.strip() and '"""' not in line]
-    assert len(lines) <= 12, "a dozen lines"
     (tmp_path / "my_tracker.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
+    run = trained(tmp_path / "whole", "r", track="csv", keep_checkpoints=50)
     run_dir = copied(run, tmp_path / "runs")
-    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", "my_tracker:Sqlite", "--quiet"]) == 0
+    tracks = "csv,custom_trackers:Kept,custom_trackers:NoBase,custom_trackers:Broken,my_tracker:Sqlite"
+    assert main(["train", "--resume", f"{run_dir}@{TOTAL // 2}", "--track", tracks, "--tensorboard", "--quiet"]) == 0
+    assert rows(run_dir) == rows(run)
+    written = [(row["step"], sorted(set(row) - {"step"})) for row in read_rows(run_dir / "metrics.jsonl")]
+    assert [(step, sorted(values)) for step, values in Kept.rows] == written
+    assert NoBase.rows == [step for step, _ in written]
+    assert len((run_dir / "metrics.csv").read_text().splitlines()) == len(written) + 1
+    assert len(Broken.rows) == 1
+    scalars, purges = events(run_dir)
+    wanted = {(step, name) for step, name, value in stored(run_dir) if value is not None}
+    assert {(step, tag) for step, tag, _ in scalars if tag in {name for _, name in wanted}} == wanted
+    assert purges == []
     with sqlite3.connect(run_dir / "metrics.db") as table:
-        found = table.execute("select step, name, value from metrics").fetchall()
-    assert found == stored(run_dir)
+        assert table.execute("select step, name, value from metrics").fetchall() == stored(run_dir)

@@ -1,11 +1,10 @@
-"""TensorBoard events: every finite value is written once, also over a resume, a changed clock and whole on a full disk."""
+"""TensorBoard events: every finite value is written once, also over a resume and a changed clock."""
 
 import io
 
 import numpy as np
 from PIL import Image
 
-from disks import full_disk
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.tensorboard import TensorBoard
 from proximo.tracking.tracker import Image as Picture
@@ -16,19 +15,24 @@ def board(run_dir, settings=None, resumed_at=None, warned=print):
     return TensorBoard(TrackedRun(run_dir, settings or {}, resumed_at, warned))
 
 
-def events(run_dir):
-    """All scalars in the event files, and the steps from which a reader purges."""
+def written(run_dir):
+    """All events in the files, in the order in which TensorBoard reads them."""
     from tensorboardX.proto.event_pb2 import Event
 
-    scalars, purges = [], []
     for file in sorted(run_dir.glob("events.*")):
-        data, at = file.read_bytes(), 0
-        while at < len(data):
-            length = int.from_bytes(data[at : at + 8], "little")
-            event = Event.FromString(data[at + 12 : at + 12 + length])
-            at += length + 16
-            scalars += [(event.step, value.tag, round(value.simple_value, 3)) for value in event.summary.value]
-            purges += [event.step] if event.session_log.status else []
+        data = file.read_bytes()
+        while data:
+            length = int.from_bytes(data[:8], "little")
+            yield Event.FromString(data[12 : 12 + length])
+            data = data[length + 16 :]
+
+
+def events(run_dir):
+    """All scalars, and the steps from which a reader purges."""
+    scalars, purges = [], []
+    for event in written(run_dir):
+        scalars += [(event.step, value.tag, round(value.simple_value, 3)) for value in event.summary.value]
+        purges += [event.step] if event.session_log.status else []
     return scalars, purges
 
 
@@ -41,16 +45,8 @@ def test_tensorboard_gets_each_finite_value(tmp_path):
 
 
 def summaries(run_dir):
-    """All summary values in the one event file, by tag."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    (file,) = run_dir.glob("events.*")
-    data, found = file.read_bytes(), {}
-    while data:
-        length = int.from_bytes(data[:8], "little")
-        event, data = Event.FromString(data[12 : 12 + length]), data[length + 16 :]
-        found |= {value.tag: value for value in event.summary.value}
-    return found
+    """All summary values by tag."""
+    return {value.tag: value for event in written(run_dir) for value in event.summary.value}
 
 
 def test_settings_are_text_and_hyperparameters(tmp_path):
@@ -87,19 +83,6 @@ def test_resumed_tensorboard_hides_later_events_and_keeps_earlier_ones(tmp_path)
         tracker.write(step, {"a": 1.0})
     tracker.close()
     assert events(tmp_path) == ([(20, "a", 1.0)], [20])
-
-
-def test_events_on_a_full_disk_are_lost_with_one_warning(tmp_path):
-    warnings = []
-    tracker = board(tmp_path, warned=warnings.append)
-    tracker.write(0, {"a": 0.5})
-    with full_disk():
-        for step in range(1, 30):
-            tracker.write(step, {"a": 0.5})
-    tracker.write(30, {"a": 0.5})
-    tracker.close()
-    assert [row[0] for row in events(tmp_path)[0]] == [0, 30]
-    assert len(warnings) == 1, warnings
 
 
 def test_events_of_a_resume_sort_last_after_clock_change(tmp_path, monkeypatch):

@@ -16,9 +16,9 @@ import proximo
 from commands import BATCH, SMALL, copied, final_state, rows
 from proximo.callbacks import BestModel, Checkpoints, EarlyStopping, Video
 from proximo.errors import CheckpointError, ConfigError
-from proximo.evaluation.jax_evaluator import JaxEvaluator
+from proximo.evaluation.evaluators import JaxEvaluator
 from proximo.report.read import read_run
-from proximo.storage import checkpoint, retention
+from proximo.storage import checkpoint
 from proximo.training.callbacks import Evaluation, Info
 
 UPDATES = SMALL["total_steps"] // BATCH
@@ -54,7 +54,7 @@ def test_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
     assert [evaluation.is_best for evaluation in recorder.of("evaluation")] == is_best
     step = [evaluation.step for evaluation in recorder.of("evaluation") if evaluation.is_best][-1]
     assert result.best == {"step": step, "return_mean": best}
-    assert retention.best_step(result.run_dir) == proximo.load(tmp_path / "best").step == step
+    assert checkpoint.best_step(result.run_dir) == proximo.load(tmp_path / "best").step == step
     assert stop.best == best
     [longer] = proximo.resume(
         result.run_dir, callbacks=[recorder, stop, BestModel(tmp_path / "best")], total_steps=SMALL["total_steps"] + BATCH
@@ -336,7 +336,7 @@ def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, mes
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
         (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
         (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
-        (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number, 1 or more"),
+        (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
     ],
 )
 def test_arguments_of_callbacks_out_of_range_raise(make, message):

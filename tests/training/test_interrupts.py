@@ -203,7 +203,7 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
 def test_resume_repeats_an_interrupted_last_evaluation(tmp_path):
     endless = """
 from proximo.training import interrupts
-from proximo.evaluation.jax_evaluator import JaxEvaluator
+from proximo.evaluation.evaluators import JaxEvaluator
 import time
 interrupts.GRACE_SECONDS = 0.3
 real, count = JaxEvaluator.__call__, [0]

@@ -14,7 +14,6 @@ from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import JaxLevels, LevelRange
-from proximo.evaluation import jax_evaluator
 from proximo.evaluation.episodes import EVALUATION_STREAM, PREDICTION_STREAM, SELECTION_STREAM, TUNING_STREAM
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.networks import make_policy
@@ -111,7 +110,7 @@ def test_no_key_is_used_twice_in_training_and_evaluation(uses):
 
 @pytest.mark.slow
 def test_seeds_on_levels_in_one_program_share_no_key(uses, monkeypatch):
-    monkeypatch.setattr(jax_evaluator, "JaxLevels", ())  # it would draw the levels again to report them
+    monkeypatch.setattr(evaluators, "JaxLevels", ())  # it would draw the levels again to report them
     collector = small_collector(JaxLevels(toys.RandomEnds(), LevelRange(0, 2**31 - 1)), seeds_axis=True)
     run = jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(2), 2)[0], axis_name=SEEDS_AXIS)
     states = jax.jit(run)(collector.init_seeds(jax.vmap(jax.random.key)(np.arange(2))))

@@ -17,7 +17,7 @@ from proximo.cli.reporters import TrainingReporter
 from proximo.config import Config
 from proximo.errors import ConfigError, RunDirectoryError
 from proximo.processes.peers import ALONE
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, run_directory
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
@@ -61,7 +61,7 @@ def test_resume_in_a_new_process_equals_the_uninterrupted_run(whole, tmp_path, k
     assert f"resumed at step {3 * BATCH}" in err
     assert final_state(run_dir) == final_state(whole[kind])
     assert rows(run_dir) == rows(whole[kind])
-    assert retention.best_step(run_dir) == retention.best_step(whole[kind])
+    assert checkpoint.best_step(run_dir) == checkpoint.best_step(whole[kind])
 
 
 @pytest.mark.parametrize("kind", ["feed-forward", "gru"])
@@ -229,10 +229,10 @@ def test_second_process_cannot_resume_a_locked_run(whole, tmp_path, capsys):
 def test_resume_before_the_best_checkpoint_removes_it(whole, tmp_path):
     run_dir = copied(whole["feed-forward"], tmp_path)
     (run_dir / "best").unlink()
-    retention.mark_best(run_dir, TOTAL)
+    checkpoint.mark_best(run_dir, TOTAL)
     resumed(run_dir, f"@{3 * BATCH}")
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run_dir) if "eval/return_mean" in row}
-    assert retention.best_step(run_dir) == last_best(evaluations)
+    assert checkpoint.best_step(run_dir) == last_best(evaluations)
 
 
 def test_resume_locks_the_run_before_it_chooses_a_step(whole, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from commands import BATCH, SMALL, copied, final_state, last_best, rows, train_w
 from proximo.cli import main
 from proximo.collect import program_cache
 from proximo.errors import ConfigError, TrainingError
-from proximo.storage import checkpoint, retention, run_directory
+from proximo.storage import checkpoint, run_directory
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
@@ -82,7 +82,7 @@ def test_rows_have_the_seconds_and_the_speed_of_the_same_updates(tmp_path, monke
 def test_newest_and_best_checkpoints_are_kept(run):
     evaluations = {row["step"]: row["eval/return_mean"] for row in rows(run) if "eval/return_mean" in row}
     best = last_best(evaluations)
-    assert retention.best_step(run) == best
+    assert checkpoint.best_step(run) == best
     assert set(checkpoint.steps(run / "checkpoints")) == {TOTAL - 2 * BATCH, TOTAL, best}
     assert proximo.load_policy(f"{run}@best").step == best
 
@@ -98,7 +98,7 @@ def test_checkpoint_is_the_state_of_its_step(run):
 def test_eval_episodes_zero_disables_every_evaluation(tmp_path):
     (result,) = train(tmp_path, "r", eval_episodes=0, checkpoint_every=6 * BATCH)
     assert not [row for row in rows(result.run_dir) if "eval/return_mean" in row]
-    assert retention.best_step(result.run_dir) is None
+    assert checkpoint.best_step(result.run_dir) is None
     assert checkpoint.steps(result.run_dir / "checkpoints") == [12 * BATCH, 18 * BATCH, TOTAL]
     # Then the return is that of the last episodes of training.
     assert result.return_mean is not None
@@ -197,8 +197,8 @@ def test_group_whose_seeds_evaluate_differently_is_not_resumed(groups, tmp_path)
 
 def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_path, monkeypatch, capsys):
     group = copied(groups["serial"], tmp_path)
-    retention.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
-    retention.discard_after(group / "seed-7" / "checkpoints", 0)
+    checkpoint.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
+    checkpoint.discard_after(group / "seed-7" / "checkpoints", 0)
     assert main(["train", "--resume", str(group)]) == 0
     out = capsys.readouterr().out
     assert "seed-7: it starts from the beginning" in out
@@ -211,7 +211,7 @@ def test_vmapped_group_resumes_from_the_common_step(groups, tmp_path):
     group = copied(groups["vmap"], tmp_path)
     *_, before, last, _ = checkpoint.steps(group / "seed-6" / "checkpoints")
     for name, step in (("seed-5", last), ("seed-6", before), ("seed-7", last)):
-        retention.discard_after(group / name / "checkpoints", step)
+        checkpoint.discard_after(group / name / "checkpoints", step)
     assert main(["train", "--resume", str(group)]) == 0
     for name in ("seed-5", "seed-6", "seed-7"):
         assert final_state(group / name) == final_state(groups["vmap"] / name)
@@ -219,7 +219,7 @@ def test_vmapped_group_resumes_from_the_common_step(groups, tmp_path):
 
 def test_complete_seed_of_a_vmapped_group_stays_as_it_is(groups, tmp_path):
     group = copied(groups["vmap"], tmp_path)
-    retention.discard_after(group / "seed-6" / "checkpoints", 4 * BATCH)
+    checkpoint.discard_after(group / "seed-6" / "checkpoints", 4 * BATCH)
     shutil.rmtree(group / "seed-5" / "checkpoints" / str(4 * BATCH))  # which only an incomplete seed would need
     complete = [group / name / "checkpoints" / str(TOTAL) / "meta.json" for name in ("seed-5", "seed-7")]
     written = [path.stat().st_mtime_ns for path in complete]
@@ -233,7 +233,7 @@ def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys, f
     group = copied(groups["vmap"], tmp_path)
     last = checkpoint.steps(group / "seed-5" / "checkpoints")[-2]
     for name, step in (("seed-5", last), ("seed-6", first), ("seed-7", last)):
-        retention.discard_after(group / name / "checkpoints", step)
+        checkpoint.discard_after(group / name / "checkpoints", step)
     before = checkpoint.steps(group / "seed-5" / "checkpoints")
     assert main(["train", "--resume", str(group)]) == 2
     says = f"seed-5 continues from step {last}, and another seed continues from step {first}: resume each seed alone"
@@ -244,7 +244,7 @@ def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys, f
 def test_vmapped_group_without_a_common_first_save_starts_again(groups, tmp_path):
     group = copied(groups["vmap"], tmp_path)
     for name, step in (("seed-5", 2 * BATCH), ("seed-6", 2 * BATCH), ("seed-7", 0)):
-        retention.discard_after(group / name / "checkpoints", step)
+        checkpoint.discard_after(group / name / "checkpoints", step)
     assert main(["train", "--resume", str(group)]) == 0
     assert final_state(group / "seed-7") == final_state(groups["vmap"] / "seed-7")
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from proximo import __version__
-from proximo.errors import ProximoError, TrainingError, nearest, printable
-from proximo.tracking.lasting_stream import discard_output
+from proximo.errors import ProximoError, TrainingError, discard_output, nearest, printable
 
 VERBS = {
     "train": "train a policy and save it in a run directory",

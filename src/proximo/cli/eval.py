@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {file}: expected a file in a folder that exists.")
 
-    from proximo.storage import retention, run_lookup, zoo
+    from proximo.storage import checkpoint, run_lookup, zoo
     from proximo.storage.named_folders import seed_run_dirs
 
     path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     evaluations = {zoo.label(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
     if file is not None:
         _write_lines(file, evaluations)
-    best = {name: retention.best_step(Path(name)) for name in evaluations}
+    best = {name: checkpoint.best_step(Path(name)) for name in evaluations}
     if options.json:
         print_json(as_json(evaluations, best))
         return 0

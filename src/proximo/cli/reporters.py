@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from proximo.cli import print_warnings
 from proximo.config import Config, text_of
-from proximo.errors import command
-from proximo.tracking.displays import Lines, Silent, TerminalBar, console_on, draws_in_place
-from proximo.tracking.lasting_stream import discard_output
+from proximo.errors import command, discard_output
+from proximo.tracking.displays import TerminalBar, console_on, draws_in_place
 from proximo.tracking.progress import DisplayReporter, TrainingProgress, amount, duration, number
 
 Kind = TypeVar("Kind", bound=DisplayReporter)
@@ -32,10 +31,9 @@ def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) 
     """
     stream = sys.stderr if as_json or quiet else sys.stdout
     console = console_on(stream, _warn_of_stream)
-    shown = TerminalBar(console, transient=True) if draws_in_place(stream) else Lines(console)
+    bar = TerminalBar(console, transient=True) if draws_in_place(stream) and not quiet else None
     answering = os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext()
-    with contextlib.closing(Silent(console) if quiet else shown) as display, answering as answer:
-        reporter = kind(display, answer=answer and answer.fileno())
+    with answering as answer, contextlib.closing(kind(console, bar, answer=answer and answer.fileno(), quiet=quiet)) as reporter:
         reporter.owns_process = True
         yield reporter
 
@@ -78,14 +76,14 @@ class TrainingReporter(TrainingProgress):
         for result in results:
             run_dir = self._from_home(result.run_dir)
             name = f"{run_dir}: " if len(results) > 1 else ""
-            self.display.line(name + outcome(result))
+            self.line(name + outcome(result))
             if result.best is not None and result.return_mean is not None and result.best["return_mean"] > result.return_mean:
                 best = f"{number(result.best['return_mean'])} at step {result.best['step']:,.0f}"
-                self.display.line(f"{name}best: {best} ({run_dir}@best)")
+                self.line(f"{name}best: {best} ({run_dir}@best)")
         if self.seeds > 1 and (mean := mean_outcome(results, self.seeds)):
-            self.display.line(mean)
+            self.line(mean)
         following = next_commands(self.config, self.where, self._from_home(results[0].run_dir))
-        self.display.line("\n".join(f"{'' if i else 'Next:':<7}{line}" for i, line in enumerate(following)))
+        self.line("\n".join(f"{'' if i else 'Next:':<7}{line}" for i, line in enumerate(following)))
 
 
 def banner(config: Config, seeds: int, summary: dict[str, Any]) -> dict[str, str]:

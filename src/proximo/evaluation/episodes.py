@@ -14,7 +14,7 @@ EVALUATIONS = 2**30
 """On JAX environments, evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``; the first children of the key belong to the
 training. Gymnasium environments are seeded by ``SeedSequence([seed, stream])``."""
 SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM, NETWORK_STREAM = 1, 2, 3, 4, 5
-"""Streams of random keys. No evaluation plays the episodes that select a checkpoint, or settings in `tune`."""
+"""Streams of random keys. No evaluation plays the episodes that select a checkpoint or settings."""
 MAX_STEPS = 100_000
 MAX_EPISODES = 10**6
 COLUMNS = ("index", "env_seed", "level", "return", "length", "success")
@@ -59,7 +59,7 @@ class Episodes:
 
     @classmethod
     def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Episodes:
-        """The episodes of ``rows`` by ``index``. If any reports its success, an unreported one is no success."""
+        """The episodes of ``rows`` by ``index``. If any reports success, others count as failures."""
         index, seed, level, returns, lengths, success = (
             [row[name] for row in sorted(rows, key=lambda row: row["index"])] for name in COLUMNS
         )
@@ -72,15 +72,6 @@ class Episodes:
             level=level if any(x is not None for x in level) else None,
             index=np.array(index, np.int64),
         )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Episodes]) -> Episodes:
-        """The episodes of all processes, in the order in which one process would have played them."""
-        return cls.from_rows([row for part in parts for row in part.rows()], sum(part.unfinished for part in parts))
-
-    def to_json(self) -> dict[str, Any]:
-        """The arguments of ``from_rows``, for another process."""
-        return {"rows": self.rows(), "unfinished": self.unfinished}
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each episode.
@@ -116,8 +107,8 @@ class Episodes:
 
 
 def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded down. NaN if
-    any value is NaN. ``scipy.stats.trim_mean(x, 0.25)`` is the same, but takes longer to import than a report to write."""
+    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded
+    down. NaN if any value is NaN. ``scipy.stats.trim_mean(x, 0.25)`` is the same, but takes long to import."""
     ordered = np.sort(x, axis=axis)
     n = ordered.shape[axis or 0]
     mean = np.take(ordered, range(n // 4, n - n // 4), axis=axis or 0).mean(axis=axis)

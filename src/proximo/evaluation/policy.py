@@ -26,8 +26,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, mask_sizes, without, zeros
 from proximo.storage import run_directory, run_lookup
-from proximo.storage.checkpoint import POLICY
-from proximo.storage.checkpoint_format import flatten
+from proximo.storage.checkpoint import POLICY, flatten
 from proximo.types import Memory, Observation, Previous
 
 
@@ -135,7 +134,7 @@ class Policy:
                 episodes, it is also required at their start.
 
         Returns:
-            The action as the environment takes it (N of them if observations were stacked), and the memory for the next call.
+            The action as the environment takes it (N of them for N observations), and the memory for the next call.
 
         Raises:
             ConfigError: If an argument is missing, or does not match the policy or the other arguments.
@@ -164,7 +163,7 @@ class Policy:
         The memory is not advanced: ``predict`` returns that of the next step.
 
         Args:
-            observation: As in ``predict``. Entries that only the value function reads are 0 where they are missing.
+            observation: As in ``predict``. Missing entries that only the value function reads are 0.
             memory: As in ``predict``.
             episode_start: As in ``predict``.
             action_mask: As in ``predict``.

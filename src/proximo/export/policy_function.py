@@ -18,7 +18,7 @@ from proximo.networks import ActorCritic
 from proximo.networks.custom.head import CustomDistribution
 from proximo.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, ProductHead
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, flatdim, without, zeros
-from proximo.storage.checkpoint_format import flatten
+from proximo.storage.checkpoint import flatten
 from proximo.types import Previous
 
 EPISODE_START, REWARD, MEMORY, NOISE, NEXT = "episode_start", "reward", "memory", "noise", ".next"

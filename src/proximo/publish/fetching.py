@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 import shutil
 import sys
@@ -20,7 +19,6 @@ from proximo.publish.publishing import shareable
 from proximo.rendering.video import videos
 from proximo.serialization import json_object
 from proximo.storage import checkpoint, run_directory, zoo
-from proximo.storage.checkpoint_format import CONFIG
 from proximo.storage.run_directory import COMMAND, SYSTEM
 
 PULLED = "pulled.json"
@@ -63,10 +61,10 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         try:
             config = run_directory.read_config(made)
             checkpoint.load(made / "checkpoints" / str(found["step"])).check_readable()
+            if config.env.id != env_id:
+                raise CheckpointError(f"its settings are for {config.env.id!r}, not for {shown(env_id)}.")
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
             raise CheckpointError(f"{source} is damaged: {str(error).replace(f'{made}/', '')}") from error
-        if config.env.id != env_id:
-            raise CheckpointError(f"{source} is damaged: {CONFIG} is for {config.env.id!r}, not for {shown(env_id)}.")
         if (code := code_of(config)) and not trust_code:
             parts = ", ".join(f"the {setting} {value!r}" for setting, value in code.items())
             raise ConfigError(
@@ -75,18 +73,14 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             )
         # This machine has its workers, trackers and start time, by which `last` is chosen.
         (made / COMMAND).write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
-        (made / CONFIG).write_text(run_directory.render_config(shareable(config)), encoding="utf-8")
-        system = {**json_object(made / SYSTEM), "started": datetime.now(UTC).isoformat(timespec="microseconds")}
-        origin = {"source": source, "sha256": hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()}
-        for file, content in ((SYSTEM, system), (PULLED, origin)):
-            (made / file).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (made / checkpoint.CONFIG).write_text(run_directory.render_config(shareable(config)), encoding="utf-8")
+        started = datetime.now(UTC).isoformat(timespec="microseconds")
+        manifest.write_json(made / SYSTEM, {**json_object(made / SYSTEM), "started": started})
+        sha256 = hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()
+        manifest.write_json(made / PULLED, {"source": source, "sha256": sha256})
         there = run_directory.parent_of(Path(runs_dir), env_id) / name
-        if json_object(there / PULLED).get("sha256") == origin["sha256"]:
+        if json_object(there / PULLED).get("sha256") == sha256:
             return there
         if there.exists():
             raise RunDirectoryError(f"{there} already exists and is another run: choose another --name.")
-        return run_directory.create(Path(runs_dir), env_id, name, partial(_copied, made))
-
-
-def _copied(made: Path, run_dir: Path) -> None:
-    shutil.copytree(made, run_dir, dirs_exist_ok=True)
+        return run_directory.create(Path(runs_dir), env_id, name, partial(shutil.copytree, made, dirs_exist_ok=True))

@@ -1,4 +1,4 @@
-"""The files of a published policy. ``proximo.json`` lists every file with its SHA-256; no other file is ever copied."""
+"""The files of a published policy. ``proximo.json`` lists each with its SHA-256; no other file is copied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import read_json
-from proximo.storage.checkpoint_format import CONFIG, META, STATE
+from proximo.storage.checkpoint import CONFIG, META, STATE
 from proximo.storage.run_directory import METRICS, PUBLISHED, SYSTEM
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
@@ -21,8 +21,6 @@ _NAMES = (CLIP, EVALUATION, CONFIG, SYSTEM, METRICS)
 LISTED = re.compile(rf"{'|'.join(map(re.escape, _NAMES))}|checkpoints/\d{{1,20}}/({re.escape(STATE)}|{re.escape(META)})")
 """The only names that a folder may list. The card is not listed, because people edit it."""
 PATTERNS = [MANIFEST, CARD, *_NAMES, f"checkpoints/*/{STATE}", f"checkpoints/*/{META}"]
-
-
 MAX_TEXT = 10_000_000
 """Bytes that ``proximo.json`` and a card have at most."""
 
@@ -31,12 +29,12 @@ def write(folder: Path, **fields: Any) -> None:
     """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     files = {name: _described((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
-    content = {"format": FORMAT, "format_version": VERSION, **fields, "files": files}
-    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / MANIFEST, {"format": FORMAT, "format_version": VERSION, **fields, "files": files})
 
 
-def _described(data: bytes) -> dict[str, Any]:
-    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+def write_json(path: Path, content: Any) -> None:
+    """Write ``content`` as a JSON file."""
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -46,44 +44,43 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     try:
         content = read_json(_bytes(folder, MANIFEST))
-        if (content["format"], content["format_version"]) != (FORMAT, VERSION):
-            version = f"{content['format']}, version {content['format_version']}"
-            raise CheckpointError(
-                f"{folder} has the format {shown(version, 'text')}: this proximo reads {FORMAT}, version {VERSION}."
-            )
+        found = f"{content['format']}, version {content['format_version']}"
         expected = content["files"]
         sizes = {name: operator.index(expected[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *expected}}
-        step = operator.index(content["step"])
-        if not 0 <= step < 10**20:
-            raise ValueError(f"step {step}")
-        content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": step}
+        content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": content["step"]}
+        if not 0 <= operator.index(content["step"]) < 10**20:
+            raise ValueError(f"step {content['step']}")
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
+    if found != f"{FORMAT}, version {VERSION}":
+        raise CheckpointError(f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}, version {VERSION}.")
     if wrong := [name for name in expected if not LISTED.fullmatch(name)]:
         raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
     files = {name: _bytes(folder, name, sizes[name]) for name in expected}
     for name, data in files.items():
-        if (found := _described(data)) != expected[name]:
-            sha256 = found["sha256"][:12]
+        if (described := _described(data)) != expected[name]:
+            sha256 = described["sha256"][:12]
             raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {sha256}…, which differs from {MANIFEST}.")
     return content, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
+
+
+def _described(data: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
     """Read a regular file, if it has ``size`` bytes, or, without one, the length of a text. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
     try:
-        if any(part.is_symlink() for part in (path, *(folder / parent for parent in Path(name).parents[:-1]))):
-            raise CheckpointError(f"{path} is a link: a published policy must contain only regular files.")
-        if path.exists() and not path.is_file():
-            raise CheckpointError(f"{path} is not a regular file.")
+        if path.resolve() != folder.resolve() / name or (path.exists() and not path.is_file()):
+            raise CheckpointError(
+                f"{path} is a link or another special file: a published policy must contain only regular files."
+            )
         found, expected = path.stat().st_size, range(MAX_TEXT) if size is None else range(size, size + 1)
         if found not in expected:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} has {found:,} bytes, expected {expected[0]:,} to {expected[-1]:,}."
-            )
+            bounds = f"{expected[0]:,} to {expected[-1]:,}"
+            raise CheckpointError(f"{folder} is damaged: {name} has {found:,} bytes, expected {bounds}.")
         return path.read_bytes()
     except OSError as error:
-        raise CheckpointError(
-            f"{folder} is not a published policy, or damaged: cannot read {name} ({error.strerror})."
-        ) from error
+        why = f"cannot read {name} ({error.strerror})"
+        raise CheckpointError(f"{folder} is not a published policy, or damaged: {why}.") from error

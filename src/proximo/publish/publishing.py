@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import re
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from proximo.publish import card, hub, manifest
 from proximo.rendering.watching import film
 from proximo.serialization import json_object, jsonable
 from proximo.storage import checkpoint, run_directory, run_lookup
-from proximo.storage.checkpoint_format import CONFIG, encode
+from proximo.storage.checkpoint import CONFIG, encode
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import METRICS, SYSTEM
 from proximo.storage.system_info import EXACT_VARIABLES
@@ -41,7 +40,7 @@ class Published:
 
     place: str
     """What ``proximo pull`` takes to download the policy."""
-    evaluation: dict[str, Any]
+    evaluation: dict[str, Any] = dataclasses.field(repr=False)
     """What ``evaluation.json`` contains: the results of the greedy and the sampled actions."""
     files: tuple[str, ...]
     """Names of the published files."""
@@ -49,9 +48,6 @@ class Published:
     """Warnings, for example that the environment cannot draw a clip."""
     url: str | None = None
     """The page on the Hub; None for a folder."""
-
-    def __repr__(self) -> str:
-        return f"Published({self.place!r}: {', '.join(self.files)})"
 
 
 def push(
@@ -128,12 +124,9 @@ def push(
         system["environment"] = {name: x for name, x in system.get("environment", {}).items() if name in EXACT_VARIABLES}
         place = "path/to/this/folder" if repository is None else str(to)
         text = card.render(config, evaluation, place, (made / manifest.CLIP).is_file(), warnings)
-        step_dir = made / "checkpoints" / str(policy.step)
-        step_dir.mkdir(parents=True)
-        for name, data in state.items():
-            (step_dir / name).write_bytes(data)
-        for name, content in ((manifest.EVALUATION, evaluation), (SYSTEM, system)):
-            (made / name).write_text(json.dumps(content, indent=1) + "\n")
+        checkpoint.write(made / "checkpoints", policy.step, state)
+        manifest.write_json(made / manifest.EVALUATION, evaluation)
+        manifest.write_json(made / SYSTEM, system)
         (made / CONFIG).write_text(run_directory.render_config(config), encoding="utf-8")
         (made / manifest.CARD).write_text(text, encoding="utf-8")
         if (path / METRICS).is_file():

@@ -1,10 +1,12 @@
-"""What is watched: a trained policy by any name of its run, or an agent that acts at random."""
+"""What is watched, and how it is recorded: a trained policy, by any name of its run, or a random agent."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,17 @@ from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
 from proximo.rendering.play import Agent, PlayedStep, fps_of, make_player, play, policy_agent, random_agent
-from proximo.rendering.video import Video, recording, videos
+from proximo.rendering.video import recording, videos
 from proximo.settings import make_config
-from proximo.signatures import is_integer, is_number
+from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 
 MAX_EPISODES = 10_000
 MAX_STEPS = 10_000
 """Steps of an episode by default: five minutes at 30 frames per second."""
+LONGEST = 10**9
+"""Steps of an episode at most."""
 
 
 @dataclass(frozen=True)
@@ -79,26 +83,76 @@ class Subject:
 
 
 def record(
-    subject: Subject, video: Video, episodes: int, seed: int, max_steps: int | None = None
+    subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
+    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode. Leaves no file if it
+    raises ``EnvError``, because it cannot be drawn, or ``VideoError``."""
     frames, played = 0, []
-    for step in subject.play(episodes, seed, max_steps):
-        frame = step.draw()
-        assert frame is not None
-        video.add(frame)
-        frames += 1
-        if step.ended:
-            played.append(step.outcome)
+    with recording(path, fps or subject.fps) as video:
+        for step in subject.play(episodes, seed, max_steps):
+            frame = step.draw()
+            assert frame is not None
+            video.add(frame)
+            frames += 1
+            if step.ended:
+                played.append(step.outcome)
     return frames, played
 
 
+@dataclass(frozen=True)
+class Clip:
+    """A video of some episodes. A notebook displays it; ``save`` writes it to a file."""
+
+    video: bytes = field(repr=False)
+    """The content of an MP4 file (H.264)."""
+    episodes: list[dict[str, Any]]
+    """``{return, length, success, ended}`` of each episode. ``success`` is None if the environment does not report it, and ``ended`` is
+    ``terminated``, ``truncated`` or ``cut``."""
+    frames: int
+    """Number of frames."""
+    fps: float
+    """Frames per second."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the video.
+
+        Args:
+            path: the file, which ends in ``.mp4``. Its folder is created.
+
+        Returns:
+            The path.
+
+        Raises:
+            ConfigError: ``path`` does not end in ``.mp4``.
+            OSError: the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix.lower() != ".mp4":
+            raise ConfigError(f"{path}: expected a name that ends in .mp4. agent.watch(path) also writes a .gif.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.video)
+        return path
+
+    def __repr__(self) -> str:
+        returns = ", ".join(f"{episode['return']:.4g}" for episode in self.episodes)
+        return f"Clip(returns [{returns}], {self.frames} frames, {self.fps:g} per second)"
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.video).decode()
+        return f'<video controls autoplay loop muted style="max-width: 100%" src="data:video/mp4;base64,{data}"></video>'
+
+
+def make_clip(subject: Subject, episodes: int, seed: int, max_steps: int | None, fps: float | None) -> Clip:
+    """Like ``record``, in memory. The arguments are those of ``PPO.render``."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.mp4"
+        frames, played = record(subject, path, episodes, seed, max_steps, fps)
+        return Clip(path.read_bytes(), played, frames, fps or subject.fps)
+
+
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
-    """Write an episode of ``policy``, with the most probable actions, as an mp4. Leaves no file if it raises ``EnvError``, because it
-    cannot be drawn, or ``VideoError``."""
-    subject = acting(policy)
-    with recording(path, subject.fps) as recorder:
-        record(subject, recorder, 1, seed, max_steps)
+    """Record an episode of ``policy``, with the most probable actions."""
+    record(acting(policy), path, 1, seed, max_steps)
 
 
 def acting(policy: Policy, deterministic: bool = True) -> Subject:
@@ -112,15 +166,9 @@ def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) ->
     check_number("episodes", episodes, 1, MAX_EPISODES)
     check_number("seed", seed, 0, MAX_SEED)
     if max_steps is not None:
-        check_max_steps(max_steps)
+        check_number("max_steps", max_steps, 1, LONGEST)
     if fps is not None and (not is_number(fps) or not 0 < fps <= 240):
         raise ConfigError(f"fps = {fps!r}: expected a number that is more than 0, and 240 at most.")
-
-
-def check_max_steps(max_steps: int) -> None:
-    """Raise ``ConfigError`` unless ``max_steps`` is a whole number, 1 or more."""
-    if not is_integer(max_steps) or max_steps < 1:
-        raise ConfigError(f"max_steps = {max_steps!r}: expected a whole number, 1 or more.")
 
 
 def trained(

@@ -81,7 +81,7 @@ class Window:
         self._handle_events()
 
     def _size(self, frame: np.ndarray) -> tuple[int, int]:
-        """The size of the window: enlarged by an integer factor that fits the screen, or reduced if the frame is too large."""
+        """The size of the window: the frame enlarged by an integer factor, or reduced, so that it fits the screen."""
         height, width = frame.shape[:2]
         room_x, room_y = (MAX_SCREEN * side for side in self._pygame.display.get_desktop_sizes()[0])
         factor = min(room_x / width, room_y / height)

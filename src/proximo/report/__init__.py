@@ -1,4 +1,4 @@
-"""Reports about one or many runs: an HTML page, an image and a CSV table."""
+"""Reports about one or many runs: one HTML page."""
 
 from proximo.report.build import Report, write_report
 

@@ -27,7 +27,7 @@ they have no value. A group has what ``interquartile_band`` returns, and ``lines
 
 
 def charts_of(section: Section, runs: int) -> list[Chart]:
-    """A chart for each metric that any run of the section has measured. ``runs`` is the number of runs on the page."""
+    """A chart for each metric that a run of the section has measured. The page has ``runs`` runs."""
     most = max(MIN_POINTS, min(MAX_POINTS, MAX_TOTAL_POINTS // runs))
     charts = []
     for metric, (title, about) in METRICS.items():

@@ -46,7 +46,7 @@ class Section:
 
     @functools.cached_property
     def worst(self) -> float:
-        """The lowest return that any run has measured, in evaluation or in training; NaN if no run has measured a return."""
+        """The lowest return that any run has measured, in evaluation or in training; NaN without one."""
         returns = (run.series(name).value for run in self.runs for name in (EVALUATION, TRAINING))
         return float(min((found.min() for found in returns if len(found)), default=math.nan))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import math
 from collections.abc import Sequence
@@ -16,21 +17,41 @@ import numpy as np
 
 import proximo
 from proximo.config import ENTRIES, LEAVES, text_of
-from proximo.report import episode_returns
 from proximo.report.curves import Chart
 from proximo.report.grouping import IRRELEVANT_SETTINGS, Section, differing
-from proximo.report.markup import Markup, escaped, tag
 from proximo.report.read import TRAINING, RunRecord
 from proximo.report.results import notes, summary
 from proximo.serialization import json_object
-from proximo.storage.run_directory import COMMAND, SYSTEM
+from proximo.storage.run_directory import COMMAND, HISTOGRAMS, SYSTEM
+from proximo.tracking.histograms import Histogram
+from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import amount, duration, number
 
 _FOLDER = Path(__file__).parent
+RETURNS = "histograms/episode_returns"
+BINS, SHADES = 40, 5
+WIDTH, HEIGHT, LEFT, BELOW = 600, 220, 60, 22
+"""Size of a picture of histograms, and of its margins with the labels, in pixels."""
+
+
+class Markup(str):
+    """Text that is already HTML."""
+
+
+def escaped(content: Any) -> Markup:
+    """``content`` as HTML: markup unchanged, None empty, anything else escaped as text."""
+    return content if isinstance(content, Markup) else Markup("" if content is None else html.escape(str(content)))
+
+
+def tag(name: str, /, *content: Any, **attributes: Any) -> Markup:
+    """An element. The attribute ``class_`` is named ``class``, ``data_x`` ``data-x``; None is omitted."""
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    pairs = "".join(f' {key}="{escaped(value)}"' for key, value in given.items())
+    return Markup(f"<{name}{pairs}>{''.join(map(escaped, content))}</{name}>")
 
 
 def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: dict[str, Any], written: datetime) -> str:
-    """Render the page of the ``sections``, their ``charts`` and ``results``. Text of the user is escaped as HTML or JSON."""
+    """Render the page of the ``sections``. Text of the user is escaped as HTML or JSON."""
     page, style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "chart.js"))
     pairs = zip(sections, charts, strict=True)
     data = [{"groups": list(section.groups), "charts": found} for section, found in pairs]
@@ -89,7 +110,7 @@ def _section(i: int, section: Section, charts: Sequence[Chart], results: dict[st
         tag("h3", "Results", training),
         _table([cells(row) for row in table]),
         _improvements("Probability of improvement", pairs),
-        episode_returns.pictures(section),
+        _histograms(section),
         tag("div", tag("h3", "Settings that differ"), _table(differences)) if section.differing else None,
         tag("details", tag("summary", f"All runs ({len(runs)})"), _table(runs)),
         _common_settings(section),
@@ -146,13 +167,9 @@ def cells(row: dict[str, Any]) -> dict[str, str]:
 def _improvements(title: str, pairs: Sequence[dict[str, Any]]) -> Markup | None:
     rows = []
     for pair in pairs:
-        probability, (low, high) = pair["probability"], pair["ci95"]
-        bar = tag("i", class_="span", style=f"left:{low:.1%};width:{high - low:.1%}")
-        point = tag("i", class_="point", style=f"left:{probability:.1%}")
-        track = tag("div", tag("i", class_="half"), bar, point, class_="track")
         over = f" in {pair['environments']} environments" if pair["environments"] > 1 else ""
-        text = f"{probability:.2f} [{low:.2f}, {high:.2f}]"
-        rows.append({"X > Y": f"{pair['x']} > {pair['y']}{over}", "": track, "P(X > Y)": text})
+        interval = ", ".join(f"{bound:.2f}" for bound in pair["ci95"])
+        rows.append({"X > Y": f"{pair['x']} > {pair['y']}{over}", "P(X > Y)": f"{pair['probability']:.2f} [{interval}]"})
     return tag("div", tag("h3", title), _table(rows)) if rows else None
 
 
@@ -184,3 +201,52 @@ def _common_settings(section: Section) -> Markup:
     ]
     count = tag("span", f" ({len(changed)} of {len(shared)} differ from the default)")
     return tag("details", tag("summary", "Settings in common", count), _table(rows))
+
+
+def _histograms(section: Section) -> Markup | None:
+    """A picture of the returns of episodes for each group that has recorded histograms; None without any."""
+    drawn = (_picture(i, label, runs) for i, (label, runs) in enumerate(section.groups.items()))
+    found = [picture for picture in drawn if picture is not None]
+    about = "Share of the episodes by their return, with sampled actions. A stronger color means more."
+    heading = tag("h3", "Returns of episodes"), tag("p", about, class_="soft")
+    return tag("div", *heading, tag("div", *found, class_="charts")) if found else None
+
+
+def _picture(place: int, label: str, runs: list[RunRecord]) -> Markup | None:
+    columns: dict[int, list[Histogram]] = {}
+    for run in runs:
+        for row in read_rows(run.path / HISTOGRAMS):
+            if RETURNS in row:
+                columns.setdefault(row["step"], []).append(Histogram.from_json(row[RETURNS]))
+    if not columns:
+        return None
+    found = [h for column in columns.values() for h in column]
+    steps, low, high = sorted(columns), min(h.low for h in found), max(h.high for h in found)
+    counts = np.zeros((len(steps), BINS))
+    for row, step in zip(counts, steps, strict=True):
+        for h in columns[step]:
+            middles = (h.edges[:-1] + h.edges[1:]) / 2
+            row += np.histogram(middles, BINS, (low, high), weights=h.counts)[0]
+    shade = np.ceil(SHADES * counts / counts.max(axis=1, keepdims=True))
+    cells = {i: "".join(f"M{x} {BINS - y - 1}h1v1h-1z" for x, y in np.argwhere(shade == i)) for i in range(1, SHADES + 1)}
+    size = f"translate({LEFT} 0) scale({(WIDTH - LEFT) / len(steps):.4f} {(HEIGHT - BELOW) / BINS:.4f})"
+    return tag(
+        "figure",
+        tag("figcaption", tag("b", label)),
+        tag(
+            "svg",
+            tag(
+                "g",
+                *(tag("path", d=d, fill_opacity=i / SHADES) for i, d in cells.items()),
+                transform=size,
+                class_=f"g{place % 8}",
+            ),
+            tag("text", f"{high:.4g}", x=LEFT - 6, y=12, class_="end"),
+            tag("text", f"{low:.4g}", x=LEFT - 6, y=HEIGHT - BELOW, class_="end"),
+            tag("text", f"{steps[0]:,}", x=LEFT, y=HEIGHT - 4),
+            tag("text", f"{steps[-1]:,} environment steps", x=WIDTH, y=HEIGHT - 4, class_="end"),
+            viewBox=f"0 0 {WIDTH} {HEIGHT}",
+            role="img",
+            aria_label=f"Returns of {label}",
+        ),
+    )

@@ -17,7 +17,7 @@ LIMITS = [50, 1949]
 
 
 def rank_weights(counts: np.ndarray) -> np.ndarray:
-    """Weight of each rank in the interquartile mean of a resample that draws the ranks ``counts [..., runs]`` times.
+    """Weight of each rank in the interquartile mean of a resample with ``counts [..., runs]`` draws of each.
 
     The sorted draws occupy the interval ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
     scipy's ``trim_mean``.
@@ -55,7 +55,7 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def interquartile_interval(values: Sequence[float]) -> dict[str, Any]:
-    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``. Both are None without values; a single value has no interval."""
+    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None without values, or without several."""
     if not len(values):
         return {"iqm": None, "ci95": None}
     middle, low, high, _ = (float(part[0]) for part in interquartile_band(np.reshape(values, (-1, 1))).values())

@@ -50,43 +50,36 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-class Attempts:
-    """Attempts to write one file. The first ``OSError`` becomes a warning, later ones are ignored."""
-
-    def __init__(self, path: Path, warned: Callable[[str], None], consequence: str):
-        self.path, self._warned, self._consequence = path, warned, consequence
-        self._has_failed = False
-
-    def __call__(self, write: Callable[[], None]) -> bool:
-        """Call ``write``; returns whether it succeeded."""
-        try:
-            write()
-        except OSError as error:
-            if not self._has_failed:
-                self._warned(f"Cannot write {self.path} ({error.strerror}): {self._consequence}")
-            self._has_failed = True
-            return False
-        return True
-
-
 class AppendedFile:
-    """A file of whole records. One that cannot be written is lost, with a warning: a full disk stops no training."""
+    """A file of whole records. A full disk stops no training: the first ``OSError`` is a warning, and what was not written is lost."""
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
-        self.path = path
-        self._attempt = Attempts(path, warned, "rows are lost until it can be written. Free some space on its disk.")
+        self.path, self._warned, self._has_failed = path, warned, False
         self._lock = threading.Lock()
 
-    def append(self, record: bytes) -> None:
-        """Write ``record``."""
-        with self._lock:
-            self._attempt(lambda: self._write(record))
+    def append(self, record: bytes) -> bool:
+        """Write ``record``. Returns whether it succeeded."""
+        return self._attempt(lambda: self._write(record))
+
+    def replace(self, content: bytes) -> bool:
+        """Replace all records. Returns whether it succeeded."""
+        return self._attempt(lambda: write_atomic(self.path, content))
 
     def sync(self) -> None:
         """Return when the disk has all records."""
+        self._attempt(self._sync)
+
+    def _attempt(self, write: Callable[[], None]) -> bool:
         with self._lock:
-            if self.path.exists():
-                self._attempt(self._sync)
+            try:
+                write()
+            except OSError as error:
+                if not self._has_failed:
+                    lost = "rows are lost until it can be written. Free some space on its disk."
+                    self._warned(f"Cannot write {self.path} ({error.strerror}): {lost}")
+                self._has_failed = True
+                return False
+        return True
 
     def _write(self, record: bytes) -> None:
         # Opened for each record: write_atomic may have replaced the file.
@@ -100,6 +93,7 @@ class AppendedFile:
                 raise
 
     def _sync(self) -> None:
-        with open(self.path, "ab") as file:
-            os.fsync(file.fileno())
-        sync_folder(self.path.parent)
+        if self.path.exists():
+            with open(self.path, "ab") as file:
+                os.fsync(file.fileno())
+            sync_folder(self.path.parent)

@@ -1,16 +1,22 @@
-"""Saving and loading the whole training state in ``checkpoints/<step>/``, never with pickle.
+"""Checkpoints, ``RUN/checkpoints/<step>/``: the whole training state, without pickle; and which of them stay.
 
-``checkpoint_format`` describes the files, ``run_lookup`` finds a checkpoint of a run, ``retention`` removes old ones.
+A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was published, a copy of ``config.yaml``, the settings of the run when it
+was saved. ``meta.json`` has the hash of each file, and describes what safetensors cannot: a random key is stored as its uint32 data (``keys``
+has its implementation), and a bfloat16 leaf as its bits in uint16 (``stored``). NumPy and safetensors are enough to read a checkpoint.
+
+Whoever writes or removes checkpoints must hold the lock of the run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import operator
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,37 +27,102 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from proximo.errors import CheckpointError
-from proximo.storage.atomic_files import remove_folder, sync_folder, write_synced
-from proximo.storage.checkpoint_format import (
-    META,
-    OF_ANOTHER_FORMAT,
-    STATE,
-    VERSION,
-    UnsupportedVersionError,
-    damaged,
-    flatten,
-    is_stored,
-    leaf_name,
-    read,
-)
+from proximo.errors import CheckpointError, shown
+from proximo.serialization import jsonable, read_json
+from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
 
+FORMAT = "proximo-checkpoint"
+VERSION = 5
+"""Raise it when a leaf of ``TrainState`` is added, removed or renamed."""
+READABLE = (4, VERSION)
+"""Of version 4, only policies are read: its training states have other leaves."""
+STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
 CURRENT = "current"
 """File in ``RUN/checkpoints`` while a run is replaced: the step of the only checkpoint that counts."""
 REPLACEMENT = ".new"
 """Ending of the folder of a checkpoint that replaces one of the same step, until that one is removed."""
+OF_ANOTHER_FORMAT = (KeyError, TypeError, ValueError, AttributeError)
+"""What reading a file raises that another program wrote."""
+
+
+class UnsupportedVersionError(CheckpointError):
+    """The checkpoint is undamaged, but was written in another version of the format."""
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    """``learner.policy.layers.0.weight``. A key with a dot is quoted, so that no two leaves share a name."""
+    parts = [jax.tree_util.keystr((key,), simple=True) for key in path]
+    return ".".join(part if re.fullmatch(r'[^."]+', part) else json.dumps(part) for part in parts) or "value"
+
+
+def is_stored(name: str) -> bool:
+    """Whether a checkpoint stores the array ``name``. Hyperparameters come from ``config.yaml``."""
+    return not name.startswith("learner.hyperparameters.")
+
+
+def flatten(tree: Any) -> dict[str, Any]:
+    """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name."""
+    leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    arrays = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
+    return {name: leaf for name, leaf in leaves if isinstance(leaf, arrays) and is_stored(name)}
+
+
+def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = None) -> dict[str, bytes]:
+    """The content of the files of a checkpoint, by name.
+
+    Args:
+        step: environment steps learned from.
+        state: any pytree of arrays.
+        info: anything that JSON can store; NaN and infinity become null.
+        config: the text of ``config.yaml``.
+
+    Raises:
+        safetensors.SafetensorError: an array has a type that safetensors cannot store.
+    """
+    leaves = flatten(state)
+    keys = {n: str(jax.random.key_impl(leaf)) for n, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
+    data = jax.device_get({name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()})
+    arrays = {name: np.asarray(array, order="C") for name, array in data.items()}
+    stored = {n: x.view(f"uint{8 * x.dtype.itemsize}") if x.dtype.kind == "V" else x for n, x in arrays.items()}  # bfloat16
+    described = {
+        name: {
+            "dtype": "key" if name in keys else arrays[name].dtype.name,
+            "shape": list(leaf.shape),
+            "stored": stored[name].dtype.name,
+        }
+        for name, leaf in leaves.items()
+    }
+    files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
+    meta = {
+        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info), "leaves": described, "keys": keys,
+        "files": {name: {"sha256": _sha256(data), "size": len(data)} for name, data in files.items()},
+        "versions": {"jax": jax.__version__, "numpy": np.__version__},
+    }  # fmt: skip
+    return {**files, META: signed(meta)}
+
+
+def signed(meta: Mapping[str, Any]) -> bytes:
+    """The text of ``meta.json``. The hash in it is the one of the text without it."""
+
+    def text(content: Mapping[str, Any]) -> bytes:
+        return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+    return text({**meta, "sha256": _sha256(text(meta))})
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. The caller must hold the lock of the run. Another
-    thread may do it while the training goes on.
+    """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. Another thread may do it while the training goes on.
 
     Args:
         folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
         step: environment steps learned from.
-        files: what ``checkpoint_format.encode`` has made.
+        files: what ``encode`` has made.
 
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written.
@@ -64,10 +135,10 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
         for name, content in files.items():
             write_synced(temporary / name, content)
         sync_folder(temporary)
-        finish_replacements(folder)
+        _finish_replacements(folder)
         os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)  # from here on, this checkpoint counts
         sync_folder(folder)
-        finish_replacements(folder)
+        _finish_replacements(folder)
         sync_folder(folder.parent)  # folder itself may be new
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -78,13 +149,19 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
     return final
 
 
-def finish_replacements(folder: Path) -> None:
-    """Remove each checkpoint that was replaced, and rename its replacement. The caller holds the run's lock."""
+def _finish_replacements(folder: Path) -> None:
+    """Remove each checkpoint that was replaced, and rename its replacement."""
     for new in folder.glob(f"*{REPLACEMENT}"):
         old = new.with_suffix("")
         if old.exists():
             remove_folder(old)
         os.rename(new, old)
+
+
+def in_effect(path: Path) -> Path:
+    """The folder of the checkpoint ``path``, or its replacement if there is one."""
+    new = path.with_name(path.name + REPLACEMENT)
+    return new if new.is_dir() else path
 
 
 def steps(folder: Path) -> list[int]:
@@ -103,10 +180,51 @@ def current_step(folder: Path) -> int | None:
         return None
 
 
-def in_effect(path: Path) -> Path:
-    """The folder of the checkpoint ``path``, or its replacement if there is one."""
-    new = path.with_name(path.name + REPLACEMENT)
-    return new if new.is_dir() else path
+def clear_leftovers(folder: Path) -> None:
+    """Remove what interrupted saves left in ``folder``."""
+    _finish_replacements(folder)
+    for leftover in folder.glob(".*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
+    """Remove what interrupted saves left, and all checkpoints except the ``keep`` newest ones and the steps in ``protect``."""
+    clear_leftovers(folder)
+    for step in steps(folder)[:-keep]:
+        if step not in protect:
+            remove_folder(folder / str(step))
+
+
+def discard_after(folder: Path, step: int) -> list[int]:
+    """Remove the checkpoints after ``step``, for a resume from it, and return their steps. If they stayed, they would count as the newest,
+    and ``prune`` would remove those of the resumed run."""
+    clear_leftovers(folder)
+    later = [found for found in steps(folder) if found > step]
+    for found in reversed(later):  # so that a kill in between leaves a prefix of the run
+        remove_folder(folder / str(found))
+    return later
+
+
+def mark_best(run_dir: Path, step: int | None) -> None:
+    """Write ``checkpoints/<step>`` into the file ``RUN/best``; for None, remove it."""
+    if step is None:
+        (run_dir / "best").unlink(missing_ok=True)
+    else:
+        write_atomic(run_dir / "best", f"checkpoints/{step}\n")
+
+
+def best_step(run_dir: Path) -> int | None:
+    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it names something else."""
+    best = run_dir / "best"
+    if not best.is_file():
+        return None
+    target = best.read_text(errors="replace").strip()
+    if (step := re.fullmatch(r"checkpoints/(\d{1,20})", target)) is None:
+        raise CheckpointError(f"{best} is damaged: it names {shown(target)}, expected checkpoints/<step>.")
+    return int(step[1])
 
 
 @dataclass(frozen=True, repr=False)
@@ -199,7 +317,7 @@ class Checkpoint:
         try:
             yield safetensors.numpy.load(self.files[STATE])
         except (safetensors.SafetensorError, *OF_ANOTHER_FORMAT) as error:
-            raise damaged(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
+            raise _damaged(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
 
     def _value(self, name: str, array: np.ndarray) -> Any:
         if implementation := self.meta["keys"].get(name):
@@ -207,7 +325,7 @@ class Checkpoint:
         return array.view(jnp.dtype(self.meta["leaves"][name]["dtype"]))
 
     def _decoded(self, name: str, array: np.ndarray, template: Any) -> Any:
-        """One array, of NumPy or JAX like ``template``. Raises ``CheckpointError`` if it does not fit."""
+        """One array, of NumPy or JAX like ``template``."""
         value = self._value(name, array)
         for what, found, needed in (("shape", value.shape, template.shape), ("type", value.dtype, template.dtype)):
             if found != needed:
@@ -226,12 +344,39 @@ class Checkpoint:
 def load(path: Path) -> Checkpoint:
     """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
     written by another program, or in another version of the format."""
-    found = in_effect(path)
+    path = in_effect(path)
+    if not path.is_dir():
+        others = ", ".join(map(str, steps(path.parent))) or "none"
+        raise CheckpointError(f"{path.parents[1]} has no checkpoint of step {path.name}; it has {others}.")
+    files: dict[str, bytes] = {}
+    for name in (META, STATE):
+        try:
+            files[name] = (path / name).read_bytes()
+        except OSError as error:
+            raise _damaged(path, f"cannot read {name} ({error.strerror})") from error
     try:
-        return Checkpoint(found, *read(found))
-    except CheckpointError:
-        if not found.is_dir() and not path.is_dir():
-            others = ", ".join(map(str, steps(path.parent))) or "none"
-            raise CheckpointError(f"{path.parents[1]} has no checkpoint of step {path.name}; it has {others}.") from None
-        again = in_effect(path)  # it may have been replaced while it was read
-        return Checkpoint(again, *read(again))
+        meta = read_json(files[META])
+        del meta["sha256"]
+        version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
+        operator.index(meta["step"])
+        is_signed = signed(meta) == files[META]
+        hashes = {STATE: (_sha256(files[STATE]), meta["files"][STATE]["sha256"])}
+        if CONFIG in meta["files"] and (path / CONFIG).is_file():
+            hashes[CONFIG] = _sha256((path / CONFIG).read_bytes()), meta["files"][CONFIG]["sha256"]
+    except OF_ANOTHER_FORMAT as error:
+        raise _damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
+    if not is_signed:
+        raise _damaged(path, f"{META} does not match its own sha256")
+    for name, (actual, expected) in hashes.items():
+        if actual != expected:
+            raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
+    if version not in READABLE:
+        raise UnsupportedVersionError(
+            f"Checkpoint {path} has the format version {shown(version)}, but this proximo reads versions {READABLE[0]} to {VERSION}: load it "
+            "with the proximo that wrote it (system.json of the run has its version), or train again."
+        )
+    return Checkpoint(path, meta, files)
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(f"Checkpoint {path} is damaged: {why}.")

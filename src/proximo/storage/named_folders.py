@@ -34,8 +34,6 @@ class FolderKind(NamedTuple):
 
     one: str
     many: str
-    marker: str
-    """The file that every such folder has."""
     start: str
     """How to start the first one."""
     is_one: Callable[[Path], bool]
@@ -66,13 +64,9 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
         )
-    if text and len(text) < 256 and Path(text).is_dir():
-        raise CheckpointError(
-            f"{text} is a folder without {kind.marker}, so it is not a {kind.one}{nearest(text, map(str, known))}."
-        )
     newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
     names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
     raise CheckpointError(
-        f"No {kind.one} {text!r}: looked for a folder of that path, and for that name among the {len(known)} {kind.many} in "
+        f"No {kind.one} {text!r}: looked for one at that path, and for that name among the {len(known)} {kind.many} in "
         f"{parent}{nearest(text, names)}.{newest}"
     )

@@ -19,8 +19,7 @@ from proximo.errors import CheckpointError, ConfigError, RunDirectoryError, comm
 from proximo.serialization import dump_yaml, jsonable, read_yaml
 from proximo.storage import zoo
 from proximo.storage.atomic_files import sync_folder, write_atomic
-from proximo.storage.checkpoint import Checkpoint, current_step, in_effect
-from proximo.storage.checkpoint_format import CONFIG
+from proximo.storage.checkpoint import CONFIG, Checkpoint, current_step, in_effect
 
 METRICS, HISTOGRAMS, COMMAND, SYSTEM = "metrics.jsonl", "histograms.jsonl", "command.txt", "system.json"
 FAILURE = "failure.txt"
@@ -39,7 +38,7 @@ _CONFIG_HEADER = (
 )
 
 
-def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None], flag: str = "--runs-dir") -> Path:
+def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], object], flag: str = "--runs-dir") -> Path:
     """Create ``runs_dir/<env>/<name>/`` with all its files, or nothing.
 
     Args:
@@ -60,30 +59,23 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], None],
     try:
         hidden.mkdir(parents=True)
         fill(hidden)
-        while not _renamed(hidden, run_dir):
-            if name:
-                raise RunDirectoryError(
-                    f"{run_dir} exists already: continue it with `{command('--resume', run_dir)}`, or choose another --name."
-                )
-            clashes += 1
-            run_dir = parent / f"{base}-{clashes}"
+        while hidden.exists():
+            try:
+                os.rename(hidden, run_dir)  # also over an empty folder
+            except OSError:
+                if name or not run_dir.exists():
+                    raise
+                clashes += 1
+                run_dir = parent / f"{base}-{clashes}"
         sync_folder(parent)
     except OSError as error:
+        if run_dir.exists():
+            resume = command("--resume", run_dir)
+            raise RunDirectoryError(f"{run_dir} exists already: continue it with `{resume}`, or choose another --name.") from None
         raise RunDirectoryError(f"Cannot create {run_dir} ({error.strerror}): choose another {flag}.") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)  # already renamed if all went well
     return run_dir
-
-
-def _renamed(hidden: Path, run_dir: Path) -> bool:
-    """Rename ``hidden`` to ``run_dir``, also over an empty folder. Returns False if ``run_dir`` exists."""
-    try:
-        os.rename(hidden, run_dir)
-    except OSError:
-        if not run_dir.exists():
-            raise
-        return False
-    return True
 
 
 def parent_of(runs_dir: Path, env_id: str) -> Path:

@@ -11,10 +11,8 @@ from proximo.config import Config
 from proximo.errors import CheckpointError, command, nearest
 from proximo.serialization import json_object
 from proximo.storage import zoo
-from proximo.storage.checkpoint import Checkpoint, load, steps
-from proximo.storage.checkpoint_format import UnsupportedVersionError
+from proximo.storage.checkpoint import Checkpoint, UnsupportedVersionError, best_step, load, steps
 from proximo.storage.named_folders import FolderKind, find_folder, is_run, seed_run_dirs
-from proximo.storage.retention import best_step
 from proximo.storage.run_directory import check_settings
 
 Which = Literal["last", "best"] | int
@@ -45,7 +43,7 @@ def _started(path: Path) -> str:
     return str(json_object(path / "system.json").get("started", changed))
 
 
-RUNS = FolderKind("run", "runs", "config.yaml", "start one with `proximo train`, or set --runs-dir", is_run, _started)
+RUNS = FolderKind("run", "runs", "start one with `proximo train`, or set --runs-dir", is_run, _started)
 
 
 def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path, Which]:

@@ -11,10 +11,9 @@ from typing import Any
 
 from proximo.config import Config
 from proximo.errors import CheckpointError, ConfigError
-from proximo.storage import checkpoint, retention
+from proximo.storage import checkpoint
 from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic
-from proximo.storage.checkpoint import CURRENT, current_step
-from proximo.storage.checkpoint_format import CONFIG, META, STATE, encode
+from proximo.storage.checkpoint import CONFIG, CURRENT, META, STATE, current_step, encode
 from proximo.storage.run_directory import COMMAND, METRICS, SYSTEM, render_config, render_system
 from proximo.storage.run_lock import RunLock
 from proximo.storage.system_info import system_info
@@ -22,7 +21,7 @@ from proximo.types import TrainState
 
 SAVED = "# saved from Python\n"
 """The ``command.txt`` of a saved agent. It is the first file of a save."""
-DERIVED = ("export", "videos", "report.html", "report.png", "report.csv")
+DERIVED = ("export", "videos", "report.html")
 """What commands have made from an earlier agent in the same folder."""
 
 
@@ -83,7 +82,7 @@ def finish(folder: Path) -> None:
     if (step := current_step(checkpoints)) not in checkpoint.steps(checkpoints):
         (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a copied part
         return
-    retention.clear_leftovers(checkpoints)
+    checkpoint.clear_leftovers(checkpoints)
     for path in checkpoints.glob("[0-9]*"):
         if path.name != str(step):
             remove_folder(path)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from proximo.serialization import csv_cell, jsonable
-from proximo.storage.atomic_files import Attempts, write_atomic
+from proximo.storage.atomic_files import AppendedFile
 from proximo.tracking.tracker import TrackedRun, Tracker, numbers
 
 
@@ -19,34 +19,28 @@ class CsvTable(Tracker):
     """
 
     def __init__(self, run: TrackedRun):
-        self._path = run.run_dir / "metrics.csv"
-        self._attempt = Attempts(self._path, run.warned, "proximo tries again with the next row.")
+        self._file = AppendedFile(run.run_dir / "metrics.csv", run.warned)
         self._rows: list[dict[str, Any]] = []
         self._columns: dict[str, None] = {"step": None}
         self._complete = False
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Append the row, or rewrite the table."""
-        if not (row := numbers(values)):
-            return
-        self._complete &= row.keys() <= self._columns.keys()
-        self._columns |= dict.fromkeys(row)
-        self._rows.append({"step": int(step), **row})
-        self._complete = self._attempt(self._append if self._complete else self._rewrite)
+        if row := numbers(values):
+            self._complete &= row.keys() <= self._columns.keys()
+            self._columns |= dict.fromkeys(row)
+            self._rows.append({"step": int(step), **row})
+            self._complete = self._file.append(self._text(self._rows[-1:])) if self._complete else self._rewrite()
 
     def close(self) -> None:
         """Rewrite the table if the last write failed, for example because another program had the file open."""
         if self._rows and not self._complete:
-            self._attempt(self._rewrite)
+            self._rewrite()
 
-    def _append(self) -> None:
-        with open(self._path, "a", encoding="utf-8", newline="") as file:
-            file.write(self._text(self._rows[-1:]))
+    def _rewrite(self) -> bool:
+        return self._file.replace(self._text([{name: csv_cell(name) for name in self._columns}, *self._rows]))
 
-    def _rewrite(self) -> None:
-        write_atomic(self._path, self._text([{name: csv_cell(name) for name in self._columns}, *self._rows]))
-
-    def _text(self, rows: Iterable[Mapping[str, Any]]) -> str:
+    def _text(self, rows: list[dict[str, Any]]) -> bytes:
         text = io.StringIO()
         csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(jsonable, rows))
-        return text.getvalue()
+        return text.getvalue().encode()

@@ -1,13 +1,13 @@
-"""Where the progress of a training or of a study is shown: as lines of text, or as a bar that is redrawn in place."""
+"""Where progress is shown: a console whose write errors do not end the work, and bars that are redrawn in place."""
 
 from __future__ import annotations
 
+import errno
 import html
 import os
 import sys
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -15,14 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from proximo.errors import printable
+from proximo.errors import discard_output
 from proximo.notebook import display
-from proximo.tracking.lasting_stream import lasting
 
 if TYPE_CHECKING:
     from proximo.tracking.progress import DisplayReporter
 
-LINE_SECONDS = 10.0
 NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 """Environment variables that CI services and notebooks set."""
 
@@ -40,7 +38,7 @@ def draws_in_place(stream: TextIO | None) -> bool:
 def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
     """A console that prints to ``stream``. ``warn`` receives a warning if it cannot."""
     return Console(
-        file=lasting(stream, warn) if stream else None,
+        file=cast(TextIO, LastingStream(stream, warn)) if stream else None,
         highlight=False,
         emoji=False,  # `my_envs:Mask:` is a name
         soft_wrap=True,
@@ -49,68 +47,41 @@ def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
     )
 
 
-class Display:
-    """Prints lines to ``console``. Subclasses also show some work."""
+class LastingStream:
+    """A stream without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
+    error, such as a full disk, only the failed text is lost. ``warn`` receives the first error."""
 
-    def __init__(self, console: Console):
-        self.console = console
-        self.work: DisplayReporter | None = None
+    def __init__(self, stream: TextIO, warn: Callable[[str], None]):
+        self._stream, self._warn = stream, warn
 
-    def warn(self, message: str) -> None:
-        """Print a warning."""
-        self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
-    def important(self, text: str) -> None:
-        """Print ``text`` as it is: brackets are no markup."""
-        self.console.print(printable(text), markup=False)
+    def write(self, text: str) -> int:
+        self._try(lambda: self._stream.write(text))
+        return len(text)
 
-    def line(self, text: str) -> None:
-        """Print ``text`` unless this display is silent."""
-        self.important(text)
+    def flush(self) -> None:
+        self._try(self._stream.flush)
 
-    def note(self, text: str) -> None:
-        """Print a line about what a bar shows by itself."""
-
-    def start(self, work: DisplayReporter) -> None:
-        """Show ``work`` from now on."""
-        self.work = work
-
-    def update(self) -> None:
-        """Show how the work is now."""
-
-    def close(self) -> None:
-        """Show it for the last time."""
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
+            if is_gone:
+                discard_output(self._stream)
+            warn, self._warn = self._warn, lambda message: None
+            lost = "nothing more is shown" if is_gone else "a part of it is lost"
+            reason = f"the output cannot be written ({error.strerror})"
+            warn(f"{reason}, so {lost}. The work continues; Ctrl-C stops it.")
 
 
-class Silent(Display):
-    """Prints only warnings and what is important."""
-
-    def line(self, text: str) -> None:
-        pass
-
-
-class Lines(Display):
-    """Prints lines: how the work goes every ten seconds."""
-
-    _shown_at = 0.0
-
-    def note(self, text: str) -> None:
-        self.important(text)
-
-    def update(self) -> None:
-        if self.work and self.work.figures:
-            now = time.monotonic()
-            self._shown_at = self._shown_at or now
-            if now - self._shown_at >= LINE_SECONDS:
-                self._shown_at = now
-                self.line(" · ".join(filter(None, (self.work.activity, self.work.figures))))
-
-
-class TerminalBar(Display):
-    """Shows the work as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
+class TerminalBar:
+    """Shows ``work`` as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
 
     def __init__(self, console: Console, transient: bool = False):
-        super().__init__(console)
+        self._work: DisplayReporter | None = None
         self._live = Live(
             console=console,
             get_renderable=self._bar,
@@ -121,39 +92,47 @@ class TerminalBar(Display):
         )
 
     def start(self, work: DisplayReporter) -> None:
-        super().start(work)
+        """Show ``work`` from now on."""
+        self._work = work
         self._live.start()
 
     def update(self) -> None:
+        """Show how the work is now."""
         self._live.refresh()
 
     def close(self) -> None:
+        """Show it for the last time."""
         self._live.stop()
 
     def _bar(self) -> Table:
         bar = Table.grid(padding=(0, 1), pad_edge=False, expand=True)
         for ratio in (None, 1, None):
             bar.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
-        if (work := self.work) is not None:  # without a total it pulses
+        if (work := self._work) is not None:  # without a total it pulses
             length = ProgressBar(total=None if work.share is None else 1.0, completed=work.share or 0.0)
             bar.add_row(Text(work.activity), length, Text(work.figures))
         return bar
 
 
-class NotebookBar(Display):
-    """Shows the work as a bar in the output of a notebook's cell."""
+class NotebookBar:
+    """Shows ``work`` as a bar in the output of a notebook's cell."""
 
-    _handle: Any = None
+    def __init__(self) -> None:
+        self._work: DisplayReporter | None = None
+        self._handle: Any = None
 
     def start(self, work: DisplayReporter) -> None:
-        super().start(work)
+        """Show ``work`` from now on."""
+        self._work = work
         self._handle = display(self._content(work))
 
     def update(self) -> None:
-        if self._handle is not None and self.work:
-            self._handle.update(self._content(self.work), raw=True)
+        """Show how the work is now."""
+        if self._handle is not None and self._work:
+            self._handle.update(self._content(self._work), raw=True)
 
     def close(self) -> None:
+        """Show it for the last time."""
         self.update()
         self._handle = None
 

@@ -17,7 +17,6 @@ MAX_COMPONENTS = 16
 """An action with up to this many components has one histogram for each; with more, one for all."""
 MAX_VALUES = 2**19
 """Of larger arrays, such as images, about this many evenly spaced values are counted."""
-ADDED = (ACTION_MASK,)
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,6 @@ def _parts(observations: Any) -> dict[str, Any]:
     parts = {}
     for path, leaf in jax.tree.leaves_with_path(observations):
         names = [jax.tree_util.keystr((key,), simple=True) for key in path]
-        if not set(names) & set(ADDED):
+        if ACTION_MASK not in names:
             parts["/".join(["observations", *(name for name in names if name != OBSERVATION)])] = leaf
     return parts

@@ -1,4 +1,4 @@
-"""The progress of a training in words, on a display; and which reporter Python code gets by default."""
+"""The progress of a training in words, on a console; and which reporter Python code gets by default."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from proximo.config import Config
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, printable
 from proximo.notebook import in_notebook
-from proximo.tracking.displays import Display, Lines, NotebookBar, TerminalBar, console_on, draws_in_place
+from proximo.tracking.displays import NotebookBar, TerminalBar, console_on, draws_in_place
 from proximo.tracking.reporter import Reporter
+
+Bar = TerminalBar | NotebookBar
+LINE_SECONDS = 10.0
 
 
 def number(x: float | None) -> str:
@@ -39,36 +45,83 @@ def duration(seconds: float) -> str:
 
 
 class DisplayReporter(Reporter):
-    """Reports on a ``display``. ``warn`` receives the warnings; by default the display prints them.
+    """Reports on a ``console``: the work as a ``bar``, or without one in a line every ten seconds.
 
-    A command passes ``answer``, the file descriptor of its standard output with ``--json``: if the process ends while a compiled call still
-    runs, a JSON object with the error is written to it.
+    Args:
+        console: where lines are printed.
+        bar: shows the work.
+        warn: receives the warnings; by default they are printed.
+        answer: the file descriptor of a command's standard output with ``--json``. If the process ends while a compiled call still runs, a
+            JSON object with the error is written to it.
+        quiet: print only warnings and what is important.
     """
 
     activity = figures = ""
     """What is being done, such as ``compiling… 0:12``, and how far it is; empty before there is something to report."""
     share: float | None = None
     """The share that is done, 0 … 1; None if it is not known yet."""
+    _shown_at = 0.0
 
-    def __init__(self, display: Display, warn: Callable[[str], None] | None = None, answer: int | None = None):
-        self.display, self._warn, self._answer = display, warn or display.warn, answer
+    def __init__(
+        self,
+        console: Console,
+        bar: Bar | None = None,
+        warn: Callable[[str], None] | None = None,
+        answer: int | None = None,
+        quiet: bool = False,
+    ):
+        self.console, self.bar, self._warn, self._answer, self._quiet = console, bar, warn, answer, quiet
+
+    def warned(self, message: str) -> None:
+        if self._warn is None:
+            self.console.print(Text.assemble(("warning:", "yellow"), f" {printable(message)}"))
+        else:
+            self._warn(message)
+
+    def stopped(self, message: str) -> None:
+        self.console.print(printable(message), markup=False)
+
+    def exiting(self, message: str) -> None:
+        self.close()
+        if self._answer is not None:
+            os.write(self._answer, f"{json.dumps({'error': message})}\n".encode())
+
+    def line(self, text: str) -> None:
+        """Print ``text`` as it is: brackets are no markup."""
+        if not self._quiet:
+            self.console.print(printable(text), markup=False)
 
     def rows(self, rows: dict[str, str]) -> None:
         """Print one line for each entry that is not empty."""
         for name, text in rows.items():
             if text:
-                self.display.line(f"{name:>12}  {text}")
+                self.line(f"{name:>12}  {text}")
 
-    def warned(self, message: str) -> None:
-        self._warn(message)
+    def note(self, text: str) -> None:
+        """Print a line about what a bar shows by itself."""
+        if self.bar is None:
+            self.line(text)
 
-    def stopped(self, message: str) -> None:
-        self.display.important(message)
+    def start(self) -> None:
+        """Show the work from now on."""
+        if self.bar is not None:
+            self.bar.start(self)
 
-    def exiting(self, message: str) -> None:
-        self.display.close()
-        if self._answer is not None:
-            os.write(self._answer, f"{json.dumps({'error': message})}\n".encode())
+    def update(self) -> None:
+        """Show how the work is now."""
+        if self.bar is not None:
+            self.bar.update()
+        elif self.figures:
+            now = time.monotonic()
+            self._shown_at = self._shown_at or now
+            if now - self._shown_at >= LINE_SECONDS:
+                self._shown_at = now
+                self.line(" · ".join(filter(None, (self.activity, self.figures))))
+
+    def close(self) -> None:
+        """Show it for the last time."""
+        if self.bar is not None:
+            self.bar.close()
 
 
 class TrainingProgress(DisplayReporter):
@@ -88,7 +141,7 @@ class TrainingProgress(DisplayReporter):
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         self.total = config.total_updates * config.batch_size
         self.seeds = self.seeds_left = max(1, len(run_dirs))
-        self.display.start(self)
+        self.start()
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
         self.steps = self.started_at = steps
@@ -100,11 +153,11 @@ class TrainingProgress(DisplayReporter):
     def compiling(self) -> None:
         self._begin("compiling…")
         if not self._compiled:
-            self.display.note("compiling…")
+            self.note("compiling…")
 
     def compiled(self, how: str) -> None:
         if not self._compiled:
-            self.display.note(f"compiled in {time.monotonic() - self.state_since:.1f} s")
+            self.note(f"compiled in {time.monotonic() - self.state_since:.1f} s")
         self._compiled = True
         self._begin("")
 
@@ -112,12 +165,12 @@ class TrainingProgress(DisplayReporter):
         self._begin("evaluating…")
 
     def stopping(self) -> None:
-        self.display.note("stopping after the current update (press Ctrl-C again to stop at once)")
+        self.note("stopping after the current update (press Ctrl-C again to stop at once)")
         self._begin("stopping…")
 
     def _begin(self, state: str) -> None:
         self.state, self.state_since = state, time.monotonic()
-        self.display.update()
+        self.update()
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         self.steps, self.recent = steps, recent_return
@@ -130,7 +183,7 @@ class TrainingProgress(DisplayReporter):
         self._begin("")
 
     def finished(self, results: list[Any]) -> None:
-        self.display.close()
+        self.close()
 
     @property
     def activity(self) -> str:
@@ -173,17 +226,15 @@ def showing_progress(
     in a notebook; if it is false, ``default`` itself.
 
     Raises:
-        ConfigError: ``progress`` is not a boolean, or is true although a reporter is given.
+        ConfigError: ``progress`` is true although a reporter is given.
     """
-    if progress not in (None, True, False):
-        raise ConfigError(f"progress = {progress!r}: expected True, False, or None for True on a terminal and in a notebook.")
     if reporter is not None and progress:
         raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
-    shape = None
-    if reporter is None and progress is not False:
-        shape = NotebookBar if in_notebook() else TerminalBar if draws_in_place(sys.stdout) else Lines if progress else None
-    if shape is None:
+    in_place = in_notebook() or draws_in_place(sys.stdout)
+    if reporter is not None or progress is False or not (progress or in_place):
         yield reporter or default
         return
-    with contextlib.closing(shape(console_on(sys.stdout, default.warned))) as display:
-        yield kind(display, default.warned)
+    console = console_on(sys.stdout, default.warned)
+    bar = NotebookBar() if in_notebook() else TerminalBar(console) if in_place else None
+    with contextlib.closing(kind(console, bar, default.warned)) as shown:
+        yield shown

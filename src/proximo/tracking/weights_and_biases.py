@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import netrc
 import os
 import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from proximo.serialization import json_object
 from proximo.storage.atomic_files import write_atomic
@@ -103,11 +101,7 @@ class WeightsAndBiases(Tracker):
 
 def has_key() -> bool:
     """Whether Weights & Biases finds a key: in an environment variable, or where ``wandb login`` stores it."""
-    if any(os.environ.get(name) for name in KEY_VARIABLES):
-        return True
-    host = urlparse(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname or ""
-    for path in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            if path and netrc.netrc(os.path.expanduser(path)).authenticators(host):
-                return True
-    return False
+    from requests.utils import get_netrc_auth  # a dependency of wandb
+
+    server = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+    return any(map(os.environ.get, KEY_VARIABLES)) or get_netrc_auth(server) is not None

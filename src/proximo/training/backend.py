@@ -20,8 +20,7 @@ from proximo.collect.environment import evaluation_during_training
 from proximo.config import Config
 from proximo.envs import Environment
 from proximo.evaluation.episodes import Episodes
-from proximo.evaluation.evaluators import make_evaluator
-from proximo.evaluation.gymnasium_evaluator import GymnasiumEvaluator
+from proximo.evaluation.evaluators import GymnasiumEvaluator, make_evaluator
 from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters

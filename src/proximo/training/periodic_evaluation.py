@@ -63,13 +63,15 @@ class PeriodicEvaluation(Event):
         began = time.monotonic()
         policy, seed = self.backend.policy(now.state, index), seed_run.config.run.seed
         played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
-        episodes = Episodes.joined([Episodes.from_rows(**part) for part in played])
+        rows, unfinished = zip(*played, strict=True)
+        episodes = Episodes.from_rows([row for part in rows for row in part], sum(unfinished))
         self._check(episodes, now.step)
         seconds = time.monotonic() - began
         return seed_run.evaluated(now.step, episodes, seconds, is_last=now.update >= self.training.total)
 
-    def _play(self, policy: ActorCritic, seed: int, count: int) -> dict[str, Any]:
-        return self.training.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count).to_json()
+    def _play(self, policy: ActorCritic, seed: int, count: int) -> tuple[list[dict[str, Any]], int]:
+        episodes = self.training.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count)
+        return episodes.rows(), episodes.unfinished
 
     def _check(self, episodes: Episodes, step: int) -> None:
         """Warn, once each, of episodes that did not end, or have no finite return."""

@@ -1,7 +1,7 @@
 """What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
 
 ``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
-``storage.checkpoint_format.read`` checks the hashes of files, ``storage.run_directory.check_settings`` that the fixed settings are unchanged, and
+``storage.checkpoint.load`` checks the hashes of files, ``storage.run_directory.check_settings`` that the fixed settings are unchanged, and
 ``Checkpoint.restore`` the names, shapes and types of arrays.
 """
 
@@ -20,7 +20,7 @@ from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.processes.peers import Peers
-from proximo.storage import checkpoint, retention, run_directory, run_lookup
+from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
@@ -174,7 +174,7 @@ def rewind(seed_run: SeedRun, reporter: Reporter) -> None:
     with writable(run_dir):
         run_directory.note_resume(run_dir, start.config, shlex.join(sys.argv))
         # Checkpoints first, because a checkpoint must not outlive its rows.
-        dropped = retention.discard_after(run_dir / "checkpoints", step)
+        dropped = checkpoint.discard_after(run_dir / "checkpoints", step)
         for name in (METRICS, HISTOGRAMS):
             truncate_after(run_dir / name, step)
         for name in (FAILURE, STOPPED):
@@ -186,11 +186,11 @@ def rewind(seed_run: SeedRun, reporter: Reporter) -> None:
             )
         best = seed_run.best and int(seed_run.best["step"])
         if best in checkpoint.steps(run_dir / "checkpoints"):
-            retention.mark_best(run_dir, best)
+            checkpoint.mark_best(run_dir, best)
         else:
             # The checkpoint was just removed, or was pruned after a better one was found. The next evaluation then counts as the best.
             seed_run.best = None
-            retention.unmark_best(run_dir)
+            checkpoint.mark_best(run_dir, None)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,9 @@ from proximo.config import Config, to_mapping
 from proximo.errors import CheckpointError, TrainingError
 from proximo.evaluation.episodes import Episodes
 from proximo.serialization import jsonable
-from proximo.storage import checkpoint, retention
+from proximo.storage import checkpoint
 from proximo.storage.atomic_files import write_atomic
-from proximo.storage.checkpoint import Checkpoint
-from proximo.storage.checkpoint_format import encode
+from proximo.storage.checkpoint import Checkpoint, encode
 from proximo.storage.run_directory import FAILURE, STOPPED, render_config
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.tracking.run_trackers import RunTrackers
@@ -202,8 +201,8 @@ class SeedRun:
         checkpoint.write(folder, step, files)
         try:
             if best == step:
-                retention.mark_best(self.run_dir, step)
-            retention.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
+                checkpoint.mark_best(self.run_dir, step)
+            checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
         except OSError as error:
             raise CheckpointError(
                 f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."

@@ -20,9 +20,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)  # it announces every study a
 
 
 START = "start one with `proximo tune ENV`, or set --tune-dir"
-STUDIES = FolderKind(
-    "study", "studies", JOURNAL, START, lambda x: (x / JOURNAL).is_file(), lambda x: (x / JOURNAL).stat().st_mtime
-)
+STUDIES = FolderKind("study", "studies", START, lambda x: (x / JOURNAL).is_file(), lambda x: (x / JOURNAL).stat().st_mtime)
 
 
 @dataclass

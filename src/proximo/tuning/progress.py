@@ -33,26 +33,26 @@ class StudyProgress(DisplayReporter):
                 "study": str(folder),
             }
         )
-        self.display.start(self)
+        self.start()
 
     def trials_started(self, what: str) -> None:
-        self.display.line(what)
+        self.line(what)
         self._what, self.share = what.partition(" (")[0], None  # a bar has no room for the settings
-        self.display.update()
+        self.update()
 
     def trials_advanced(self, share: float) -> None:
         self.share = share
-        self.display.update()
+        self.update()
 
     def trial_finished(self, trial: Record, best: Record | None, seconds_left: float) -> None:
         self.over += 1
         score = {"done": number(trial.score), "pruned": f"{number(trial.score)} pruned", "failed": f"failed: {trial.reason}"}
         best_score = "" if best is None else f" · best {number(best.score)} ({best.name.removeprefix('the ')})"
         left = f"{self.over} of {self.total} finished · {duration(seconds_left)} left"
-        self.display.line(f"{trial.name.removeprefix('the '):<10} {score[trial.state]}{best_score} · {left}")
+        self.line(f"{trial.name.removeprefix('the '):<10} {score[trial.state]}{best_score} · {left}")
 
     def stopping(self) -> None:
-        self.display.line("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
+        self.line("stopping: --resume restarts the trials in training (press Ctrl-C again to stop at once)")
 
     @property
     def activity(self) -> str:
