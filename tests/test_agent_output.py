@@ -132,6 +132,8 @@ def test_plot_draws_the_returns_of_the_history(learned, tmp_path):
         assert len(expected) >= 5
     assert Image.open(tmp_path / "curve.png").size == (770, 440)
     assert figure._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match=r"Cannot write .*curve\.xyz"):
+        learned.plot(tmp_path / "curve.xyz")
     with pytest.raises(ConfigError, match="no returns to plot: call learn first"):
         agent().plot()
 

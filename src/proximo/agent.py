@@ -453,21 +453,20 @@ class PPO:
             The figure, which a notebook displays.
 
         Raises:
-            ConfigError: ``history`` has no return.
-            OSError, ValueError: ``path`` cannot be written, or has another ending than those of pictures.
+            ConfigError: ``history`` has no return, or ``path`` has another ending than those of pictures.
         """
         from proximo.report.figures import draw_learning_curve
 
         return draw_learning_curve(self.history, f"{self.config.env.id}, seed {self.config.run.seed}", path)
 
     def report(self, folder: str | Path) -> Report:
-        """Save the agent to ``folder`` and write ``report.html`` there, as ``proximo report`` does.
+        """Save the agent to ``folder`` and write ``report.html``, ``report.png`` and ``report.csv`` there, as ``proximo report`` does.
 
         Args:
             folder: as in ``save``.
 
         Returns:
-            The path of the page, its results, and warnings.
+            The paths of the files, and warnings.
 
         Raises:
             ConfigError: ``folder`` contains other files.

@@ -1,4 +1,4 @@
-"""``proximo report``: from runs by any of their names to a page and a table of results."""
+"""``proximo report``: from runs by any of their names to a page, a picture and a table."""
 
 import json
 from pathlib import Path
@@ -30,10 +30,13 @@ def test_report_of_a_real_training_is_written_to_its_folder(tmp_path, capsys):
     capsys.readouterr()
     out, err = reported(capsys, tmp_path / "runs", "last")
     assert err == ""
-    assert out.splitlines()[-1] == f"{run_dir}/report.html"
-    text = (run_dir / "report.html").read_text()
-    assert "Training return" in text
+    for name in ("html", "png", "csv"):
+        assert (run_dir / f"report.{name}").stat().st_size > 1000
+        assert f"{run_dir}/report.{name}" in out
+    assert "Training return" in (run_dir / "report.html").read_text()
+    text = (run_dir / "report.csv").read_text()
     assert "r/seed-1" in text
+    assert "train/approx_kl" in text
     assert "interrupted" not in out
 
 
@@ -45,7 +48,7 @@ def test_report_of_several_runs_is_written_to_a_separate_folder(runs, tmp_path, 
         ["gymnax:CartPole-v1", "lstm"],
         ["gymnax:Acrobot-v1", "a"],
     ]
-    assert out.splitlines()[-1] == "report/report.html"
+    assert out.splitlines()[-3:] == ["report/report.html", "report/report.png", "report/report.csv"]
     assert (tmp_path / "report" / "report.html").is_file()
 
 
@@ -72,6 +75,7 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        ([], "The following arguments are required: RUN; see `proximo report --help`."),
         (
             ["gruu"],
             "No run 'gruu': looked for one at that path, and for that name among the 3 runs in {runs} (did you mean 'gru'?). The newest (last) is gymnax-Acrobot-v1/a.",
@@ -80,5 +84,21 @@ def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
     ],
 )
 def test_invalid_input_is_reported_in_one_sentence_and_exits_2(runs, capsys, words, sentence):
-    assert main(["report", *words, "--runs-dir", str(runs)]) == 2
+    assert main(["report", *words, "--runs-dir", str(runs)] if words else ["report"]) == 2
     assert capsys.readouterr() == ("", f"proximo: {sentence.format(runs=runs)}\n")
+
+
+def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, capsys):
+    for name, env in (("same", "gymnax:Acrobot-v1"), ("other", "gymnax:CartPole-v1")):
+        (made_run(tmp_path / name, env=env) / "metrics.jsonl").unlink()
+    out, err = reported(capsys, runs, "a", tmp_path / "same", tmp_path / "other", "--out", tmp_path / "out", "--by", "name")
+    assert err == ""
+    assert [" ".join(line.split()[:5]) for line in out.splitlines()[1:4]] == [
+        "gymnax:Acrobot-v1 a 1 103.0 one",
+        "gymnax:Acrobot-v1 same 1 (1 not",
+        "gymnax:CartPole-v1 other 1 (1 not",
+    ]
+    assert main(["report", str(tmp_path / "same"), str(tmp_path / "other")]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"proximo: No run has metrics yet ({tmp_path}/same, {tmp_path}/other): wait for the "
+    )

@@ -1,5 +1,6 @@
-"""The page loads nothing, and what users have named cannot become markup in it."""
+"""The files of a report: the page loads nothing, and what users have named cannot become markup or a formula in them."""
 
+import csv
 import json
 import re
 
@@ -78,7 +79,7 @@ def test_a_title_names_what_is_shown(groups, tmp_path):
         assert f"<h1>{title}</h1>" in rendered(paths)
 
 
-def test_page_shows_how_runs_ended_and_differ(groups):
+def test_page_and_csv_show_how_runs_ended_and_differ(groups):
     text = text_of(rendered(groups))
     assert "Settings that differ Group memory gru gru lstm lstm" in text
     common = text[text.index("Settings in common") :]
@@ -99,6 +100,37 @@ def test_page_shows_how_runs_ended_and_differ(groups):
     assert notices[3:] == report.warnings
     assert len(report.warnings) == 2
     assert "4 (1 interrupted, 1 failed, 1 not started)" in report.html.read_text()
+    failed = [line for line in report.csv.read_text().splitlines() if ",failed," in line]
+    assert failed == ["gymnax:CartPole-v1,gru/seed-1,gru,1,0,,failed,1"]
+
+
+def test_the_csv_has_every_value_as_it_was_measured(groups):
+    with open(reported(groups).csv, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["environment", "run", "group", "seed", "step", "seconds", "metric", "value"]
+    measured = map(json.loads, (groups[1] / "seed-2" / "metrics.jsonl").read_text().splitlines())
+    expected = [(row["step"], name, row[name]) for row in measured for name in row if name != "step" and row[name] is not None]
+    found = [row for row in rows if row["run"] == "lstm/seed-2"]
+    assert [(int(row["step"]), row["metric"], float(row["value"])) for row in found] == expected
+    assert {(row["group"], row["seed"]) for row in found} == {("lstm", "2")}
+
+
+def test_no_name_is_a_formula_in_the_csv(tmp_path):
+    run = made_run(tmp_path / "=HYPERLINK(1)", env="@SUM(1)", updates=2)
+    for line in reported([run]).csv.read_text().splitlines()[1:]:
+        assert line.startswith("'@SUM(1),'=HYPERLINK(1),'=HYPERLINK(1),0,")
+
+
+def height(report):
+    content = report.png.read_bytes()
+    assert content[:4] == b"\x89PNG"
+    return int.from_bytes(content[20:24])
+
+
+def test_picture_is_drawn_for_any_names_and_grows_with_the_environments(tmp_path):
+    odd = [made_run(tmp_path / name, gamma=0.9 + i / 100, eval_episodes=0) for i, name in enumerate(("_r$", "$\\frac$", "^{"))]
+    one = height(reported(odd, ["name"]))
+    assert height(reported([*odd, made_run(tmp_path / "r", env="gymnax:Acrobot-v1")])) > 1.8 * one
 
 
 def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from proximo.custom_code import check_module, custom_code_errors, exception_text, is_missing, is_users_function
 from proximo.envs.base import JaxWrapper
@@ -129,6 +129,13 @@ def innermost(env: Any) -> Any:
 def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make an environment of which ``env`` is one. A single environment is copied, and stays as it is. A
     ``VectorEnv`` is made again by its specification."""
+    if type(env) in (SyncVectorEnv, AsyncVectorEnv):
+        functions, mode = list(env.env_fns), env.metadata["autoreset_mode"]
+
+        def make(num_envs: int) -> VectorEnv:
+            return type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
+
+        return from_vector(make, env_id, preprocessing)
     if isinstance(env, VectorEnv):
         if env.spec is None or env.unwrapped is not env:
             raise EnvError(

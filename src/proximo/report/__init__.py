@@ -1,4 +1,4 @@
-"""Reports about one or many runs: one HTML page."""
+"""Reports about one or many runs: an HTML page, an image and a CSV table."""
 
 from proximo.report.build import Report, write_report
 

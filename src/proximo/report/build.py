@@ -1,29 +1,34 @@
-"""Builds the page of a report from the runs that a user names."""
+"""Builds the files of a report from the runs that a user names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from proximo.errors import RunDirectoryError
-from proximo.report import page
+from proximo.report import figures, page
 from proximo.report.curves import charts_of
-from proximo.report.grouping import sections_of
-from proximo.report.read import read_runs
+from proximo.report.grouping import Section, sections_of
+from proximo.report.read import RunRecord, read_runs
 from proximo.report.results import as_json, notes
+from proximo.serialization import csv_cell
 from proximo.storage.run_lookup import find_run
 
 DEFAULT_FOLDER = Path("report")
+COLUMNS = ("environment", "run", "group", "seed", "step", "seconds", "metric", "value")
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page of a report and what it contains."""
+    """The files of a report and what they contain."""
 
     html: Path
+    png: Path
+    csv: Path
     results: dict[str, Any]
     """The table of results and the probabilities of improvement."""
     warnings: list[str]
@@ -35,7 +40,7 @@ class Report:
 
 
 def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequence[str] = (), out: Path | None = None) -> Report:
-    """Write ``report.html``.
+    """Write ``report.html``, ``report.png`` and ``report.csv``.
 
     Args:
         texts: The runs: paths, names, or ``last``. The parent folder of several seeds stands for all of them.
@@ -44,7 +49,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
         out: Folder to write to; None for the folder of a single run, else ``report``.
 
     Returns:
-        The page and what it contains.
+        The files and what they contain.
 
     Raises:
         CheckpointError: A run is unknown, empty or damaged.
@@ -54,11 +59,40 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     runs = read_runs(texts, runs_dir)
     sections = sections_of(runs, by)
     folder = out or (find_run(texts[0], runs_dir)[0] if len(texts) == 1 else DEFAULT_FOLDER)
-    results, charts = as_json(sections), [charts_of(section, len(runs)) for section in sections]
-    report = Report(folder / "report.html", results, notes(results["table"]))
+    results = as_json(sections)
+    warnings = notes(results["table"])
+    report = Report(folder / "report.html", folder / "report.png", folder / "report.csv", results, warnings)
+    charts = [charts_of(section, len(runs)) for section in sections]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         report.html.write_text(page.render(sections, charts, results, datetime.now()), encoding="utf-8")
+        figures.draw(report.png, sections, charts)
+        write_csv(report.csv, sections)
     except OSError as error:
         raise RunDirectoryError(f"Cannot write the report to {folder} ({error.strerror}): choose another --out.") from error
     return report
+
+
+def write_csv(path: Path, sections: Sequence[Section]) -> None:
+    """Write all metrics as one tidy table: one line per value, as measured, without thinning or averaging.
+
+    A failed run also has a line with the metric ``failed`` at the step that it reached.
+    """
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for section in sections:
+            for label, runs in section.groups.items():
+                for run in runs:
+                    about = (*map(csv_cell, (section.environment, run.label, label)), run.settings["seed"])
+                    writer.writerows((*about, *cells) for cells in _values(run))
+
+
+def _values(run: RunRecord) -> Iterator[tuple[Any, ...]]:
+    """Step, seconds, metric and value of each number of a run."""
+    if run.status == "failed":
+        yield run.step, None, "failed", 1
+    for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
+        for name, value in row.items():
+            if name != "step" and value is not None:
+                yield row["step"], seconds, csv_cell(name), value

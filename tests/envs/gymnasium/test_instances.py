@@ -79,13 +79,14 @@ def test_instance_is_drawn_in_the_mode_that_is_asked_for_with_its_changes():
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_a_function_of_the_number_makes_vector_environments(mode):
+def test_an_instance_or_a_function_of_the_number_makes_vector_environments(mode):
     def make(num_envs):
         return SyncVectorEnv([lambda: gym_toys.Countdown(5)] * num_envs, autoreset_mode=mode)
 
-    _, env = from_object(make, {})
-    assert episode_lengths(env, 3) == [5, 5, 5]
-    assert env.make_vector(1).metadata["autoreset_mode"] == mode
+    for given in (make(2), make):
+        _, env = from_object(given, {})
+        assert episode_lengths(env, 3) == [5, 5, 5]
+        assert env.make_vector(1).metadata["autoreset_mode"] == mode
 
 
 def test_registered_vector_environment_is_made_again_in_any_number():
