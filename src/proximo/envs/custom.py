@@ -129,22 +129,8 @@ def innermost(env: Any) -> Any:
 def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make an environment of which ``env`` is one. A single environment is copied, and stays as it is. A
     ``VectorEnv`` is made again by its specification."""
-    if type(env) in (SyncVectorEnv, AsyncVectorEnv):
-        functions, mode = list(env.env_fns), env.metadata["autoreset_mode"]
-
-        def make(num_envs: int) -> VectorEnv:
-            return type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
-
-        return from_vector(make, env_id, preprocessing)
     if isinstance(env, VectorEnv):
-        if env.spec is None or env.unwrapped is not env:
-            raise EnvError(
-                f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a "
-                "function that makes one, as lambda num_envs: MyVectorEnv(num_envs)."
-            )
-        spec = copy.deepcopy(env.spec)
-        spec.kwargs.pop("num_envs", None)
-        return from_vector(lambda num_envs: gym.make_vec(spec, num_envs=num_envs), env_id, preprocessing)
+        return from_vector(_vector_envs_like(env, env_id), env_id, preprocessing)
     if getattr(env, "render_mode", None) == "human":
         raise EnvError(
             f"{env_id} has render_mode = 'human', so every environment of the training would open a window: make it without render_mode. "
@@ -158,6 +144,21 @@ def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> Gymna
             "environments: pass its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
         ) from error
     return from_factory(functools.partial(_copy_of, original), env_id, preprocessing)
+
+
+def _vector_envs_like(env: VectorEnv, env_id: str) -> Callable[[int], VectorEnv]:
+    """A function that makes vector environments like ``env`` with any number of environments."""
+    if env.spec is not None and env.unwrapped is env:
+        spec = copy.deepcopy(env.spec)
+        spec.kwargs.pop("num_envs", None)
+        return lambda num_envs: gym.make_vec(spec, num_envs=num_envs)
+    if type(env) in (SyncVectorEnv, AsyncVectorEnv):
+        functions, mode = list(env.env_fns), env.metadata["autoreset_mode"]
+        return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
+    raise EnvError(
+        f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a "
+        "function that makes one, as lambda num_envs: MyVectorEnv(num_envs)."
+    )
 
 
 def _copy_of(original: Any, render_mode: str | None = None) -> Any:
