@@ -146,7 +146,7 @@ def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> Gymna
     return from_factory(functools.partial(_copy_of, original), env_id, preprocessing)
 
 
-def _vector_envs_like(env: VectorEnv, env_id: str) -> Callable[[int], VectorEnv]:
+def _vector_envs_like(env: Any, env_id: str) -> Callable[[int], VectorEnv]:
     """A function that makes vector environments like ``env`` with any number of environments."""
     if env.spec is not None and env.unwrapped is env:
         spec = copy.deepcopy(env.spec)
