@@ -41,6 +41,10 @@ class Failing(toys.RandomEnds):
 
 
 UNKNOWN = [
+    (
+        "gymnasium.wrappers:RescaleAction",
+        r"cannot be made: missing a required argument: 'env'; give a wrapper as --wrapper gymnasium",
+    ),
     ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
     ("CartPole-v9", r"\(did you mean 'CartPole-v1'\?\)"),
     (

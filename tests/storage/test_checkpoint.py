@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 
 from made_runs import save_checkpoint
+from proximo.config import Config
 from proximo.errors import CheckpointError
 from proximo.storage import checkpoint, run_directory, run_lookup, save_run
 
@@ -236,9 +237,10 @@ def test_load_newest_skips_damaged_ones_with_warnings(tmp_path):
     assert "/2 is damaged: cannot read meta.json" in warnings[1]
 
 
-def test_no_valid_checkpoint_raises(tmp_path):
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_no_valid_checkpoint_raises(tmp_path, which):
     with pytest.raises(CheckpointError) as raised:
-        run_lookup.load_newest(tmp_path / "r" / "checkpoints")
+        run_lookup.find_checkpoint(tmp_path / "r", which, Config())
     assert str(raised.value) == (
         f"There is no checkpoint in {tmp_path}/r/checkpoints: none was saved yet. Wait, or if no process trains it, go on "
         f"with: proximo train --resume {tmp_path}/r"

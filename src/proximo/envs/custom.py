@@ -82,7 +82,9 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     try:
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
-        raise EnvError(f"{env_id} cannot be made: {error}; set it with --env-settings, or give it a default.") from error
+        is_wrapper = is_class and issubclass(cls, gym.Wrapper)
+        way = f"give a wrapper as --wrapper {env_id}" if is_wrapper else "set it with --env-settings, or give it a default"
+        raise EnvError(f"{env_id} cannot be made: {error}; {way}.") from error
     make = functools.partial(cls, **settings)
     if takes_num_envs:
         with construction_errors(env_id):

@@ -45,6 +45,7 @@ def readme(metadata: Mapping[str, Any], function: PolicyFunction) -> str:
     inputs = function.inputs(1)
     given = ", action_mask=action_mask" * (ACTION_MASK in inputs) + ", reward=reward" * (REWARD in inputs)
     sample = "" if function.deterministic else ", deterministic=False, key=rng"
+    numpy, rng = ("import numpy as np\n\n", "rng = np.random.default_rng(0)\n") if sample else ("", "")
     stochastic = "" if function.noise_family is None else ", or export with `proximo export --stochastic`"
     return f"""\
 # Policy for {metadata["environment"]}
@@ -60,12 +61,11 @@ The largest error against JAX over {metadata["parity"]["steps"]} steps was {meta
 `proximo_policy.py` needs NumPy and ONNX Runtime (`pip install onnxruntime`). It acts on one observation, or on N of them stacked.
 
 ```python
-import numpy as np
+{numpy}from proximo_policy import ExportedPolicy
 
-from proximo_policy import ExportedPolicy
-
-policy, rng = ExportedPolicy(), np.random.default_rng(0)
-memory = policy.init_memory({"" if metadata["environments"] == "N" else metadata["environments"]})
+policy = ExportedPolicy()
+{rng}memory = policy.init_memory({"" if metadata["environments"] == "N" else metadata["environments"]})
+# the observation is what the environment's reset returned, then what its step returned
 action, memory = policy.predict(observation, memory, episode_start=True{given}{sample})
 action, memory = policy.predict(observation, memory{given}{sample})  # the episode continues
 ```

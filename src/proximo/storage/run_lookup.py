@@ -93,9 +93,10 @@ def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkp
         ConfigError: it was trained with other settings than ``config``, the settings of the run.
     """
     folder, step = run_dir / "checkpoints", best_step(run_dir) if which == "best" else which
-    if step is None:
-        raise CheckpointError(f"{zoo.label(run_dir)} has no best checkpoint: it was never evaluated. Use @last.")
-    saved, warnings = load_newest(folder) if step == "last" else (load(folder / str(step)), [])
+    if step is None and steps(folder):
+        label = zoo.label(run_dir)
+        raise CheckpointError(f"{label} has no best checkpoint: it was never evaluated. Use {label}@last.")
+    saved, warnings = load_newest(folder) if step in ("last", None) else (load(folder / str(step)), [])
     check_settings(saved, config, run_dir)
     return saved, warnings
 
