@@ -1,6 +1,6 @@
 """Recurrent PPO in one file, to read from top to bottom: a GRU, trained by truncated backpropagation through time.
 
-Of proximo, it imports only the task. ``ppo_in_one_file.py`` is the same algorithm without a memory.
+The task is its only import from proximo. ``ppo_in_one_file.py`` is the same algorithm without a memory.
 Where the memory makes a difference, a docstring or a comment has a line that begins with "Memory".
 
 python examples/recurrent_ppo_in_one_file.py

@@ -52,7 +52,7 @@ ERRORS = {
     "Silent": r"steps: .*step .*raised AssertionError \(broken_envs.py, line \d+\)",
     "Shared": r"seeding: .*gives different steps if other environments run in the same process.*keep all state in self",
     "NothingAllowed": r"steps: .*returned an action_mask that allows no action: at least one must be allowed",
-    "MaskTooLong": r"policy: The action mask is .*, where actions of Discrete\(2\) take 2",
+    "MaskTooLong": r"policy: The action mask is .*: for actions of Discrete\(2\), expected one array of 2",
     "VectorRaisesLate": r"episodes: .*step .*raised RuntimeError: too late \(broken_envs.py, line \d+\)",
     "VectorShape": r"vectorized steps: .*returned reward of shape \(3, 1\): expected \(3,\)",
     "OneSeed": r"vectorized seeding: Environments 0 and 1 gave the same \d+ steps.*generator of its own",

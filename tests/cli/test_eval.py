@@ -102,7 +102,7 @@ def test_group_reports_the_mean_over_seeds_and_two_intervals(runs, tmp_path, cap
     assert main(["eval", "two", "--runs-dir", str(runs), "--episodes", "30"]) == 0
     out = capsys.readouterr().out
     assert "two: means over 2 seeds\n" in out
-    assert "95 % over seeds" in out
+    assert "95 % interval over seeds" in out
 
 
 def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsys):
@@ -112,7 +112,7 @@ def test_words_name_the_checkpoint_and_show_both_policies_in_columns(runs, capsy
     assert names.split("  ")[-1].strip() == "success"
     assert (greedy.split()[0], sampled.split()[0]) == ("greedy", "sampled")
     assert greedy.index("±") > names.index("return")
-    assert greedy.index("…") > names.index("95 % of the mean")
+    assert greedy.index("…") > names.index("95 % interval of the mean")
 
 
 def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):

@@ -325,7 +325,7 @@ def test_what_is_no_regular_file_or_too_large_is_not_read(tmp_path, monkeypatch)
     (tmp_path / "large.yaml").write_bytes(b"#" * 1_000_000)
     monkeypatch.setattr(Path, "read_text", lambda *_: pytest.fail("it was read"))
     for path in ("/dev/zero", tmp_path / "pipe", tmp_path):
-        with pytest.raises(ConfigError, match="is no regular file"):
+        with pytest.raises(ConfigError, match="is not a regular file"):
             convert(str(path))
     with pytest.raises(ConfigError, match=r"large\.yaml is larger than 0\.8 MB"):
         convert(str(tmp_path / "large.yaml"))

@@ -125,7 +125,7 @@ def test_an_optimizer_of_pytorch_is_refused(tmp_path):
         def configure_optimizers(self):
             return torch.optim.Adam(self.parameters())
 
-    with pytest.raises(ConfigError, match="returned Adam: expected one optimizer, and none of PyTorch"):
+    with pytest.raises(ConfigError, match="returned Adam: expected one optax optimizer, not a PyTorch optimizer"):
         trainer(tmp_path).fit(WithOptimizer("toys:RandomEnds", preset=False, **SETTINGS))
 
 

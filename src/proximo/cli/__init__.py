@@ -220,7 +220,7 @@ def _parser() -> Parser:
 
 
 def _prepare_streams() -> None:
-    """Discard the output of a closed stream (``>&-``); print ``?`` for what an encoding lacks."""
+    """Discard the output of a closed stream (``>&-``); print ``?`` for characters that the encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

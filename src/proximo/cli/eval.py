@@ -50,12 +50,12 @@ def run(options: argparse.Namespace) -> int:
         print_json(as_json(evaluations, best))
         return 0
     for name, evaluation in evaluations.items():
-        print("\n".join([_heading(name, evaluation), *_table(_summaries(evaluation), "95 % of the mean")]))
+        print("\n".join([_heading(name, evaluation), *_table(_summaries(evaluation), "95 % interval of the mean")]))
     if seed_runs:
         rows = _over_seeds(evaluations)
         within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in rows.items())
-        print("\n".join([f"{path}: means over {len(evaluations)} seeds", *_table(rows, "95 % over seeds")]))
-        print(f"  95 % of the mean of these policies, by their episodes: {within}")
+        print("\n".join([f"{path}: means over {len(evaluations)} seeds", *_table(rows, "95 % interval over seeds")]))
+        print(f"  95 % interval of the mean return of these policies (resampled episodes): {within}")
     other_best = [name for name, evaluation in evaluations.items() if best[name] not in (None, evaluation.played["step"])]
     if other_best and "@" not in options.run:
         steps, again = ", ".join(f"{best[name]:,}" for name in other_best), command("proximo", "eval", f"{path}@best")
@@ -79,8 +79,8 @@ def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
 def as_json(evaluations: dict[str, Any], best: dict[str, int | None]) -> dict[str, Any]:
     """The statistics of a run, and what was played.
 
-    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. Those
-    of each policy are under its name. For a group, they are means over its seeds, each of which is under ``seeds``.
+    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. The
+    statistics of each policy are under its name. For a group, these are means over its seeds, which are listed under ``seeds``.
     """
     rows = {name: _figures(_summaries(one)) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
     if len(rows) == 1:

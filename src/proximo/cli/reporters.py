@@ -1,4 +1,4 @@
-"""The reporter of a command: a bar on a terminal, lines elsewhere; of a training also settings and result."""
+"""Reporters of commands: a bar on a terminal, lines elsewhere. For a training, they also print the settings and the result."""
 
 from __future__ import annotations
 

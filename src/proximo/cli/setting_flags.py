@@ -15,8 +15,8 @@ from proximo.config.custom import choices, takes_custom
 class SettingsParser(Parser):
     """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name.
 
-    ``short`` makes the parser whose help ``--help`` shows; ``--help-all`` shows all flags. For messages, ``example``
-    is a flag of the command, and ``why_not`` is why it does not accept every setting.
+    ``short`` makes the parser whose help ``--help`` prints; ``--help-all`` prints all flags. ``example`` is a flag, and
+    ``why_not`` the reason why a setting is refused; both are for messages.
     """
 
     def __init__(self, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):

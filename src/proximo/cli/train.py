@@ -55,7 +55,7 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, alone or together with other processes, of which all end together."""
+    """Train, alone or with other processes. If one fails, all end."""
     if not options.distributed:
         for flag in PROCESSES:
             if getattr(options, flag) is not None:

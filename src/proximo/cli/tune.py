@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_resume(options: argparse.Namespace) -> None:
-    """Raise ``UsageError`` if flags are given that a study cannot change."""
+    """Raise ``UsageError`` for flags that cannot change when a study is resumed."""
     usual = vars(make_parser().parse_args([]))
     changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
     given = [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]

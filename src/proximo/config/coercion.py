@@ -30,7 +30,7 @@ BoolOrAuto = bool | Literal["auto"]
 class Leaf:
     """One setting, or one entry of a setting. It accepts numbers with ``low <= x <= high`` and ``x > above``.
 
-    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: those of a setting, named ``SETTING.ENTRY``.
+    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: the entries of a setting, named ``SETTING.ENTRY``.
     """
 
     group: str

@@ -56,7 +56,7 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
 
 
 def resolve(layers: Sequence[Layer]) -> Config:
-    """The settings of ``layers``, the lowest first, over the defaults. They are not validated."""
+    """The defaults with ``layers``, the lowest first. The result is not validated."""
     given = merged(layers)
     is_atari = isinstance(given.get("id"), str) and ATARI_ID.fullmatch(given["id"])
     if is_atari and given.get("preprocessing") in (None, "atari"):
@@ -65,8 +65,8 @@ def resolve(layers: Sequence[Layer]) -> Config:
 
 
 def with_layer(config: Config, layer: Layer) -> Config:
-    """``config`` with the settings of a higher layer. Settings that have no effect any more with those get their
-    default, unless the user gave both by name."""
+    """``config`` with the settings of a higher layer. Settings that thereby lose their effect get their defaults,
+    unless the user gave both by name."""
     given, is_given = layer.settings, layer.origin == GIVEN
     try:
         changed = override(config, given, join=is_given)
@@ -93,7 +93,7 @@ def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` with ``settings`` that the user gave by name, later than all others, validated."""
+    """``config`` with the user's ``settings`` as its highest layer, validated."""
     return validate(with_layer(config, Layer(settings)))
 
 
@@ -134,7 +134,7 @@ def shortened(config: Config) -> Config:
 
 
 def resume_warnings(before: Config, after: Config) -> list[str]:
-    """What a resume with the settings ``after`` changes about a run with the settings ``before``."""
+    """Warnings for a resume that changes ``total_steps`` or ``devices``, from ``before`` to ``after``."""
     sentences = {
         "total_steps": "schedules stretch over the new total, so this run differs from one that had the new total from the start.",
         "devices": "minibatches are drawn in other groups and sums are rounded in another order, so this run differs from the "

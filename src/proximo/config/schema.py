@@ -208,7 +208,7 @@ class PPOConfig:
     refresh_memory: bool = _setting(False,
         "recompute the memory before each sequence with the current parameters, before every epoch")
     learner_lag: int = _setting(0,
-        "1: collect the next rollout during each update, with the policy from before it", low=0, high=1)
+        "1: collect the next rollout during each update, with the policy from before the update", low=0, high=1)
     objective: Literal["clip", "kl_penalty"] | Custom = _setting("clip",
         "clip: the clipped surrogate; kl_penalty: the surrogate minus kl_coef times the KL divergence; or a "
         "custom function")
@@ -261,7 +261,7 @@ class NetworkConfig:
     layer_norm: bool = _setting(False,
         "normalize the output of each hidden dense layer before its activation, but not convolutions")
     towers: Literal["separate", "shared"] = _setting("separate",
-        "separate: an encoder and a memory for the policy and for the value function; shared: one for both")
+        "separate: policy and value function have an encoder and a memory each; shared: they share one of each")
     privileged: tuple[str, ...] = _setting((),
         "entries of a Dict observation that only the value function reads, such as state,goal")
     memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Custom = _setting("none",
@@ -273,7 +273,7 @@ class NetworkConfig:
     observe_action: bool = _setting(False, "the policy also observes its previous action")
     observe_reward: bool = _setting(False, "the policy also observes the previous reward")
     shared_sizes: tuple[int, ...] = _setting((),
-        "hidden layers after the memory that policy and value share, with shared towers", low=1, high=65_536)
+        "sizes of the hidden layers that policy and value share after the memory; needs towers = shared", low=1, high=65_536)
     head_sizes: tuple[int, ...] = _setting((),
         "sizes of the hidden layers of each head, after the memory", low=1, high=65_536)
     critic_head_sizes: SizesOrSame = _setting("same",

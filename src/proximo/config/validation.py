@@ -98,20 +98,20 @@ CONDITIONS = (
         ("refresh_memory",),
         ("sequence_length", "num_steps"),
         lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
-        "the memory before a sequence that is the whole rollout never changes; set sequence_length",
+        "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor of num_steps",
     ),
     Condition(
         ("refresh_memory",),
         ("num_epochs",),
         lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
-        "the memories of a rollout are already those of the policy that learns from it; raise num_epochs",
+        "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more",
     ),
 )
 """A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
 
 def without_effect(config: Config) -> dict[str, str]:
-    """The settings that differ from their defaults and have no effect with the others, and the sentences."""
+    """The settings that differ from their defaults but have no effect, with an error message for each."""
     leaves = LEAVES | ENTRIES
     values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
     found: dict[str, str] = {}
@@ -148,7 +148,7 @@ def validate(config: Config) -> Config:
 
 
 def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]:
-    """Whether a setting does not divide what it must divide, and the sentence."""
+    """For each rule of divisors: whether it is violated, and its error message."""
     env, ppo, network, length = config.env, config.ppo, config.network, config.sequence_length
     count, shape = config.batch_size // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
     sequences = f"the {count} sequences of a rollout ({shape} / sequence_length {length})"
@@ -156,7 +156,7 @@ def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]
     heads = network.memory_settings.heads if network.memory == "gtrxl" else 1
     for name, divisor, number, what in (
         ("memory_settings.heads", heads, network.memory_size, f"memory_size = {network.memory_size}"),
-        ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps} (0: the whole rollout)"),
+        ("sequence_length", length, ppo.num_steps, f"num_steps = {ppo.num_steps}; 0 means the whole rollout"),
         ("minibatch_size", minibatch_size or 1, config.batch_size, steps),
         ("sequence_length", length, minibatch_size, f"minibatch_size = {minibatch_size}"),
         ("num_minibatches", ppo.num_minibatches, count, sequences if length > 1 else steps),
@@ -167,7 +167,7 @@ def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]
 
 
 def _rules(config: Config) -> Iterator[tuple[bool, str]]:
-    """Whether settings contradict each other in another way, and the sentence."""
+    """For each other rule: whether it is violated, and its error message."""
     env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
     yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
     last = run.seed + run.seeds - 1

@@ -40,7 +40,7 @@ def read_source(source: str, env: str) -> Source:
     """
     is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
     if not is_text and os.path.exists(source) and not os.path.isfile(source):  # a device has no end, and a pipe waits
-        raise ConfigError(f"{source} is no regular file: expected {EXPECTED}.")
+        raise ConfigError(f"{source} is not a regular file: expected {EXPECTED}.")
     try:
         if not is_text and os.path.getsize(source) > 4 * MAX_YAML:
             raise ConfigError(f"{source} is larger than {4 * MAX_YAML / 1e6:g} MB: expected {EXPECTED}.")

@@ -39,8 +39,8 @@ class Beta(Distribution):
     beta: Float[Array, "*batch n"]
 
     def sample(self, noise: UInt32[Array, "*batch 2"]) -> Float[Array, "*batch n"]:
-        """The noise is the data of one random key for each element: rejection sampling takes no fixed number
-        of draws."""
+        """The noise is the data of one random key for each element: rejection sampling needs a variable
+        number of draws."""
 
         def one(data: Array, alpha: Array, beta: Array) -> Array:
             return jax.random.beta(jax.random.wrap_key_data(data, impl="threefry2x32"), alpha, beta)

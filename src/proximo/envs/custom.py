@@ -96,7 +96,7 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
             raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
         if isinstance(one, VectorEnv):
             raise EnvError(
-                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
+                f"{env_id} returned a vector environment: give it an argument num_envs, for example lambda num_envs: MyVectorEnv(num_envs)."
             )
         if not _steps_by_action(one):
             return as_jax_environment(one, env_id)
@@ -105,7 +105,7 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         if other is not None and innermost(one) is innermost(other):
             raise EnvError(
                 f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
-                "inside the function, as lambda: MyEnv(size=3)."
+                "inside the function, for example lambda: MyEnv(size=3)."
             )
         for env in (one, other):
             getattr(env, "close", lambda: None)()
@@ -129,8 +129,8 @@ def innermost(env: Any) -> Any:
 
 
 def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make an environment of which ``env`` is one. A single environment is copied, and stays as it is. A
-    ``VectorEnv`` is made again by its specification."""
+    """Make environments like ``env``. A single environment is copied and stays unchanged. A ``VectorEnv`` is made
+    again from its specification or its functions."""
     if isinstance(env, VectorEnv):
         return from_vector(_vector_envs_like(env, env_id), env_id, preprocessing)
     if getattr(env, "render_mode", None) == "human":
@@ -143,7 +143,7 @@ def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> Gymna
     except Exception as error:
         raise EnvError(
             f"{env_id} is an instance that cannot be copied ({exception_text(error)}), and training and evaluation need several "
-            "environments: pass its id, its class, or a function that makes one, as lambda: MyEnv(size=3)."
+            "environments: pass its id, its class, or a function that makes one, for example lambda: MyEnv(size=3)."
         ) from error
     return from_factory(functools.partial(_copy_of, original), env_id, preprocessing)
 
@@ -159,7 +159,7 @@ def _vector_envs_like(env: Any, env_id: str) -> Callable[[int], VectorEnv]:
         return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
     raise EnvError(
         f"{env_id} is a vector environment of {env.num_envs} environments, and evaluation needs other numbers of them: pass a "
-        "function that makes one, as lambda num_envs: MyVectorEnv(num_envs)."
+        "function that makes one, for example lambda num_envs: MyVectorEnv(num_envs)."
     )
 
 

@@ -81,7 +81,7 @@ def check_known(env_id: str, known: Iterable[str]) -> None:
 
 
 def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None:
-    """Raise ``ConfigError`` if a name in ``given``, which are ``env_settings``, is not one of ``known``."""
+    """Raise ``ConfigError`` if a name of ``env_settings``, ``given``, is not in ``known``."""
     known = list(known)
     for name in given:
         if name not in known:
@@ -113,7 +113,7 @@ def check_type(name: str, value: Any, default: Any) -> None:
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
     """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has
-    another type than the default."""
+    a different type from the default."""
     check_names(settings, [f.name for f in dataclasses.fields(params)], env_id)
     for name, value in settings.items():
         check_type(name, value, getattr(params, name))

@@ -248,7 +248,7 @@ class LightningTraining:
             return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
-                f"configure_optimizers returned {type(optimizer).__name__}: expected one optimizer, and none of PyTorch, because JAX does the learning. "
+                f"configure_optimizers returned {type(optimizer).__name__}: expected one optax optimizer, not a PyTorch optimizer, because JAX does the learning. "
                 "Return an optax transformation, such as optax.adam(3e-4), or a function such as optax.sgd; or set optimizer and learning_rate."
             )
         return {"optimizer": optimizer}

@@ -55,8 +55,8 @@ def largest(x: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def smallest(x: Float[Array, ""]) -> Float[Array, ""]:
-    """The smallest ``x`` of all devices, without a derivative, as a maximum: the compiler combines it with
-    others."""
+    """The smallest ``x`` of all devices, without a derivative. It is computed as a maximum, which the compiler can
+    combine with others."""
     return -largest(-x) if is_divided() else x
 
 

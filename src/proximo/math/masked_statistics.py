@@ -15,7 +15,7 @@ ROUNDING = 8.0
 
 
 def count(valid: Valid) -> Float[Array, ""]:
-    """Number of valid steps, exact up to 2^24: a float, so that the compiler combines its all-reduce with
+    """Number of valid steps, as a float (exact up to 2^24): the compiler can then combine its all-reduce with
     others."""
     return total(jnp.sum(valid).astype(jnp.float32))
 

@@ -150,8 +150,8 @@ class ActorCritic(eqx.Module):
         return Previous(jnp.zeros((batch, flatdim(self.actor.space))), jnp.zeros(batch))
 
     def previous_step(self, action: Shaped[Array, "..."], reward: Float[Array, "*batch"]) -> Previous | None:
-        """Return what the policy observes of a step at the next one: its sampled action and unscaled reward;
-        None if neither."""
+        """The sampled action and unscaled reward of this step, which the policy observes at the next step; None if
+        it observes neither."""
         return Previous(self.actor.features(action), reward.astype(float)) if self.observed_previous else None
 
     def with_previous_step(

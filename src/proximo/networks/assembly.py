@@ -92,7 +92,7 @@ def _without_mask(space: Space, action_space: ActionSpace, config: NetworkConfig
         raise EnvError(f"Actions of {action_space} cannot be masked: remove {spaces.ACTION_MASK!r} from the observation.")
     if isinstance(mask, Discrete | Dict | Tuple) or mask.size != size:
         raise EnvError(
-            f"The action mask is {mask}, where actions of {action_space} take {size} numbers in one array: one for each choice of each "
+            f"The action mask is {mask}: for actions of {action_space}, expected one array of {size} numbers, one for each choice of each "
             "component in order, or two for each bit (may be 0, may be 1)."
         )
     return without(space, (spaces.ACTION_MASK,)), len(mask.shape)

@@ -230,7 +230,7 @@ class StateDependentHead(GaussianHead):
     ``every`` steps of a rollout.
 
     ``log_std`` has a row for each feature. No gradient of the noise flows into the features. With ``mapping =
-    "tanh"``, the entropy is that of the samples before tanh.
+    "tanh"``, the entropy is computed from the samples before tanh.
     """
 
     readout: Readout

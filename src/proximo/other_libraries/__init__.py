@@ -6,10 +6,10 @@ Messages, ``proximo convert`` and the pages for users of other libraries are mad
 - ``settings``: sections with entries; see ``Entry``.
 - ``includes``: another file, whose settings this library has too.
 - ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and
-  for flags of commands that take a run. ``verbs``: commands of other programs, with ours.
-- ``always``: settings of ours that the code of the library has fixed. ``variants``: scripts or classes, with their
-  own ``always`` and ``defaults``. ``programs``: what its command lines start, if these are not its variants; the
-  variant is then the first one whose ``where``, a pattern for the value of each setting in it, fits.
+  for flags of commands that take a run. ``verbs``: commands of other programs, and our command for each.
+- ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their
+  own ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The
+  variant is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
 
 An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name
 in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
@@ -123,7 +123,7 @@ def _each(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(name: str) -> str | None:
-    """What replaces a setting ``name`` of other libraries, the end of a message; None if none has it."""
+    """The end of a message: what replaces the setting ``name`` of other libraries. None if no library has it."""
     meanings: dict[str, list[str]] = {}
     for entry in _found(name):
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
@@ -159,7 +159,7 @@ def answer_verb(name: str) -> str | None:
 
 
 def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
-    """Sentences about ``unknown`` flags of a command with the flags ``known``, which may take a run."""
+    """Sentences about the ``unknown`` flags of a command, whose flags are ``known``. ``takes_run``: whether it takes a run."""
     general = load(GENERAL)
     answers = {**general.flags, **(general.run_flags if takes_run else {})}
     found = {flag: answers[_plain(flag)].text for flag in unknown if _plain(flag) in answers}

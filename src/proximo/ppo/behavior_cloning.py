@@ -63,7 +63,7 @@ def clone(
         settings: how to fit.
 
     Returns:
-        The policy after, and the mean of ``-log π(a|s)`` during each epoch.
+        The fitted policy, and the mean of ``-log π(a|s)`` during each epoch.
     """
     optimizer = optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
@@ -93,7 +93,7 @@ def clone(
 def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
     """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a Gaussian.
 
-    It would shrink towards 0 where demonstrations always do the same, and PPO could no longer explore.
+    With this gradient, the standard deviation would shrink towards 0 where demonstrations always agree, and PPO could no longer explore.
     """
     _, distribution, _ = unroll(policy, sequences)
     if isinstance(distribution, Gaussian):

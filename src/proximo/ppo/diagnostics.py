@@ -1,4 +1,4 @@
-"""What is known about an update besides its metrics: the transitions that it learned from, its ratios, the use of its memory, and NaN."""
+"""Diagnostics of an update: its transitions and ratios, the use of its memory, and NaN or infinity."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
     """What ``ppo.update(state, rollout)`` learns from in its first epoch, with axes ``T N ...``.
 
     ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled reward.
-    ``actions`` are as the environment received them, ``observations`` as it returned them. Values are those that were
-    collected. The update computes them again with ``recompute_advantage``, if the policy has changed since then.
+    ``actions`` are as the environment received them, ``observations`` as it returned them. Both use the values that
+    were collected. With ``recompute_advantage``, the update computes the values again if the policy has changed.
     """
     _, scaled = scale_rewards(state, rollout)
     advantage = compute_advantages(scaled, state.hyperparameters)
@@ -40,7 +40,7 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
 
 
 def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float[Array, "T N"]:
-    """Probability of each action under ``policy``, after an update, divided by that under the policy that acted.
+    """Probability of each action under ``policy``, after an update, divided by its probability under the policy that acted.
 
     Observations are normalized by the statistics from ``before`` the update, so that only the parameters differ.
     """
@@ -60,9 +60,9 @@ def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metri
     """Diagnose the memory of ``policy`` after an update, with the rollout that it has learned from.
 
     Returns:
-        ``staleness``: distance of the stored memories from those that ``policy`` computes, relative to the norm of
-        the latter; with burn-in, of the memories after it. ``use``: approximate Kullback-Leibler divergence of the
-        policy's actions from those with an empty memory at every step.
+        ``staleness``: distance between the stored memories and the memories that ``policy`` computes, relative to the
+        norm of the computed ones; with burn-in, both are compared after it. ``use``: approximate Kullback-Leibler
+        divergence between the policy's actions with its memory and with an empty memory at every step.
     """
     fresh = refresh_memory(policy, rollout, length)
     sequences = sequences_of(fresh, length)

@@ -66,7 +66,7 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ``jax.vmap`` over them.
 
     Raises:
-        ConfigError: if the function of a schedule is not found, raises, does not return one number, or counts steps.
+        ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts steps.
     """
     values: dict[str, Any] = {name: _traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
     return Hyperparameters(**values)
@@ -102,8 +102,8 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 
 
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
-    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0, which is likely a
-    function of the remaining share."""
+    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0: it was probably
+    written for the remaining share."""
     function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
     # This may run inside jit.
     with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):

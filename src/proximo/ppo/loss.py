@@ -100,7 +100,7 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
 
 
 def with_custom_metrics(metrics: Metrics, custom: Metrics) -> Metrics:
-    """``metrics`` with those of a custom loss. Raises ``ConfigError`` if a name is taken."""
+    """``metrics`` and the metrics of a custom loss. Raises ``ConfigError`` if a name is taken."""
     for name in custom:
         if name in metrics or name in RESERVED:
             raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")

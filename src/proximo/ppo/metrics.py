@@ -25,10 +25,10 @@ RESERVED = frozenset({
 
 
 def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
-    """Reduce the metrics of ``K`` epochs of ``M`` gradient steps (``K M`` each) to those of the update.
+    """Reduce the metrics of the gradient steps (``K M``: epochs, minibatches) to metrics of the update.
 
-    They are means over the gradient steps that were taken and the one at which ``target_kl`` stopped the update;
-    extremes of the ratio; and the current values of scheduled hyperparameters. ``state`` is the learner before the
+    Most are means over the steps taken and the step at which ``target_kl`` stopped the update. Others are extremes of
+    the ratio, and the current values of scheduled hyperparameters. ``state`` is the learner before the
     update, and ``batch`` the whole rollout.
     """
     taken = taken_steps(step_metrics["active"])

@@ -44,7 +44,7 @@ class Batch(Sequences):
     """As the distribution sampled it."""
     log_prob: Float[Array, "L S"]
     value: Float[Array, "L S"]
-    """Of the policy that acted, as ``log_prob``; in units of the scaled reward."""
+    """Computed by the policy that acted, like ``log_prob``; in units of the scaled reward."""
     advantage: Float[Array, "L S"]
     target: Float[Array, "L S"]
     """What the value is fitted to: advantage plus value."""

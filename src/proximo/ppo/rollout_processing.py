@@ -47,7 +47,7 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
     """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
 
     Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values
-    (``recompute_advantage``). ``value`` stays that of the policy that acted, because the value clip is centered on it.
+    (``recompute_advantage``). ``value`` keeps the values of the policy that acted, because the value clip is centered on it.
     """
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:

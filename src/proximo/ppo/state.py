@@ -22,7 +22,7 @@ from proximo.types import steps_to_float
 
 @dataclass(frozen=True)
 class StaticSettings:
-    """Settings that are constants of the compiled programs: those of ``PPOConfig`` that are not traced.
+    """The settings of ``PPOConfig`` that are not traced. They are constants of the compiled programs.
 
     ``config.schema`` describes each.
     """

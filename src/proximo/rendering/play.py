@@ -39,7 +39,7 @@ class Player:
     """One environment that plays the first episodes of an evaluation, with the same keys and preprocessing."""
 
     draws_at_once = False
-    """Whether ``picture`` has drawn already: a waiting picture then takes the memory of its pixels, otherwise the memory of a state."""
+    """Whether ``picture`` draws at once. A stored picture then holds pixels, otherwise a state of the environment."""
 
     def reset(self, episode: int) -> Any:
         """Begin the episode with this index. Returns the observation [1, ...]."""
@@ -201,8 +201,8 @@ class OnlyEnvironment:
 
 
 class JaxPlayer(Player):
-    """A JAX environment, which is drawn by its ``render``. It plays one chunk of the episodes of a ``JaxEvaluator``, or chunks of one episode
-    if the memory is kept between episodes."""
+    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order. A chunk has
+    ``JAX_TOGETHER`` episodes, or one if the memory is kept between episodes."""
 
     def __init__(self, env: JaxEnvironment, config: Config, seed: int, stream: int):
         self.env, self.config = env, config

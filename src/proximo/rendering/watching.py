@@ -30,7 +30,7 @@ MAX_EPISODES = 10_000
 MAX_STEPS = 10_000
 """Steps of an episode by default: five minutes at 30 frames per second."""
 LONGEST = 10**9
-"""Steps of an episode at most."""
+"""Maximum number of steps of an episode."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class Subject:
 def record(
     subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode. Leaves no file if it
-    raises ``EnvError``, because it cannot be drawn, or ``VideoError``."""
+    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode. Raises
+    ``EnvError`` if the environment cannot be drawn, or ``VideoError``; then no file remains."""
     frames, played = 0, []
     with recording(path, fps or subject.fps) as video:
         for step in subject.play(episodes, seed, max_steps):

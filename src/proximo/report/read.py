@@ -37,7 +37,7 @@ class RunRecord:
     label: str
     """Name of its folder; ``group/seed-i`` for one of several seeds."""
     settings: dict[str, Any]
-    """Every setting; entries of mappings are ``env_settings.key``. ``name`` is that of the run or its group."""
+    """Every setting; entries of mappings are ``env_settings.key``. ``name`` is the name of the run or its group."""
     named: bool
     """Whether the user chose the name."""
     total_steps: int

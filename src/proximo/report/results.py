@@ -54,7 +54,7 @@ def _final(run: RunRecord, measure: str) -> float:
 
 
 def _success(run: RunRecord) -> float:
-    """The success rate of the last evaluation, 0 if it reports none; without one, 0 for a failed run, else NaN."""
+    """The success rate of the last evaluation; 0 if it reports none. Without an evaluation: 0 for a failed run, else NaN."""
     evaluated, found = run.series(EVALUATION).step[-1:], run.series(SUCCESS)
     if not len(evaluated):
         return 0.0 if _has_failed(run) else math.nan

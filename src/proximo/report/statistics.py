@@ -55,7 +55,7 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def interquartile_interval(values: Sequence[float]) -> dict[str, Any]:
-    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None without values, or without several."""
+    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None without values, ``ci95`` also with only one."""
     if not len(values):
         return {"iqm": None, "ci95": None}
     middle, low, high, _ = (float(part[0]) for part in interquartile_band(np.reshape(values, (-1, 1))).values())

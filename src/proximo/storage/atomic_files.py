@@ -51,22 +51,22 @@ def remove_folder(folder: Path) -> None:
 
 
 class AppendedFile:
-    """A file of whole records. A full disk stops no training: the first ``OSError`` is a warning, and what was not written is lost."""
+    """A file of whole rows. A full disk does not stop the training: the first ``OSError`` is a warning, and rows that cannot be written are lost."""
 
     def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
         self.path, self._warned, self._has_failed = path, warned, False
         self._lock = threading.Lock()
 
-    def append(self, record: bytes) -> bool:
-        """Write ``record``. Returns whether it succeeded."""
-        return self._attempt(lambda: self._write(record))
+    def append(self, row: bytes) -> bool:
+        """Write ``row``. Returns whether it succeeded."""
+        return self._attempt(lambda: self._write(row))
 
     def replace(self, content: bytes) -> bool:
-        """Replace all records. Returns whether it succeeded."""
+        """Replace all rows. Returns whether it succeeded."""
         return self._attempt(lambda: write_atomic(self.path, content))
 
     def sync(self) -> None:
-        """Return when the disk has all records."""
+        """Return when the disk has all rows."""
         self._attempt(self._sync)
 
     def _attempt(self, write: Callable[[], None]) -> bool:

@@ -53,7 +53,7 @@ class DisplayReporter(Reporter):
         warn: receives the warnings; by default they are printed.
         answer: the file descriptor of a command's standard output with ``--json``. If the process ends while a compiled call still runs, a
             JSON object with the error is written to it.
-        quiet: print only warnings and what is important.
+        quiet: print only warnings and why the work stopped.
     """
 
     activity = figures = ""

@@ -56,14 +56,13 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     """The seeds of a group that neither NaN or infinity nor a callback has ended. Failed ones would fail again at the same step."""
     left = run_dirs
     for marker, how, more in (
-        (FAILURE, "had failed", "gives the reason"),
-        (STOPPED, "was stopped by a callback", "gives the step"),
+        (FAILURE, "failed", "the reason"),
+        (STOPPED, "stopped by a callback", "the step"),
     ):
         if ended := [run_dir for run_dir in left if (run_dir / marker).exists()]:
             left = [run_dir for run_dir in left if run_dir not in ended]
-            reporter.warned(
-                f"{', '.join(run_dir.name for run_dir in ended)} {how} and is not resumed (its {marker} {more}); resume it by its own name."
-            )
+            names = ", ".join(run_dir.name for run_dir in ended)
+            reporter.warned(f"not resumed, because {how}: {names} ({marker} has {more}). A seed is resumed by its own name.")
     if run_dirs and not left:
         raise CheckpointError(
             f"Every seed of {run_dirs[0].parent} has failed or was stopped: resume one of them by its own name."

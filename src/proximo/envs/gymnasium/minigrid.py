@@ -46,7 +46,7 @@ class MiniGridSettings:
 
 
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make ``MiniGrid-NAME-v0``, or ``MiniGrid-NAME`` or a level of BabyAI if the name has a version or ``BabyAI-``."""
+    """Make ``MiniGrid-NAME-v0``; ``MiniGrid-NAME`` if the name has a version; a level of BabyAI if it begins with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
     env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
     if not name.startswith(NEED_MISSION):
@@ -142,8 +142,9 @@ def _cached(store: dict[Any, np.ndarray], most: int, key: Any, compute: Callable
 def is_held_out(env: Any) -> bool:
     """Whether the current level, just after a reset, is held out.
 
-    This depends on a hash of the grid and of the agent's position. In the memory tasks it depends on the start column only: the four levels
-    with equal starts stay in one part, or a policy could learn which objects are missing instead of using its memory.
+    It depends on MiniGrid's hash of the grid and of the agent's position and direction. In the memory tasks it depends only on the start
+    column. The four levels with the same start then belong to one part; otherwise a policy could learn which objects are missing instead of
+    using its memory.
     """
     from minigrid.envs.memory import MemoryEnv
 

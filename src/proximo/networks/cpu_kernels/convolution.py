@@ -38,7 +38,7 @@ def convolve(
 
     ``size`` is a multiple of ``stride``. The implementation is chosen when the program is lowered. Only
     ``x``, ``weight`` and ``y`` are kept for the gradient: other layers keep them anyway. Bias and ReLU are
-    part of it, because on the CPU each pass over all images takes about as long as a product.
+    part of this function, because on the CPU each pass over all images takes about as long as a product.
     """
     return _by_platform(_on_cpu, by_xla, stride, relu, x, weight, bias)
 

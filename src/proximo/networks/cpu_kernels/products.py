@@ -3,7 +3,7 @@
 XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in
 memory first (docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight").
 
-It multiplies in bfloat16 only if both operands are row-major and the result is float32, and otherwise
+XLA multiplies in bfloat16 only if both operands are row-major and the result is float32, and otherwise
 converts them to float32. If it folds a transposition of the result into the product, the program fails
 ("Unsupported element type for DotThunk::Execute"). docs/decisions/0005-convolutions-on-the-cpu.md, section
 "bfloat16", has the measurements.

@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 
 
 def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> ActorCritic:
-    """Run the conformance checks of a policy with custom networks, after those of shapes. Only what they need is compiled.
+    """Run the conformance checks of a policy with custom networks, after the checks of shapes. Only what they need is compiled.
 
     Args:
         make: Makes the policy from a random key.
@@ -32,7 +32,7 @@ def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> Acto
 
     Raises:
         ConfigError: Two policies from the same settings differ in more than their arrays; nothing can be learned; or a
-            memory's own ``unroll`` differs from its ``step`` from step to step.
+            memory's own ``unroll`` differs from repeated calls of its ``step``.
     """
     # A new function each time: JAX would not call the same one twice.
     shapes, other = (jax.eval_shape(lambda: make(jax.random.key(0))) for _ in range(2))
@@ -41,8 +41,8 @@ def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> Acto
         raise ConfigError("Nothing in the custom networks can be learned: they have no array of floating-point numbers.")
     if jax.tree.structure(shapes) != jax.tree.structure(other):
         raise ConfigError(
-            "The custom networks, made twice with the same arguments, came out different: one contains a function that is defined in its "
-            "__init__ (as a lambda), or another object without equality. Define it at the top of the module, or in a method."
+            "The custom networks, made twice with the same arguments, differ: one contains a function that is defined in its "
+            "__init__, such as a lambda, or another object without equality. Define it at the top of the module, or in a method."
         )
     for i, torso in enumerate(shapes.torsos):
         if isinstance(torso.cell, CustomCell) and torso.cell.has_unroll:
@@ -69,6 +69,6 @@ def _check_unroll(cell: CustomCell) -> None:
     pairs = zip(*both(cell), strict=True)
     cell.custom.expect(
         all(x.shape == y.shape and np.allclose(x, y, TOLERANCE, TOLERANCE) for x, y in pairs),
-        "unroll(state, x, episode_start, valid) and step after step differ. Both must reset the state before they read a step with "
-        "episode_start, and leave the state unchanged on a step that is not valid. Or leave unroll out",
+        "unroll(state, x, episode_start, valid) differs from repeated calls of step. unroll must reset the state at each step with "
+        "episode_start, before it reads x, and must keep the state on steps that are not valid. Or remove unroll",
     )
