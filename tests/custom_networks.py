@@ -157,10 +157,11 @@ class Laplace(eqx.Module):
 
 
 class Choice(eqx.Module):
-    """A categorical distribution."""
+    """A categorical distribution. With a ``temperature`` other than 1, used in ``log_prob`` alone, its probabilities do not add up to 1."""
 
     num_parameters: int
     start: int
+    temperature = 1.0
 
     def __init__(self, space):
         self.num_parameters, self.start = space.n, space.start
@@ -172,7 +173,7 @@ class Choice(eqx.Module):
         return jnp.argmax(parameters)
 
     def log_prob(self, parameters, action):
-        return jax.nn.log_softmax(parameters)[action]
+        return jax.nn.log_softmax(parameters)[action] / self.temperature
 
     def entropy(self, parameters):
         log = jax.nn.log_softmax(parameters)
@@ -180,6 +181,10 @@ class Choice(eqx.Module):
 
     def to_space(self, action):
         return action + self.start
+
+
+class WrongChoice(Choice):
+    temperature = 2.0
 
 
 def simple_policy_optimization(policy, minibatch):

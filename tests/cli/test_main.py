@@ -176,6 +176,8 @@ def test_a_crash_in_native_code_shows_its_line_and_no_json_of_the_working_folder
         ("envs | head -1; exit ${PIPESTATUS[0]}", 0, "gymnasium\n", ""),
         ("completion fish > /dev/full", 2, "", "proximo: Cannot write the output or a file (No space left on device).\n"),
         (">&- 2>&-", 0, "", ""),
+        ("envs --json >&-", 0, "", ""),
+        ("check CartPole-v1 --json >&- 2>&-", 0, "", ""),  # in a process of its own
     ],
 )
 def test_output_that_cannot_be_written_is_no_traceback(redirection, code, out, error):
@@ -220,3 +222,32 @@ main(["train", "gymnax:CartPole-v1", "--runs-dir", {str(tmp_path)!r}])
 def test_a_message_has_no_control_characters(words, capsys):
     assert main(words) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_commands_import_no_library_from_the_working_folder(tmp_path):
+    (tmp_path / "mine.py").write_text((TESTS / "gym_toys.py").read_text())
+    in_disguise(tmp_path)
+    small = "--num-envs 2 --num-steps 8 --num-minibatches 1 --total-steps 32 --eval-episodes 2 --num-workers 1 --hidden-sizes 8"
+    run = "runs/mine-DrawnWalk/a"
+    verbs = f"""envs gymnasium
+        check mine:DrawnWalk
+        train mine:DrawnWalk {small} --name a
+        eval {run} --episodes 2 --json
+        watch {run} --episodes 1 --out clip.mp4
+        report {run}
+        export {run} --out exported
+        push {run} published --episodes 2
+        pull published --name b --trust-code
+        eval runs/mine-DrawnWalk/b --episodes 2
+        tune mine:DrawnWalk {small} --trials 1"""
+    program = """if True:
+        import sys
+        from proximo.cli import main
+        for line in sys.argv[1].splitlines():
+            assert main(line.split()) == 0, line"""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", program, verbs], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert list(tmp_path.glob("*.ran")) == []

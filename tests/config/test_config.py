@@ -178,6 +178,7 @@ ACTORS = {"actors": 4, "num_steps": 16}
         ({**GRU, "refresh_memory": True, "num_epochs": 1}, r"^refresh_memory = true has no effect with num_epochs = 1: "),
         ({**GRU, "refresh_memory": True, "sequence_length": 0}, r"^refresh_memory = true has no effect with sequence_length = 0 and num_st"),
         ({"memory": "gru", "sequence_length": 7}, r"^sequence_length = 7 does not divide num_steps = 128; 0 means the whole rollout: choose a divisor, such as 4\.$"),
+        ({"num_envs": 100_000, "num_steps": 100_000}, r"^num_envs = 100000 × num_steps = 100000: expected fewer than 2³¹ steps"),
         ({"minibatch_size": 100}, r"^minibatch_size = 100 does not divide the 1024 steps of a rollout \(num_envs 8 × num_steps 12"),
         ({"minibatch_size": 8, "memory": "gru", "sequence_length": 16}, r"^sequence_length = 16 does not divide minibatch_size = 8: choose a divisor, such as 8\.$"),
         ({"minibatch_size": "64", "num_minibatches": 2}, r"^minibatch_size = '64' and num_minibatches = 2: give one of them\.$"),
@@ -228,7 +229,7 @@ def test_compatible_variants_are_accepted():
 
 
 def test_sequence_length_is_one_without_memory():
-    assert valid().sequence_length == 1
+    assert valid(sequence_length=7).sequence_length == valid(sequence_length=-1).sequence_length == 1
     assert valid(memory="gru").sequence_length == valid(memory="gru", sequence_length=-1).sequence_length == 128
     assert valid(memory="gru", sequence_length=8).sequence_length == 8
 

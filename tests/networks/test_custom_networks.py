@@ -218,6 +218,15 @@ WIDER = variant(custom.Memory, step=lambda self, state, x: (jnp.tile(state, 2), 
         ({"actor_critic": lambda key, s, n: custom.Whole(key, s, n + 1)}, r"^actor_critic: its first output.* a vector of 4"),
         ({"actor_critic": lambda key, s, n: lambda x: (jnp.zeros(4), x[0])}, r"^Nothing in the custom networks can be learned"),
         ({"actor_critic": lambda key, s, n: custom.WholeWithMemory(key, s, n)}, r"^actor_critic: .* no attribute '__call__'"),
+        ({"distribution": custom.WrongChoice}, r"^distribution: the probabilities of the 4 actions add up to"),
+        (
+            {"distribution": variant(custom.Laplace, to_space=lambda self, action: action + 100.0), "env": BOUNDED},
+            r"^distribution: to_space maps a sample to an action outside of Box",
+        ),
+        (
+            {"distribution": variant(custom.Laplace, log_prob=lambda self, parameters, action: jnp.inf), "env": BOUNDED},
+            r"^distribution: log_prob of a sample is .* expected finite numbers",
+        ),
         (
             {"distribution": variant(custom.Laplace, entropy=lambda self, parameters: parameters), "env": BOUNDED},
             r"^distribution: entropy gives \(2,\) float32, expected one floating-point number",

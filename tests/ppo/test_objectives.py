@@ -16,7 +16,7 @@ from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.adaptive import COEF_RANGE, RATE_RANGE, adapt, learning_rate
 from proximo.ppo.minibatches import Minibatch
 from proximo.ppo.objectives import clip, kl_penalty
-from proximo.ppo.optimizer import critic_mask, split_policy
+from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy
 
 from helpers import bits, difference, small_collector, small_config
 
@@ -234,3 +234,25 @@ def test_vmapped_seeds_and_split_calls_give_equal_states():
     assert difference(this.learner.adaptive, whole.learner.adaptive) < 1e-5
     assert float(whole.learner.adaptive.kl_coef) == pytest.approx(1 / 8)
     assert float(whole.learner.adaptive.rate_factor) > 1.0
+
+
+def test_dual_clip_by_hand():
+    # (ratio, advantage): only a negative advantage at a ratio beyond 3 is bounded, at -3 A.
+    ratios, advantages = [5.0, 5.0, 2.0, 0.1, 3.0], [-1.0, 1.0, -1.0, -1.0, -2.0]
+    plain = [float(loss(clip, np.log([r]), [a])) for r, a in zip(ratios, advantages, strict=True)]
+    dual = [float(loss(clip, np.log([r]), [a], dual_clip=3.0)) for r, a in zip(ratios, advantages, strict=True)]
+    np.testing.assert_allclose(plain, [5.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
+    np.testing.assert_allclose(dual, [3.0, -1.2, 2.0, 0.8, 6.0], rtol=1e-5)
+
+
+def test_critic_learning_rate_is_a_separate_schedule():
+    state, _ = learner(at=0.5, critic_learning_rate="linear(4e-3, 0)", learning_rate="linear(1e-2, 1e-3)")
+    h = state.hyperparameters
+    assert float(h.critic_learning_rate(state.progress)) == pytest.approx(2e-3)
+    # The first step of Adam on a gradient of ones is the learning rate.
+    trainable = split_policy(state.policy)[0]
+    ones, unflatten = ravel_pytree(jax.tree.map(jnp.ones_like, trainable))
+    state = dataclasses.replace(state, hyperparameters=dataclasses.replace(h, max_grad_norm=jnp.float32(1e9)))
+    updates, _ = gradient_transformation(state).update(ones, state.optimizer, ones)
+    for x, is_critic in zip(jax.tree.leaves(unflatten(updates)), jax.tree.leaves(critic_mask(trainable)), strict=True):
+        np.testing.assert_allclose(x, -2e-3 if is_critic else -5.5e-3, rtol=1e-4)

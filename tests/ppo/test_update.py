@@ -168,3 +168,16 @@ def test_refreshed_memory_changes_the_second_epoch():
         return vector_of(update(state, collected("gru")[1])[0])
 
     assert np.abs(learned(True) - learned(False)).max() > 1e-4
+
+
+def test_adamw_shrinks_weight_matrices_by_rate_times_weight_decay():
+    # Exactly this change: a decay that enters Adam's moments would give another one.
+    start = vector_of(learner())
+    adam, _ = learned(learning_rate=0.1, **ONE)
+    adamw, _ = learned(learning_rate=0.1, optimizer="adamw", optimizer_settings={"weight_decay": 0.3}, **ONE)
+    trainable, _ = split_policy(learner().policy)
+    marks = np.concatenate(
+        [np.full(x.size, m) for x, m in zip(*map(jax.tree.leaves, (trainable, weight_mask(trainable))), strict=True)]
+    )
+    assert 0 < marks.sum() < marks.size
+    np.testing.assert_allclose(adamw - adam, -0.1 * 0.3 * start * marks, atol=1e-6)

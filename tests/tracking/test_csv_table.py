@@ -66,7 +66,7 @@ def test_unwritable_file_warns_once_and_is_completed_later(tmp_path, monkeypatch
         run.write(20, a=2.0)
         run.write(30, a=3.0)
     assert run.warnings == [
-        f"Cannot write {tmp_path / 'metrics.csv'} (Permission denied): rows are lost until it can be written. Free some space on its disk."
+        f"Cannot write {tmp_path / 'metrics.csv'} (Permission denied): it gets no new rows until it can be written."
     ]
     run.table.close()
     assert agree(tmp_path)

@@ -220,11 +220,17 @@ def _parser() -> Parser:
 
 
 def _prepare_streams() -> None:
-    """Discard the output of a closed stream (``>&-``); print ``?`` for characters that the encoding lacks."""
-    for name in ("stdout", "stderr"):
+    """Discard the output of a closed stream (``>&-``), also of processes that are started; print ``?`` for characters
+    that the encoding lacks."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", errors="replace"))
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number, inheritable=True)
+            os.set_inheritable(number, True)  # dup2 does this only if the two differ
+            if nowhere != number:
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "w", closefd=False, errors="replace"))
         elif getattr(stream, "errors", "") == "strict":
             stream.reconfigure(errors="replace")
 

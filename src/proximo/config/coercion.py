@@ -209,7 +209,13 @@ def _nested(text: str) -> Any:
     """The value of one parameter: a list or a mapping in YAML's brackets, a tuple of Python, or a scalar."""
     text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)
     value = read_yaml(text.encode()) if text.startswith(("[", "{")) else text
-    return _deep(value, lambda x: scalar(x) if isinstance(x, str) else x)
+
+    def read(x: Any) -> Any:
+        if isinstance(x, dict):
+            return {str(key): read(item) for key, item in x.items()}
+        return [read(item) for item in x] if isinstance(x, list) else scalar(x) if isinstance(x, str) else x
+
+    return read(value)
 
 
 def scalar(text: str) -> Any:

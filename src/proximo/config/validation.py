@@ -59,7 +59,7 @@ _OF_NETWORK = (
     "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
     "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
 )  # fmt: skip
-_OF_MEMORY = ("memory_size", "memory_settings", "sequence_length", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
+_OF_MEMORY = ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
 CONDITIONS = (
     _built_in(_OF_NETWORK, "actor_critic"),
     _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
@@ -170,6 +170,7 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     """For each other rule: whether it is violated, and its error message."""
     env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
     yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
+    yield batch >= 2**31, f"num_envs = {env.num_envs} × num_steps = {ppo.num_steps}: expected fewer than 2³¹ steps in a rollout."
     last = run.seed + run.seeds - 1
     yield last > MAX_SEED, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
     is_one = config.network.memory_settings.horizon == 1
@@ -206,7 +207,7 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
 
 def largest_divisor(number: int, limit: int) -> int:
     """The largest divisor of ``number`` that is at most ``limit``, which is 1 or more."""
-    return next(divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0)
+    return next((divisor for divisor in range(min(number, limit), 0, -1) if number % divisor == 0), 1)
 
 
 def tracker_names(track: str) -> list[str]:

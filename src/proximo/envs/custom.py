@@ -7,7 +7,7 @@ import copy
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -72,7 +72,11 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    signature, is_class, preprocessing = inspect.signature(cls), inspect.isclass(cls), preprocessing or Preprocessing()
+    is_class, preprocessing = inspect.isclass(cls), preprocessing or Preprocessing()
+    try:
+        signature = inspect.signature(cls)
+    except ValueError:  # some built-in types have no signature
+        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
     has_num_envs = "num_envs" in signature.parameters
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         if is_vectorized(cls) and not has_num_envs:
@@ -102,11 +106,8 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
             return as_jax_environment(one, env_id)
         with custom_code_errors(f"{env_id}()"):
             other = None if is_class else make()
-        if other is not None and innermost(one) is innermost(other):
-            raise EnvError(
-                f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
-                "inside the function, for example lambda: MyEnv(size=3)."
-            )
+        if other is not None:
+            _check_distinct((one, other), env_id)
         for env in (one, other):
             getattr(env, "close", lambda: None)()
     with construction_errors(env_id):
@@ -128,6 +129,15 @@ def innermost(env: Any) -> Any:
     return list(layers(env))[-1]
 
 
+def _check_distinct(envs: Sequence[Any], env_id: str) -> None:
+    """Raise ``EnvError`` if two of ``envs`` are the same object inside all wrappers."""
+    if len({id(innermost(env)) for env in envs}) < len(envs):
+        raise EnvError(
+            f"{env_id} returned the same environment twice, but every environment of a training must be an object of its own: create it "
+            "inside the function, for example lambda: MyEnv(size=3)."
+        )
+
+
 def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make environments like ``env``. A single environment is copied and stays unchanged. A ``VectorEnv`` is made
     again from its specification or its functions."""
@@ -145,6 +155,7 @@ def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> Gymna
             f"{env_id} is an instance that cannot be copied ({exception_text(error)}), and training and evaluation need several "
             "environments: pass its id, its class, or a function that makes one, for example lambda: MyEnv(size=3)."
         ) from error
+    _check_distinct((env, original), env_id)
     return from_factory(functools.partial(_copy_of, original), env_id, preprocessing)
 
 
@@ -155,6 +166,7 @@ def _vector_envs_like(env: Any, env_id: str) -> Callable[[int], VectorEnv]:
         spec.kwargs.pop("num_envs", None)
         return lambda num_envs: gym.make_vec(spec, num_envs=num_envs)
     if type(env) in (SyncVectorEnv, AsyncVectorEnv):
+        _check_distinct(getattr(env, "envs", ()), env_id)
         functions, mode = list(env.env_fns), env.metadata["autoreset_mode"]
         return lambda num_envs: type(env)([functions[i % len(functions)] for i in range(num_envs)], autoreset_mode=mode)
     raise EnvError(

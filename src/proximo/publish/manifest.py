@@ -45,6 +45,10 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     try:
         content = read_json(_bytes(folder, MANIFEST))
         found = f"{content['format']}, version {content['format_version']}"
+        if found != f"{FORMAT}, version {VERSION}":
+            raise CheckpointError(
+                f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}, version {VERSION}."
+            )
         expected = content["files"]
         sizes = {name: operator.index(expected[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *expected}}
         content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": content["step"]}
@@ -52,8 +56,6 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             raise ValueError(f"step {content['step']}")
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
-    if found != f"{FORMAT}, version {VERSION}":
-        raise CheckpointError(f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}, version {VERSION}.")
     if wrong := [name for name in expected if not LISTED.fullmatch(name)]:
         raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
     files = {name: _bytes(folder, name, sizes[name]) for name in expected}

@@ -75,8 +75,7 @@ class AppendedFile:
                 write()
             except OSError as error:
                 if not self._has_failed:
-                    lost = "rows are lost until it can be written. Free some space on its disk."
-                    self._warned(f"Cannot write {self.path} ({error.strerror}): {lost}")
+                    self._warned(f"Cannot write {self.path} ({error.strerror}): it gets no new rows until it can be written.")
                 self._has_failed = True
                 return False
         return True

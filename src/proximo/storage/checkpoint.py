@@ -28,7 +28,7 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.serialization import jsonable, read_json
+from proximo.serialization import json_object, jsonable, read_json
 from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
 
 FORMAT = "proximo-checkpoint"
@@ -219,9 +219,12 @@ def mark_best(run_dir: Path, step: int | None) -> None:
 def best_step(run_dir: Path) -> int | None:
     """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it names something else."""
     best = run_dir / "best"
-    if not best.is_file():
+    if best.is_dir():  # in earlier versions it was a link, which some programs follow when they copy a run
+        target = f"checkpoints/{json_object(best / META).get('step')}"
+    elif best.is_file():
+        target = best.read_text(errors="replace").strip()
+    else:
         return None
-    target = best.read_text(errors="replace").strip()
     if (step := re.fullmatch(r"checkpoints/(\d{1,20})", target)) is None:
         raise CheckpointError(f"{best} is damaged: it names {shown(target)}, expected checkpoints/<step>.")
     return int(step[1])
@@ -344,7 +347,16 @@ class Checkpoint:
 def load(path: Path) -> Checkpoint:
     """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
     written by another program, or in another version of the format."""
-    path = in_effect(path)
+    found = in_effect(path)
+    try:
+        return _read(found)
+    except CheckpointError:
+        if (now := in_effect(path)) == found:
+            raise
+        return _read(now)  # it was replaced while it was read
+
+
+def _read(path: Path) -> Checkpoint:
     if not path.is_dir():
         others = ", ".join(map(str, steps(path.parent))) or "none"
         raise CheckpointError(f"{path.parents[1]} has no checkpoint of step {path.name}; it has {others}.")
@@ -358,7 +370,7 @@ def load(path: Path) -> Checkpoint:
         meta = read_json(files[META])
         del meta["sha256"]
         version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
-        operator.index(meta["step"])
+        step = operator.index(meta["step"])
         is_signed = signed(meta) == files[META]
         hashes = {STATE: (_sha256(files[STATE]), meta["files"][STATE]["sha256"])}
         if CONFIG in meta["files"] and (path / CONFIG).is_file():
@@ -375,6 +387,8 @@ def load(path: Path) -> Checkpoint:
             f"Checkpoint {path} has the format version {shown(version)}, but this proximo reads versions {READABLE[0]} to {VERSION}: load it "
             "with the proximo that wrote it (system.json of the run has its version), or train again."
         )
+    if re.fullmatch(r"\d+(\.\w+)?", path.name) and step != int(path.stem):
+        raise _damaged(path, f"it was saved as step {step}, and its folder was renamed: restore the name")
     return Checkpoint(path, meta, files)
 
 

@@ -69,7 +69,7 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], object
                 run_dir = parent / f"{base}-{clashes}"
         sync_folder(parent)
     except OSError as error:
-        if run_dir.exists():
+        if run_dir.exists() and hidden.exists():  # else only its renaming is not on the disk yet
             resume = command("--resume", run_dir)
             raise RunDirectoryError(f"{run_dir} exists already: continue it with `{resume}`, or choose another --name.") from None
         raise RunDirectoryError(f"Cannot create {run_dir} ({error.strerror}): choose another {flag}.") from error

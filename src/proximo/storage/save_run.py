@@ -21,7 +21,7 @@ from proximo.types import TrainState
 
 SAVED = "# saved from Python\n"
 """The ``command.txt`` of a saved agent. It is the first file of a save."""
-DERIVED = ("export", "videos", "report.html")
+DERIVED = ("export", "videos", "report.html", "report.png", "report.csv")
 """What commands have made from an earlier agent in the same folder."""
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from proximo.collect.learning import BAD_SOURCES
 from proximo.config import Config, custom_settings
 
+NON_FINITE = "NaN or infinity"
+"""How the message begins."""
 _HINTS = {
     "observation": "the environment returned it: check its reset and step",
     "reward": "the environment returned it, or a reward too large for the statistics that scale it: check its step",
@@ -43,4 +45,4 @@ def non_finite_message(config: Config, source: str, step: int, run_dir: Path | N
         if config.run.devices != 1:
             hint = f"on several devices, a custom loss takes its means by minibatch.mean; {hint}"
     place = f" of {run_dir}" if run_dir is not None else ""
-    return f"NaN or infinity in the {source} between steps {step} and {step + config.batch_size}{place} ({environment or hint})."
+    return f"{NON_FINITE} in the {source} between steps {step} and {step + config.batch_size}{place} ({environment or hint})."

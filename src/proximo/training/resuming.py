@@ -31,6 +31,7 @@ from proximo.tracking.reporter import Reporter
 from proximo.training import clips
 from proximo.training.backend import Backend
 from proximo.training.callbacks import SeedCallbacks
+from proximo.training.non_finite import NON_FINITE
 from proximo.training.seed_run import SeedRun, SeedStart
 from proximo.types import TrainState
 
@@ -53,13 +54,16 @@ def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> list[tuple[
 
 
 def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
-    """The seeds of a group that neither NaN or infinity nor a callback has ended. Failed ones would fail again at the same step."""
+    """The seeds of a group that neither NaN or infinity nor a callback has ended. NaN would come again at the same step; an environment that
+    failed may have been mended."""
     left = run_dirs
-    for marker, how, more in (
-        (FAILURE, "failed", "the reason"),
-        (STOPPED, "stopped by a callback", "the step"),
+    for marker, text, how, more in (
+        (FAILURE, NON_FINITE, "failed", "the reason"),
+        (STOPPED, "", "stopped by a callback", "the step"),
     ):
-        if ended := [run_dir for run_dir in left if (run_dir / marker).exists()]:
+        if ended := [
+            run_dir for run_dir in left if (run_dir / marker).exists() and (run_dir / marker).read_text().startswith(text)
+        ]:
             left = [run_dir for run_dir in left if run_dir not in ended]
             names = ", ".join(run_dir.name for run_dir in ended)
             reporter.warned(f"not resumed, because {how}: {names} ({marker} has {more}). A seed is resumed by its own name.")

@@ -36,6 +36,13 @@ ONE = gym_toys.Countdown(5)
 VECTOR = SyncVectorEnv([gym_toys.Walk] * 2)
 
 
+class Selfish(gym_toys.Walk):
+    """Its copy is itself."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 class Unknown(SyncVectorEnv):
     """May have other arguments."""
 
@@ -103,6 +110,8 @@ def test_registered_vector_environment_is_made_again_in_any_number():
 REFUSED = {
     "lock": (Locked(), r"<.*Locked> is an instance that cannot be copied \(TypeError: cannot pickle .*\), and training and evaluation need"),
     "window": (Shown(), r"has render_mode = 'human', so every environment of the training would open a window"),
+    "selfish": (Selfish(), r"returned the same environment twice"),
+    "same objects": (SyncVectorEnv([lambda: ONE] * 2), r"returned the same environment twice"),
     "same object": (lambda: ONE, r"returned the same environment twice.*create it inside the function"),
     "wrapped same object": (lambda: gym.wrappers.TimeLimit(ONE, 3), r"returned the same environment twice"),
     "vector of 2": (lambda num_envs: VECTOR, r"returned SyncVectorEnv.* for num_envs = 1: expected a gymnasium.vector.VectorEnv of 1 environments"),

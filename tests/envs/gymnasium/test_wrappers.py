@@ -83,6 +83,19 @@ def test_an_action_is_repeated_until_the_end_summing_rewards():
     assert [(reward, terminated) for _, reward, terminated, _, _ in steps] == [(3.0, False), (2.0, True)]
 
 
+@pytest.mark.parametrize("reward", ["2", None, np.array([2.0]), np.nan])
+def test_rewards_of_repeated_steps_are_checked(reward):
+    class Pays(gym_toys.Countdown):
+        def step(self, action):
+            observation, _, *others = super().step(action)
+            return observation, reward, *others
+
+    env = ActionRepeat(Pays(), 2)
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"a repeated step returned the reward .*: expected a"):
+        env.step(0)
+
+
 class Tiring(gym_toys.Walk):
     """The mask forbids all components of an action that was taken twice in a row. A forbidden action raises."""
 

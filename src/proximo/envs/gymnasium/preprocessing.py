@@ -14,7 +14,7 @@ from proximo.custom_code import custom_code_errors, imported
 from proximo.envs.gymnasium.action_masks import current_mask
 from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
-from proximo.envs.gymnasium.transition_checks import check_observation, make_quick_check
+from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.level_seeds import LevelRange
 from proximo.errors import ConfigError, nearest, shown
 from proximo.spaces import from_any
@@ -114,6 +114,7 @@ class ActionRepeat(gym.Wrapper):
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
+            check_step(reward, terminated, truncated, info, "a repeated step")
             total += float(reward)
             mask = current_mask(self.env, observation, info)
             forbidden = mask is not None and not allows(from_any(self.env.action_space, "action"), mask, action)
