@@ -1,10 +1,7 @@
 """PPO in one file, to read from top to bottom: Schulman et al. 2017, arXiv:1707.06347, algorithm 1.
 
-It imports nothing from proximo. It trains on environments of gymnax, with discrete or with continuous actions. On CartPole it has the
-settings of proximo's preset, and reaches the same return. ``recurrent_ppo_in_one_file.py`` adds a memory.
-
-python examples/ppo_in_one_file.py                # CartPole-v1
-python examples/ppo_in_one_file.py Pendulum-v1
+It imports nothing from proximo. It trains on environments of gymnax, with discrete or with continuous actions (Pendulum-v1). On
+CartPole-v1 it has the settings of proximo's preset, and reaches the same return. ``recurrent_ppo_in_one_file.py`` adds a memory.
 """
 
 import argparse
@@ -18,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+# The command line: python examples/ppo_in_one_file.py [ENV]
 COMMAND_LINE = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 COMMAND_LINE.add_argument("env", nargs="?", default="CartPole-v1", choices=gymnax.registered_envs, metavar="ENV")
 

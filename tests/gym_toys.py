@@ -139,6 +139,8 @@ class Misbehaving(Countdown):
             raise SystemExit(0)
         if self.what == "die":
             os._exit(3)
+        if self.what == "reward nan":
+            reward = float("nan")
         return observation, reward, terminated, truncated, info
 
 

@@ -51,7 +51,7 @@ def _one_file_on_pendulum():
     """``ppo_in_one_file.py``, as if it was started with this name."""
     source = (ROOT / "examples" / "ppo_in_one_file.py").read_text()
     module = types.ModuleType("ppo_in_one_file_on_pendulum")
-    exec(source.replace('else "CartPole-v1"', 'else "Pendulum-v1"'), module.__dict__)
+    exec(source.replace('default="CartPole-v1"', 'default="Pendulum-v1"'), module.__dict__)
     assert module.CONTINUOUS
     return module
 
@@ -215,7 +215,7 @@ def test_all_three_levels_of_the_python_api_run(capsys):
 @pytest.mark.parametrize(
     ("name", "imports", "lines"),
     [
-        ("ppo_in_one_file", {"gymnax", "os", "sys"}, 300),
+        ("ppo_in_one_file", {"argparse", "gymnax", "os"}, 300),
         ("recurrent_ppo_in_one_file", {"proximo.envs.tasks.poc_memory"}, 330),
     ],
 )

@@ -122,10 +122,10 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
     ("words", "sentence"),
     [
         ("nothing", "No run 'nothing': "),
-        (".", "so it is not a run"),
+        (".", "No run '.': looked for one at that path"),
         ("proximo:PocMemory", "`proximo watch proximo:PocMemory --agent random` shows it untrained"),
         ("CartPol-v1 --agent random", "'CartPol-v1' is neither an environment nor a run in "),
-        ("r --max-steps 0", "max_steps = 0: expected a whole number, 1 or more."),
+        ("r --max-steps 0", "max_steps = 0: expected a whole number of 1 … 1000000000."),
         ("r --fps 0", "fps = 0.0: expected a number that is more than 0, and 240 at most."),
         ("r --out x.avi", "--out x.avi: expected a name that ends in .mp4 or .gif."),
         ("r --out x.mp4 --gif", "is one file, but .gif was requested"),

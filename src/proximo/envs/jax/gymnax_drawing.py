@@ -70,6 +70,7 @@ def _rendered(env: Any) -> Draw:
         import matplotlib.pyplot as plt
 
         figure, _ = env.render(state, params)
+        figure.set_dpi(100)  # a notebook has another one
         figure.canvas.draw()
         picture = np.array(figure.canvas.buffer_rgba())[..., :3]
         plt.close(figure)
