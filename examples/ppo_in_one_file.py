@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-# The command line: python examples/ppo_in_one_file.py [ENV]
 COMMAND_LINE = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 COMMAND_LINE.add_argument("env", nargs="?", default="CartPole-v1", choices=gymnax.registered_envs, metavar="ENV")
 
