@@ -12,7 +12,8 @@ from proximo.collect.environment import environment
 from proximo.errors import EnvError
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
-from proximo.rendering.play import make_player, policy_agent, random_agent
+from proximo.rendering.play import policy_agent, random_agent
+from proximo.rendering.players import make_player
 from proximo.rendering.watching import Subject
 from proximo.settings import make_config
 from proximo.training.backends import make_backend

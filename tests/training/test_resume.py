@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -302,3 +303,21 @@ def test_stacked_seeds_begin_again_together_if_one_has_no_checkpoint(tmp_path):
     save_checkpoint(run_dirs[0] / "checkpoints", 0, {"x": np.zeros(3)}, {})
     starts = resuming.starts(run_dirs, [Config()] * 2, "last", True, Reporter(), ALONE)
     assert [(start.resumed_at, start.saved) for start in starts] == [(0, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "resumed"), [("NaN or infinity in the loss between steps 0 and 32", False), ("toy.step raised", True)]
+)
+def test_a_group_resumes_the_seed_whose_environment_failed_but_not_the_one_with_nan(tmp_path, reason, resumed):
+    seeds = [tmp_path / "seed-0", tmp_path / "seed-1"]
+    for seed in seeds:
+        seed.mkdir()
+    (seeds[0] / "failure.txt").write_text(reason)
+    warned = []
+    left = resuming._not_ended(seeds, SimpleNamespace(warned=warned.append))
+    assert left == (seeds if resumed else seeds[1:])
+    assert warned == (
+        []
+        if resumed
+        else ["not resumed, because failed: seed-0 (failure.txt has the reason). A seed is resumed by its own name."]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import warnings
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ JAX_TOGETHER = 512
 _select = jax.jit(select)
 
 
-class Evaluator:
+class Evaluator(abc.ABC):
     """Plays a fixed number of episodes with any policy. ``make_evaluator`` describes its arguments."""
 
     def __init__(self, env: Any, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
@@ -64,14 +65,16 @@ class Evaluator:
                 lowered = self._lowered(policy, carried)
             lowered.compile()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (JAX environments have nothing to end)
         """End the environments."""
 
+    @abc.abstractmethod
     def _play(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool, count: int) -> Episodes:
-        raise NotImplementedError
+        """Play the part of ``count`` episodes in ``own``."""
 
+    @abc.abstractmethod
     def _lowered(self, policy: ActorCritic, carried: Carried) -> Any:
-        raise NotImplementedError
+        """The lowered program of a call with the most probable actions."""
 
 
 class GymnasiumEvaluator(Evaluator):

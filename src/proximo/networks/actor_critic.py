@@ -117,20 +117,25 @@ class ActorCritic(eqx.Module):
         return memory, action, distribution.log_prob(action), value
 
     def forward(
-        self, memory: Memory, observation: Observation, episode_start: Array, valid: Array, method: Method = "step"
-    ) -> tuple[Memory, Distribution, Float[Array, "*batch"]]:
+        self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags
+    ) -> tuple[Memory, Distribution, Float[Array, " N"]]:
         """``step`` without choosing an action: the memory after the step, the action distribution, the value."""
-        x, resets = self.normalize(observation), self._resets(episode_start)
-        runs = [torso.run(method, before, x, resets, valid) for torso, before in zip(self.torsos, memory, strict=True)]
-        after, features = zip(*runs, strict=True)
-        return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
+        return self._evaluate("step", memory, observation, episode_start, valid)
 
     def unroll(
         self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
         """Evaluate whole sequences, as the loss does: the memory after the last step, and the distributions
         and values of all steps."""
-        return self.forward(memory, observation, episode_start, valid, "unroll")
+        return self._evaluate("unroll", memory, observation, episode_start, valid)
+
+    def _evaluate(
+        self, method: Method, memory: Memory, observation: Observation, episode_start: Array, valid: Array
+    ) -> tuple[Memory, Distribution, Float[Array, "*batch"]]:
+        x, resets = self.normalize(observation), self._resets(episode_start)
+        runs = [torso.run(method, before, x, resets, valid) for torso, before in zip(self.torsos, memory, strict=True)]
+        after, features = zip(*runs, strict=True)
+        return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
 
     def value(self, memory: Memory, observation: Observation, episode_start: Flags) -> Float[Array, " N"]:
         """Return the value of one observation per environment, in units of the scaled reward, without a step of the memory."""

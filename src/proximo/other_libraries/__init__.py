@@ -154,7 +154,7 @@ def answer_name(name: str) -> str | None:
 
 
 def answer_verb(name: str) -> str | None:
-    """The command that does what ``name`` does in another program; None if there is none."""
+    """The command that does what ``name`` does in another program; None if proximo has no such command."""
     return load(GENERAL).verbs.get(name)
 
 

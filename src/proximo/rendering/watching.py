@@ -19,7 +19,8 @@ from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.rendering.play import Agent, PlayedStep, fps_of, make_player, play, policy_agent, random_agent
+from proximo.rendering.play import Agent, PlayedStep, fps_of, play, policy_agent, random_agent
+from proximo.rendering.players import make_player
 from proximo.rendering.video import recording, videos
 from proximo.settings import make_config
 from proximo.signatures import is_number

@@ -25,7 +25,7 @@ from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import Peers, current
-from proximo.rendering.play import Player, make_player
+from proximo.rendering.players import Player, make_player
 from proximo.storage.checkpoint import POLICY, Checkpoint
 from proximo.threads import together
 from proximo.tracking.histograms import Histogram

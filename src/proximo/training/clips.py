@@ -15,7 +15,8 @@ from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.rendering.pictures import Draw, can_draw, no_renderer
-from proximo.rendering.play import Player, fps_of, play, policy_agent
+from proximo.rendering.play import fps_of, play, policy_agent
+from proximo.rendering.players import Player
 from proximo.rendering.video import gif_of, recording, videos
 from proximo.threads import in_thread
 from proximo.tracking.tracker import CLIP, Clip, Tracker

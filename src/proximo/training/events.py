@@ -92,7 +92,7 @@ class Rows(Event):
 
 
 class Histograms(Event):
-    """Writes histograms of single updates, each of which is computed in a separate call."""
+    """Writes histograms of single updates. Each such update is computed in a separate call."""
 
     def __init__(self, training: Training):
         super().__init__(training)

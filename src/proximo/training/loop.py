@@ -175,7 +175,7 @@ class Training:
             if isinstance(error, EnvError | EnvironmentFault):
                 for _, seed_run in self.active():
                     seed_run.mark(FAILURE, f"{error}\n")
-            if isinstance(error, EnvError):  # no mistake before the training, but its failure
+            if isinstance(error, EnvError):  # the training has begun, so its failure is no mistake in the command
                 raise EnvironmentFault(str(error)) from error
             raise
 

@@ -62,7 +62,9 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
         (STOPPED, "", "stopped by a callback", "the step"),
     ):
         if ended := [
-            run_dir for run_dir in left if (run_dir / marker).exists() and (run_dir / marker).read_text().startswith(text)
+            run_dir
+            for run_dir in left
+            if (run_dir / marker).exists() and (run_dir / marker).read_bytes().startswith(text.encode())
         ]:
             left = [run_dir for run_dir in left if run_dir not in ended]
             names = ", ".join(run_dir.name for run_dir in ended)

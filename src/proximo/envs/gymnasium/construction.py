@@ -35,7 +35,8 @@ def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
             yield
     except EnvError as error:
         missing = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
-        extra = next((extra for name, extra in EXTRAS.items() if name in str(error).lower()), None) if missing else None
+        text = str(error).lower().replace("mujoco-py", "").replace("mujoco_py", "")  # which no extra installs
+        extra = next((extra for name, extra in EXTRAS.items() if name in text), None) if missing else None
         if extra is None:
             raise
         raise lacking(env_id, extra) from error

@@ -35,7 +35,7 @@ def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> Acto
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
 
     Raises:
-        ConfigError: Two policies from the same settings differ in more than their arrays; nothing can be learned; or a
+        ConfigError: Two policies from the same settings differ in more than their arrays; nothing can be learned; a
             memory's own ``unroll`` differs from repeated calls of its ``step``; or a distribution has numbers that are not
             finite, probabilities that do not sum to 1, or actions outside the space.
     """
@@ -62,7 +62,12 @@ def _check_unroll(cell: CustomCell) -> None:
     """``scan(step) == unroll`` with resets and padding steps, from a state that is not empty."""
     rng = np.random.default_rng(0)
     flags = [jnp.asarray(rng.random((STEPS, ENVS)) < share) for share in (0.3, 0.7)]
-    x = jax.tree.map(lambda like: jnp.asarray(rng.normal(size=like.shape) > 0, like.dtype), zeros(cell.space, (STEPS, ENVS)))
+
+    def random(like: np.ndarray) -> Array:  # integers are 0 or 1
+        x = rng.normal(size=like.shape)
+        return jnp.asarray(x if np.issubdtype(like.dtype, np.floating) else x > 0, like.dtype)
+
+    x = jax.tree.map(random, zeros(cell.space, (STEPS, ENVS)))
 
     @jax.jit
     def both(cell: CustomCell) -> list:

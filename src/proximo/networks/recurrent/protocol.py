@@ -89,12 +89,15 @@ class Stack(MemoryCell):
     def init(self, batch: int) -> PyTree:
         return tuple(cell.init(batch) for cell in self.cells)
 
-    def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array, method: str = "step") -> tuple[PyTree, Array]:
-        states = []
-        for cell, before in zip(self.cells, state, strict=True):
-            after, x = getattr(cell, method)(before, x, episode_start, valid)
-            states.append(after)
-        return tuple(states), x
+    def step(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
+        return self._through("step", state, x, episode_start, valid)
 
     def unroll(self, state: PyTree, x: Array, episode_start: Array, valid: Array) -> tuple[PyTree, Array]:
-        return self.step(state, x, episode_start, valid, "unroll")
+        return self._through("unroll", state, x, episode_start, valid)
+
+    def _through(self, method: str, state: PyTree, x: Array, *flags: Array) -> tuple[PyTree, Array]:
+        states = []
+        for cell, before in zip(self.cells, state, strict=True):
+            after, x = getattr(cell, method)(before, x, *flags)
+            states.append(after)
+        return tuple(states), x
