@@ -34,9 +34,8 @@ def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
         with custom_code_errors(f"{what} {env_id}"):
             yield
     except EnvError as error:
-        missing = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ImportError)
-        text = str(error).lower().replace("mujoco-py", "").replace("mujoco_py", "")  # which no extra installs
-        extra = next((extra for name, extra in EXTRAS.items() if name in text), None) if missing else None
+        missing = isinstance(error.__cause__, gym.error.DependencyNotInstalled | ModuleNotFoundError)
+        extra = next((extra for name, extra in EXTRAS.items() if name in str(error).lower()), None) if missing else None
         if extra is None:
             raise
         raise lacking(env_id, extra) from error
