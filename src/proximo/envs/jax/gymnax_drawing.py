@@ -69,9 +69,9 @@ def _rendered(env: Any) -> Draw:
             mpl.use("agg")  # no window
         import matplotlib.pyplot as plt
 
-        figure, _ = env.render(state, params)
-        figure.set_dpi(100)  # a notebook has another one
-        figure.canvas.draw()
+        with plt.style.context("default"):  # a notebook has other sizes
+            figure, _ = env.render(state, params)
+            figure.canvas.draw()
         picture = np.array(figure.canvas.buffer_rgba())[..., :3]
         plt.close(figure)
         return picture
