@@ -34,10 +34,6 @@ class Unlucky(toys.RandomEnds):
         return (*result[:2], jnp.where(unlucky, jnp.nan, result[2]), *result[3:])
 
 
-class Endless(toys.Broken):
-    """Never ends and has no fault."""
-
-
 class Braked(toys.RandomEnds):
     """Each step takes 0.2 s while the file ``$BRAKE`` exists, and does not end while it contains "for ever"."""
 
@@ -51,14 +47,6 @@ class Braked(toys.RandomEnds):
         result = super().step(key, state, action, params)
         reward = jax.pure_callback(brake, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="sequential")
         return (*result[:2], reward, *result[3:])
-
-
-class Wandering(toys.RandomEnds):
-    """Changes the working folder in its first reset, as some simulators do."""
-
-    def reset(self, key, params):
-        os.chdir(os.environ["ELSEWHERE"])
-        return super().reset(key, params)
 
 
 class Sized(toys.RandomEnds):
@@ -116,14 +104,10 @@ class WrongShape(toys.RandomEnds):
         return {"time": jnp.int32(0)}, jnp.zeros(4)
 
 
-class Dictionary:
-    """A class with the name of a space that does not exist."""
-
-
 class OddSpace(toys.RandomEnds):
     """Its observation space is not supported."""
 
-    observation_space = Dictionary()
+    observation_space = "pixels"
 
 
 class SwappedReset(toys.RandomEnds):

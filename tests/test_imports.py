@@ -14,19 +14,9 @@ import proximo.envs
 SOURCE = Path(__file__).parents[1] / "src" / "proximo"
 
 BASE = {
-    "types",
-    "errors",
-    "spaces",
-    "jax_setup",
-    "custom_code",
-    "signatures",
-    "serialization",
-    "threads",
-    "lazy_exports",
-    "notebook",
-    "other_libraries",
-    "processes",
-}
+    "types", "errors", "spaces", "jax_setup", "custom_code", "signatures", "serialization", "threads", "lazy_exports", "notebook",
+    "other_libraries", "processes",
+}  # fmt: skip
 CONFIG = {"config"} | BASE
 STORAGE = {"storage"} | CONFIG
 TRACKING = {"tracking"} | STORAGE
@@ -67,10 +57,12 @@ PURE = ("math", "distributions", "networks", "ppo")
 FORBIDDEN_IN_PURE = {"gymnasium", "gymnax", "rich", "logging", "tensorboardX", "wandb", "loguru"}
 
 
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
 def package_of(path):
-    """``envs`` for ``envs/jax/gymnax.py``, ``types`` for ``types.py``; the public face itself may import all."""
-    relative = path.relative_to(SOURCE)
-    return relative.parts[0].removesuffix(".py")
+    """``envs`` for ``envs/jax/gymnax.py``, ``types`` for ``types.py``."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imported(source):
@@ -88,34 +80,14 @@ def imported(source):
 
 def upward_imports(source, package):
     """The parts of proximo that ``source`` must not import in ``package``."""
-    parts = [name.split(".")[1] for name in imported(source) if name.startswith("proximo.")]
-    return sorted({part for part in parts if part not in ALLOWED[package] and not part.startswith("__")})
+    parts = {name.split(".")[1] for name in imported(source) if name.startswith("proximo.")}
+    return sorted(part for part in parts - ALLOWED[package] if not part.startswith("__"))
 
 
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_below(path):
-    assert upward_imports(path.read_text(), package_of(path)) == []
-
-
-@pytest.mark.parametrize("package", PURE)
-def test_learner_source_imports_no_environment_library_or_logger(package):
-    for path in (SOURCE / package).rglob("*.py"):
-        libraries = {name.split(".")[0] for name in imported(path.read_text())}
-        assert not libraries & FORBIDDEN_IN_PURE, path
-
-
-def test_only_lower_layers_ask_for_the_kind_of_environment():
-    below = {"envs", "collect", "evaluation", "rendering", "checks"}
-    above = [path for path in FILES if package_of(path) not in below and path.name != "backends.py"]
-    assert [path for path in above if re.search(r"isinstance\([^)]*(Gymnasium|Jax)Environment", path.read_text())] == []
-
-
-def test_every_module_is_assigned_to_a_layer():
-    assert {package_of(path) for path in FILES} - {"__main__"} <= set(ALLOWED)
+def test_a_module_imports_only_from_below():
     assert len(FILES) > 30
+    upward = {str(path): upward_imports(path.read_text(), package_of(path)) for path in FILES}
+    assert not {path: parts for path, parts in upward.items() if parts}
 
 
 @pytest.mark.parametrize(
@@ -133,56 +105,53 @@ def test_an_upward_import_is_detected(source, package):
     assert upward_imports(source, package) != []
 
 
-def test_learner_modules_import_no_environment_library():
-    code = "import proximo.ppo, sys; print([m for m in ('gymnasium', 'gymnax', 'rich') if m in sys.modules])"
-    assert run_python(code) == "[]"
+@pytest.mark.parametrize("package", PURE)
+def test_learner_source_imports_no_environment_library_or_logger(package):
+    for path in (SOURCE / package).rglob("*.py"):
+        assert not {name.split(".")[0] for name in imported(path.read_text())} & FORBIDDEN_IN_PURE, path
 
 
-def test_the_bare_package_does_not_import_jax():
-    assert run_python("import proximo, sys; print('jax' in sys.modules)") == "False"
+def test_only_lower_layers_ask_for_the_kind_of_environment():
+    below = {"envs", "collect", "evaluation", "rendering", "checks"}
+    above = [path for path in FILES if package_of(path) not in below]
+    assert [path for path in above if re.search(r"isinstance\([^)]*(Gymnasium|Jax)Environment", path.read_text())] == []
 
 
-def test_help_imports_neither_jax_nor_numpy():
-    code = "import sys; from proximo.cli import main; main([]); print([m for m in ('jax', 'numpy', 'ast') if m in sys.modules])"
-    assert run_python(code).endswith("[]")
+IN_A_NEW_PROCESS = {
+    "learner": "import proximo.ppo, sys; print([m for m in ('gymnasium', 'gymnax', 'rich') if m in sys.modules])",
+    "package": "import proximo, sys; print([m for m in ('jax', 'numpy') if m in sys.modules])",
+    "help": "import sys; from proximo.cli import main; main([]); print([m for m in ('jax', 'numpy', 'ast') if m in sys.modules])",
+    "gymnax": """
+import sys
+from proximo.envs.jax import gymnax
+assert gymnax.names()
+print([m for m in ("matplotlib", "seaborn") if m in sys.modules])
+from gymnax.environments.misc import pong
+import matplotlib.pyplot
+assert pong.plt.figure is matplotlib.pyplot.figure
+assert pong.colors.ListedColormap is matplotlib.colors.ListedColormap
+""",
+}
+"""Programs that print the modules that they import too early, and use those that they need afterwards."""
 
 
-def test_callbacks_and_spaces_are_attributes_of_the_package():
-    assert run_python("import proximo; print(proximo.callbacks.EarlyStopping.__name__)") == "EarlyStopping"
-    assert run_python("import proximo; print(proximo.spaces.Box.__name__)") == "Box"
+@pytest.mark.parametrize("code", IN_A_NEW_PROCESS.values(), ids=IN_A_NEW_PROCESS)
+def test_nothing_is_imported_before_it_is_needed(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
 
 
 @pytest.mark.parametrize("package", [proximo, proximo.envs])
 def test_every_public_name_is_listed_and_imported_lazily(package):
     names = dir(package)
     assert {"make_env"} <= set(names) == set(package.__all__)
-    assert all(getattr(package, name) is not None for name in names)
+    found = {}
+    exec(f"from {package.__name__} import *", found)
+    assert all(found[name] is getattr(package, name) for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'frobnicate'"):
         _ = package.frobnicate
-
-
-def test_star_import_gives_the_public_names():
-    assert run_python("from proximo import *; print(PPO.__name__, make_env.__name__)") == "PPO make_env"
 
 
 def test_the_package_is_the_command():
     words = [sys.executable, "-m", "proximo", "--version"]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip().endswith(proximo.__version__)
-
-
-def run_python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_gymnax_loads_without_matplotlib_which_works_afterwards():
-    code = """
-import sys
-from proximo.envs.jax import gymnax
-assert gymnax.names()
-assert "matplotlib" not in sys.modules
-from gymnax.environments.misc import pong
-import matplotlib.pyplot
-assert pong.plt.figure is matplotlib.pyplot.figure
-assert pong.colors.ListedColormap is matplotlib.colors.ListedColormap
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,8 +9,6 @@ import pytest
 
 from proximo import jax_setup
 
-FEW = "from proximo import jax_setup; import os; jax_setup.cores = lambda: 2; os.environ.pop('NPROC', None)"
-
 
 def run_python(code, **environment):
     variables = {**os.environ, **environment}
@@ -18,24 +16,18 @@ def run_python(code, **environment):
     return done.stdout.strip(), done.stderr
 
 
-def test_the_import_gives_the_runtime_threads_enough_on_few_cores():
-    few = "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
-    code = f"import os; {few}; os.environ.pop('NPROC', None); import proximo; print(os.environ['NPROC'])"
-    assert run_python(code) == (str(jax_setup.SAFE_THREADS), "")
-
-
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
-def test_import_selects_sched_batch_with_more_threads_than_cores():
-    normal = "os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"  # a child inherits this process's policy
-    pin = f"import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); {normal}"
-    policies = "{os.SCHED_OTHER: 'other', os.SCHED_BATCH: 'batch', os.SCHED_IDLE: 'idle'}[os.sched_getscheduler(0)]"
-    imported = f"import proximo, threading; print({policies})"
-    of_new_thread = f"thread = threading.Thread(target=lambda: print({policies})); thread.start(); thread.join()"
-    out, _ = run_python(f"{pin}; {imported}; {of_new_thread}", NPROC="4")
-    assert out.split() == ["batch", "batch"]
-    assert run_python(f"{pin}; {imported}", NPROC="1")[0] == "other", "no more threads than cores"
+def test_import_gives_enough_threads_and_selects_sched_batch_with_more_threads_than_cores():
+    # A child inherits the policy of this process.
+    pin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"
+    policy = "{os.SCHED_OTHER: 'other', os.SCHED_BATCH: 'batch', os.SCHED_IDLE: 'idle'}[os.sched_getscheduler(0)]"
+    imported = f"import proximo, threading; print(os.environ['NPROC'], {policy})"
+    of_new_thread = f"thread = threading.Thread(target=lambda: print({policy})); thread.start(); thread.join()"
+    out, err = run_python(f"{pin}; os.environ.pop('NPROC', None); {imported}; {of_new_thread}")
+    assert (out.split(), err) == ([str(jax_setup.SAFE_THREADS), "batch", "batch"], "")
+    assert run_python(f"{pin}; {imported}", NPROC="1")[0] == "1 other", "no more threads than cores"
     chosen = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
-    assert run_python(f"{pin}; {chosen}; {imported}", NPROC="4")[0] == "idle", "the user's policy is kept"
+    assert run_python(f"{pin}; {chosen}; {imported}", NPROC="4")[0] == "4 idle", "the user's policy is kept"
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
@@ -53,7 +45,7 @@ def test_joining_selects_sched_batch_on_any_number_of_cores():
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
 @pytest.mark.parametrize("missing", ["sched_getscheduler", "sched_setscheduler", "SCHED_BATCH", None])
 def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, missing):
-    before, asked = os.sched_getscheduler(0), []
+    asked = []
 
     def refuse(*_):
         asked.append("refused")
@@ -66,31 +58,29 @@ def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, missing):
             patched.delattr(os, missing)
         jax_setup.schedule_as_batch()
     assert asked == ([] if missing else ["refused"])
-    assert os.sched_getscheduler(0) == before
 
 
-def test_number_of_threads_is_that_of_the_cores_unless_it_is_chosen(monkeypatch):
-    for chosen, expected in (("7", 7), ("", jax_setup.cores()), ("auto", jax_setup.cores())):
-        monkeypatch.setenv("NPROC", chosen)
-        assert jax_setup.threads() == expected
-
-
-def test_deadlock_prevention_applies_to_few_cores_and_respects_the_user(monkeypatch):
+@pytest.mark.parametrize(
+    ("cores", "chosen", "expected", "threads"), [(2, None, "4", 4), (8, None, None, 8), (2, "3", "3", 3), (2, "auto", "auto", 2)]
+)
+def test_threads_are_at_least_four_unless_the_user_has_chosen(monkeypatch, cores, chosen, expected, threads):
     monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: False)
-    for cores, chosen, expected in ((2, None, "4"), (4, None, None), (2, "3", "3")):
-        monkeypatch.setattr(jax_setup, "cores", lambda cores=cores: cores)
-        monkeypatch.delenv("NPROC", raising=False)
-        if chosen:
-            monkeypatch.setenv("NPROC", chosen)
-        jax_setup.prevent_deadlock()
-        assert os.environ.get("NPROC") == expected
+    monkeypatch.setattr(jax_setup, "schedule_as_batch", lambda: None)
+    monkeypatch.setattr(jax_setup, "cores", lambda: cores)
+    monkeypatch.delenv("NPROC", raising=False)
+    if chosen:
+        monkeypatch.setenv("NPROC", chosen)
+    jax_setup.prepare_threads()
+    assert (os.environ.get("NPROC"), jax_setup.threads()) == (expected, threads)
 
 
-def test_warning_explains_the_fix_if_jax_has_started():
-    code = f"import jax; jax.numpy.ones(1); {FEW}; jax_setup.prevent_deadlock(); print(os.environ.get('NPROC'))"
-    out, err = run_python(code, NPROC="4")
-    assert out == "None"
-    assert "import proximo before the first JAX computation, or set NPROC=4" in err
+def test_warning_explains_the_fix_if_jax_has_started(monkeypatch):
+    monkeypatch.setattr(jax_setup, "_jax_has_started", lambda: True)
+    monkeypatch.setattr(jax_setup, "cores", lambda: 2)
+    monkeypatch.delenv("NPROC", raising=False)
+    with pytest.warns(RuntimeWarning, match="import proximo before the first JAX computation, or set NPROC=4"):
+        jax_setup.prepare_threads()
+    assert "NPROC" not in os.environ
 
 
 CORES = "from proximo import jax_setup; jax_setup.cores = lambda: 3; jax_setup.prepare_jax(for_seeds=True); "
@@ -111,38 +101,41 @@ def test_cores_become_devices_unless_the_user_has_chosen_a_number(then, variable
     assert run_python(CORES + then + counts, NPROC="4", **variables)[0] == expected
 
 
-def test_unknown_xla_compile_option_is_omitted(monkeypatch):
-    lowered = jax.jit(lambda x: x + 1).lower(1.0)
-    assert jax_setup.compile_lowered(lowered)(2.0) == 3.0
-    monkeypatch.setattr(jax_setup, "CPU_OPTIONS", {"xla_no_such_option": 1})
-    assert jax_setup.compile_lowered(lowered)(2.0) == 3.0
+class Lowered:
+    """A program that records the options with which it is compiled, and perhaps fails."""
+
+    def __init__(self, failure=""):
+        self.given, self.failure = [], failure
+
+    def compile(self, compiler_options=None):
+        self.given.append(compiler_options)
+        if self.failure and compiler_options is not None:
+            raise jax.errors.JaxRuntimeError(self.failure)
 
 
 def test_xla_options_that_the_user_has_set_stay(monkeypatch):
-    given = []
-
-    class Lowered:
-        def compile(self, compiler_options=None):
-            given.append(compiler_options)
-
+    lowered = Lowered()
     for flags in (
         "",
         "--xla_cpu_prefer_vector_width=256 --xla_backend_optimization_level_2=3",
         "--xla_backend_optimization_level=0",
     ):
         monkeypatch.setenv("XLA_FLAGS", flags)
-        jax_setup.compile_lowered(Lowered())
-    assert given[0] == jax_setup.CPU_OPTIONS
-    assert [options.keys() for options in given[1:]] == [{"xla_backend_optimization_level"}, {"xla_cpu_prefer_vector_width"}]
+        jax_setup.compile_lowered(lowered)
+    assert lowered.given[0] == jax_setup.CPU_OPTIONS
+    assert [options.keys() for options in lowered.given[1:]] == [
+        {"xla_backend_optimization_level"},
+        {"xla_cpu_prefer_vector_width"},
+    ]
 
 
-def test_an_error_of_the_compiler_itself_is_not_hidden(monkeypatch):
-    class Broken:
-        def compile(self, compiler_options=None):
-            raise jax.errors.JaxRuntimeError("out of memory")
-
+def test_unknown_xla_option_is_omitted_and_another_error_is_raised(monkeypatch):
+    real = jax.jit(lambda x: x + 1).lower(1.0)
+    assert jax_setup.compile_lowered(real)(2.0) == 3.0
+    monkeypatch.setattr(jax_setup, "CPU_OPTIONS", {"xla_no_such_option": 1})
+    assert jax_setup.compile_lowered(real)(2.0) == 3.0
     with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
-        jax_setup.compile_lowered(Broken())
+        jax_setup.compile_lowered(Lowered("out of memory"))
 
 
 CACHED = """

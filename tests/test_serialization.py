@@ -42,36 +42,14 @@ def test_yaml_beyond_the_limits_raises(text, why):
 
 
 def test_any_yaml_returns_or_raises_value_error():
-    rng, parts = (
-        random.Random(0),
-        [
-            "a",
-            ": ",
-            "- ",
-            "[",
-            "]",
-            "{",
-            "}",
-            ",",
-            "&x ",
-            "*x",
-            "!!int ",
-            "!!set ",
-            "? ",
-            "<<",
-            "\n",
-            "  ",
-            "'",
-            '"',
-            "|",
-            "1e3",
-            "~",
-            "1:2",
-        ],
-    )
+    rng = random.Random(0)
+    parts = [
+        "a", ": ", "- ", "[", "]", "{", "}", ",", "&x ", "*x", "!!int ", "!!set ", "? ", "<<", "\n", "  ", "'", '"', "|", "1e3", "~", "0x1",
+        "2024-01-01", "1:2",
+    ]  # fmt: skip
     for _ in range(300):
         with contextlib.suppress(ValueError):
-            read_yaml("".join(rng.choice(parts) for _ in range(rng.randrange(1, 12))))
+            read_yaml("".join(rng.choice(parts) for _ in range(rng.randrange(1, 12))), aliases=rng.random() < 0.5)
 
 
 def test_repeated_object_is_written_without_aliases():
@@ -79,22 +57,15 @@ def test_repeated_object_is_written_without_aliases():
     assert read_yaml(dump_yaml({"b": shared, "a": shared})) == {"b": [1, 2], "a": [1, 2]}
 
 
-@pytest.mark.parametrize("text", [b"[" * 10**5, b'{"a":' * 10**5, "[" * 10**5])
-def test_deeply_nested_json_raises(text):
-    with pytest.raises(ValueError, match=r"."):
-        read_json(text)
-
-
 def test_json_is_read_up_to_the_maximal_depth():
     def nested(depth):
         return "[" * depth + "1" + "]" * depth
 
     assert read_json(nested(MAX_JSON_DEPTH))
-    with pytest.raises(ValueError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
-        read_json(nested(MAX_JSON_DEPTH + 1))
-    with pytest.raises(ValueError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
-        read_json(nested(900).encode())
     assert len(read_json("[" + "{}," * 1000 + "{}]")) == 1001
+    for text in (nested(MAX_JSON_DEPTH + 1), nested(900).encode(), nested(10**5), '{"a":' * 10**5):
+        with pytest.raises(ValueError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
+            read_json(text)
 
 
 def test_numbers_with_colons_are_text():

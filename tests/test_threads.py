@@ -28,17 +28,13 @@ def test_the_first_error_is_raised_when_all_have_ended():
         failed.set()
         raise error
 
-    def fail_later(error):
-        failed.wait(30)
-        fail(error)
-
     def last():
         failed.wait(30)
         time.sleep(0.2)
         ended.append(True)
 
     with pytest.raises(ValueError, match="first"):
-        together(lambda: fail_later(ValueError("first")), lambda: fail(KeyError("second")), last)
+        together(lambda: failed.wait(30) and fail(ValueError("first")), lambda: fail(KeyError("second")), last)
     assert ended
 
 
@@ -61,11 +57,19 @@ def test_idle_time_counts_while_all_threads_sleep(times, busy, idle, monkeypatch
 
 def test_a_thread_that_waits_for_a_core_is_not_idle():
     """On one core, one of two threads waits while the other computes."""
-    program = "import os, time\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-    program += "from proximo.threads import _busy_seconds, in_thread\nend = time.monotonic() + 1\n"
-    program += "def spin():\n    import hashlib\n    while time.monotonic() < end: hashlib.sha256(bytes(10**6))\n"
-    program += "calls = [in_thread(spin), in_thread(spin)]\n[call.result() for call in calls]\nend = time.monotonic() + 1\n"
-    program += "calls = [in_thread(spin), in_thread(spin)]\ntime.sleep(0.5)\nbefore = _busy_seconds()\ntime.sleep(0.4)\n"
-    program += "print(_busy_seconds() - before)"
+    program = """
+import hashlib, os, time
+from proximo.threads import _busy_seconds, in_thread
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+end = time.monotonic() + 2
+def spin():
+    while time.monotonic() < end:
+        hashlib.sha256(bytes(10**6))
+in_thread(spin), in_thread(spin)
+time.sleep(1)
+before = _busy_seconds()
+time.sleep(0.4)
+print(_busy_seconds() - before)
+"""
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(ended.stdout) > 0.4 * 0.02

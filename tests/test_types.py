@@ -3,36 +3,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proximo.types import CompensatedSum, add_steps, steps_to_float
+from proximo.types import CompensatedSum, add_steps, int_of_steps, steps_to_float
 
 
-def whole(steps):
-    """The counter as one exact number."""
-    low, high = map(int, steps)
-    return high * 2**32 + low
-
-
-def test_steps_are_counted_beyond_32_bits():
-    steps = jnp.array([2**32 - 5, 0], jnp.uint32)
-    steps = jax.jit(add_steps, static_argnums=1)(steps, 10)
-    assert steps.tolist() == [5, 1]
-    assert whole(steps) == 2**32 + 5
-    assert float(steps_to_float(steps)) == 2.0**32
-
-
-def test_steps_below_the_boundary_carry_nothing():
-    steps = add_steps(jnp.array([2**31 - 1, 3], jnp.uint32), 1)
-    assert steps.tolist() == [2**31, 3]
-    assert whole(steps) == 3 * 2**32 + 2**31
+@pytest.mark.parametrize(("before", "count"), [(2**32 - 5, 10), (3 * 2**32 + 2**31 - 1, 1)])
+def test_steps_are_counted_beyond_32_bits(before, count):
+    steps = jax.jit(add_steps, static_argnums=1)(jnp.array([before % 2**32, before >> 32], jnp.uint32), count)
+    assert int_of_steps(steps) == before + count
+    assert float(steps_to_float(steps)) == pytest.approx(before + count)
 
 
 def total(numbers):
     """The sum of ``numbers``, T N, as a compiled scan adds them."""
-
-    def add(running, x):
-        return running.plus(x), None
-
     numbers = jnp.asarray(numbers, jnp.float32)
+    add = lambda running, x: (running.plus(x), None)  # noqa: E731
     return jax.jit(lambda: jax.lax.scan(add, CompensatedSum.zeros(numbers.shape[1:]), numbers)[0].value)()
 
 

@@ -1,7 +1,5 @@
 """The user's code: which modules a setting may import, and how errors in them are reported."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util
@@ -40,15 +38,14 @@ def is_users_function(found: Any, or_of_library: bool = False) -> bool:
 
 def check_module(module_name: str) -> None:
     """Raise ``EnvError`` for a module that a setting must not import: Python's own, or one inside a run or a published policy."""
-    parts = module_name.split(".")
-    if parts[0] in sys.stdlib_module_names or "__main__" in parts:
+    first, *rest = module_name.split(".")
+    if first in sys.stdlib_module_names or "__main__" in (first, *rest):
         raise EnvError(
             f"{module_name!r} is a part of Python or a program, which settings must not import: expected one of your modules."
         )
-    try:  # the first part only: finding a submodule imports its parent
-        spec = importlib.util.find_spec(parts[0]) if parts[0] else None
-    except (ImportError, ValueError):
-        spec = None
+    spec = None
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(first)  # the first part only: finding a submodule imports its parent
     for location in [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or ""]:
         for folder in [Path(location), *Path(location).parents]:
             if (folder / "config.yaml").is_file() and ((folder / "checkpoints").is_dir() or (folder / "proximo.json").is_file()):
@@ -62,10 +59,9 @@ def imported(module_name: str, setting: str) -> ModuleType:
     cannot be imported."""
     try:
         check_module(module_name)
+        return importlib.import_module(module_name)
     except EnvError as error:
         raise ConfigError(f"{setting}: {error}") from None
-    try:
-        return importlib.import_module(module_name)
     except Exception as error:
         raise ConfigError(
             f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must be on "
@@ -87,21 +83,15 @@ def custom_code_errors(what: str, kind: type[ProximoError] = EnvError) -> Iterat
 def is_missing(error: BaseException | None, module: str) -> bool:
     """Whether ``error`` of an import means that ``module`` does not exist, and not that its code or its dependencies fail."""
     if isinstance(error, ModuleNotFoundError):
-        return error.name is not None and f"{module}.".startswith(f"{error.name}.")
-    is_name = all(part.isidentifier() for part in module.split("."))
-    return isinstance(error, ImportError | ValueError | TypeError) and (not is_name or module in sys.modules)
+        return f"{module}.".startswith(f"{error.name}.")
+    return isinstance(error, ValueError | TypeError) and not all(part.isidentifier() for part in module.split("."))
 
 
 def exception_text(error: BaseException) -> str:
     """``RuntimeError: no screen (my_env.py, line 3)``: type and text of an exception, and the last line of its traceback that is not in
-    a library. Without a text, the line may be in a library."""
+    a library. Without a text, the line may be in a library. The text of a ``SyntaxError`` already has the line."""
     text = " ".join(str(error).split("\n\n")[0].split())
-    return f"{type(error).__name__}{text and f': {text}'}{_place(error, not text)}"
-
-
-def _place(error: BaseException, in_library: bool) -> str:
-    if isinstance(error, SyntaxError) and error.filename:
-        return ""  # the message already has the line
-    every = traceback.extract_tb(error.__traceback__)
-    frames = [f for f in every if not is_of_library(f.filename)] or (every if in_library else [])
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
+    frames = [f for f in frames if not is_of_library(f.filename)] or (frames if not text else [])
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{text and f': {text}'}{place}"

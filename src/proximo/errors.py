@@ -40,16 +40,13 @@ class EnvironmentFault(TrainingError):  # noqa: N818
 
 
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:
-    """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close.
-
-    ``min_similarity`` is difflib's ratio, from 0 to 1 for equal names.
-    """
+    """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close."""
     match = closest(name, known, min_similarity)
     return f" (did you mean {match!r}?)" if match else ""
 
 
 def closest(name: str, known: Iterable[str], min_similarity: float) -> str:
-    """The known name that is closest to ``name``; an empty string if none is close."""
+    """The known name that is closest to ``name``; an empty string if none has this similarity, difflib's ratio from 0 to 1."""
     in_lower_case = {one.lower(): one for one in known}
     matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=min_similarity)
     return in_lower_case[matches[0]] if matches else ""
@@ -61,28 +58,20 @@ def lacking(what: str, extra: str) -> EnvError:
 
 
 def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int = 80) -> str:
-    """Format ``value`` for a message: printable, and cut after ``max_length`` characters.
-
-    ``form="text"`` omits the quotation marks of a string.
-    """
+    """Format ``value`` for a message: printable, and cut after ``max_length`` characters. ``form="text"`` omits the quotation marks of a
+    string."""
     text = printable(str(value)) if form == "text" else re.sub(r"\n\s*", " ", repr(value))  # arrays have several lines
     return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
-def printable(text: str) -> str:
-    """Escape control characters in ``text``, which could move the cursor or hide words. Newlines and tabs are kept."""
-    if text.isprintable():
-        return text
-    controls = {c for c in text if c not in "\n\t" and unicodedata.category(c) in _CONTROL}
-    return "".join(c.encode("unicode_escape").decode() if c in controls else c for c in text)
-
-
-_CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
 def is_plain(text: str) -> bool:
     """Whether ``text`` has no control characters, newlines and tabs included."""
-    return printable(text) == text and "\n" not in text and "\t" not in text
+    return text.isprintable() or all(unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in text)
+
+
+def printable(text: str) -> str:
+    """Escape control characters in ``text``, which could move the cursor or hide words. Newlines and tabs are kept."""
+    return "".join(c if is_plain(c) or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def command(*words: Any) -> str:

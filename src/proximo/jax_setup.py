@@ -1,10 +1,7 @@
 """Setup of JAX: enough CPU threads to prevent a deadlock, their scheduling, a compilation cache, compiler options, and freed memory."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
-import functools
 import os
 import re
 import sys
@@ -29,36 +26,33 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cpu_description(entry: str, file: Path = Path("/proc/cpuinfo")) -> str:
-    """The value of an entry of ``/proc/cpuinfo``, such as ``model name`` or ``flags``; "" if there is no such file or entry."""
-    try:
-        found = re.search(rf"^{entry}\s*:\s*(.+)$", file.read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else ""
+def cpu_description(entry: str) -> str:
+    """The value of an entry of ``/proc/cpuinfo``, such as ``model name``; "" if there is no such file or entry."""
+    with contextlib.suppress(OSError):
+        if found := re.search(rf"^{entry}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1]
+    return ""
 
 
 def prepare_threads() -> None:
-    """Prevent the deadlock, and select ``SCHED_BATCH`` if there are more threads than cores. ``import proximo`` calls this function."""
-    prevent_deadlock()
-    if threads() > cores() and not _jax_has_started():
-        schedule_as_batch()
-
-
-def prevent_deadlock() -> None:
     """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``. With one or two, it can hang forever
-    (docs/decisions/0002-deadlock.md). Warns if JAX has already started, because the number of threads is then fixed."""
-    if cores() >= SAFE_THREADS or REMEDY_VARIABLE in os.environ:
-        return
-    if _jax_has_started():
-        warnings.warn(
-            "JAX started before proximo was imported, so its CPU runtime has too few threads and may hang: import proximo before "
-            f"the first JAX computation, or set {REMEDY_VARIABLE}={SAFE_THREADS}.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return
-    os.environ[REMEDY_VARIABLE] = str(SAFE_THREADS)
+    (docs/decisions/0002-deadlock.md). With more threads than cores, select ``SCHED_BATCH``.
+
+    ``import proximo`` calls this function. It warns if JAX has already started, because the number of threads is then fixed.
+    """
+    started = _jax_has_started()
+    if cores() < SAFE_THREADS and REMEDY_VARIABLE not in os.environ:
+        if started:
+            warnings.warn(
+                "JAX started before proximo was imported, so its CPU runtime has too few threads and may hang: import proximo before "
+                f"the first JAX computation, or set {REMEDY_VARIABLE}={SAFE_THREADS}.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        else:
+            os.environ[REMEDY_VARIABLE] = str(SAFE_THREADS)
+    if threads() > cores() and not started:
+        schedule_as_batch()
 
 
 def schedule_as_batch() -> None:
@@ -106,23 +100,46 @@ def prepare_jax(for_seeds: bool = False) -> None:
         if for_seeds and jax.config.values["jax_num_cpu_devices"] < 1 and CPU_DEVICES_FLAG not in os.environ.get("XLA_FLAGS", ""):
             _num_core_devices = cores()
             jax.config.update("jax_num_cpu_devices", _num_core_devices)
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
+        return
+    folder = cache_folder() / "xla"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        warnings.warn(
+            f"Cannot store compiled programs in {folder}, so every start compiles again: set {CACHE_VARIABLE} to a folder that you "
+            "can write to.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        # JAX would repeat this for each program.
+        warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    _replace_damaged_entries()
 
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        folder = cache_folder() / "xla"
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            warnings.warn(
-                f"Cannot store compiled programs in {folder}, so every start compiles again: set {CACHE_VARIABLE} to a folder that you "
-                "can write to.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            # JAX would repeat this for each program.
-            warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-        _replace_damaged_entries()
+
+def _replace_damaged_entries() -> None:
+    """Make JAX remove entries of its cache that it cannot read. A killed process or a full disk leaves them, and JAX would warn and compile
+    again at every start."""
+    import jax
+    from jax._src import compilation_cache
+
+    read = getattr(compilation_cache, "get_executable_and_time", None)
+    if read is None:  # it is private: a later JAX may lack it
+        return
+
+    def reading(cache_key: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return read(cache_key, *arguments, **options)
+        except (OSError, MemoryError):
+            raise  # the entry may be intact
+        except Exception:
+            with contextlib.suppress(OSError):
+                (Path(jax.config.values["jax_compilation_cache_dir"] or "") / f"{cache_key}-cache").unlink()
+            raise
+
+    compilation_cache.get_executable_and_time = reading
 
 
 def forget_core_devices() -> None:
@@ -149,32 +166,6 @@ def available_devices() -> list[Any]:
     return core_devices()[:1] or jax.devices()
 
 
-def _replace_damaged_entries() -> None:
-    """Make JAX remove entries of its cache that it cannot read. A killed process or a full disk leaves them, and JAX would warn and compile
-    again at every start."""
-    import jax
-    from jax._src import compilation_cache
-
-    read = getattr(compilation_cache, "get_executable_and_time", None)
-    # If JAX has no such function, damaged entries stay, which only costs time.
-    if read is None or hasattr(read, "replaces_damaged"):
-        return
-
-    @functools.wraps(read)
-    def reading(cache_key: str, *arguments: Any, **options: Any) -> Any:
-        try:
-            return read(cache_key, *arguments, **options)
-        except (OSError, MemoryError):
-            raise  # the entry may be intact
-        except Exception:
-            with contextlib.suppress(OSError):
-                (Path(jax.config.values["jax_compilation_cache_dir"] or "") / f"{cache_key}-cache").unlink()
-            raise
-
-    reading.replaces_damaged = True  # pyright: ignore[reportAttributeAccessIssue]
-    compilation_cache.get_executable_and_time = reading
-
-
 def compile_lowered(lowered: Any, brief: bool = False) -> Any:
     """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS`` or, for programs that run only briefly, ``BRIEF_CPU_OPTIONS``, if
     this XLA supports them. Options in ``XLA_FLAGS`` stay as they are."""
@@ -194,7 +185,5 @@ def compile_lowered(lowered: Any, brief: bool = False) -> Any:
 
 def return_freed_memory() -> None:
     """Return freed memory to the system. Compiling frees 300 MB that glibc would keep until the end of the training."""
-    if sys.platform.startswith("linux"):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
-        if trim is not None:
-            trim(0)
+    with contextlib.suppress(AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

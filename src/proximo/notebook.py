@@ -1,7 +1,5 @@
 """Output in the cells of a notebook."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

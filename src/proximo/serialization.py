@@ -1,9 +1,8 @@
 """YAML and JSON. Reading has limits, so that no untrusted file takes minutes to read or causes a ``RecursionError``."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,26 +18,34 @@ MAX_YAML_NODES = 10_000
 """Values, lists and mappings in YAML with aliases, each alias counted as what it stands for."""
 MAX_YAML_BITS = 1000
 MAX_JSON_DEPTH = 100
-_OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What PyYAML raises for an impossible date, a number of thousands of digits, or a tag that does not fit its text."""
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also rejects aliases (a few can expand exponentially), deep nesting and repeated names. ``10:50`` is text, and
-    ``010`` is 10."""
+    """The safe loader, which also rejects deep nesting. Without ``aliases``, it rejects them (a few can expand exponentially) and repeated
+    names; a merged mapping may repeat one, in order to replace a value. ``10:50`` is text, and ``010`` is 10."""
 
-    depth = 0
+    def __init__(self, text: str, aliases: bool):
+        super().__init__(text)
+        self.aliases, self.depth = aliases, 0
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if self.aliases and node is not None and _expanded(node, {}) > MAX_YAML_NODES:
+            raise yaml.YAMLError(
+                f"its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or an alias contains itself"
+            )
+        return node
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"{_place(self.peek_event())}: aliases (*name) are not supported; write the value out")
+        line = f"line {self.peek_event().start_mark.line + 1}"
+        if not self.aliases and self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"{line}: aliases (*name) are not supported; write the value out")
         if self.depth == MAX_YAML_DEPTH:
-            raise yaml.YAMLError(f"{_place(self.peek_event())}: nested deeper than {MAX_YAML_DEPTH} levels")
+            raise yaml.YAMLError(f"{line}: nested deeper than {MAX_YAML_DEPTH} levels")
         self.depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
         if ":" in node.value:  # YAML 1.1 counts to the base 60, so that the levels 10:50 would be 650
@@ -51,32 +58,10 @@ class _Loader(yaml.SafeLoader):
         return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if len(set(names)) < len(names):
-            name = next(name for name in names if names.count(name) > 1)
-            raise yaml.YAMLError(f"{shown(name, 'text')} is given {names.count(name)} times")
+        for name, count in Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)).items():
+            if count > 1 and not self.aliases:
+                raise yaml.YAMLError(f"{shown(name, 'text')} is given {count} times")
         return super().construct_mapping(node, deep)
-
-
-class _AliasLoader(_Loader):
-    """Accepts aliases and merged mappings, as files of other libraries have them. Only a file that the user wrote or chose is read so."""
-
-    def get_single_node(self) -> yaml.Node | None:
-        node = super().get_single_node()
-        if node is not None and _expanded(node, {}) > MAX_YAML_NODES:
-            raise yaml.YAMLError(
-                f"its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or an alias contains itself"
-            )
-        return node
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            return yaml.SafeLoader.compose_node(self, parent, index)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        # A merged mapping may repeat a name, in order to replace a value.
-        return yaml.SafeLoader.construct_mapping(self, node, deep)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # overrides the constructor of the base class
@@ -90,10 +75,6 @@ def _expanded(node: yaml.Node, counted: dict[int, float]) -> float:
         parts = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
         counted[id(node)] = 1 + sum(_expanded(part, counted) for part in parts)
     return counted[id(node)]
-
-
-def _place(event: Any) -> str:
-    return f"line {event.start_mark.line + 1}"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -110,8 +91,9 @@ def read_yaml(data: bytes | str, aliases: bool = False) -> Any:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         if len(text) > MAX_YAML:
             raise ValueError(f"it has {len(text):,} characters, expected at most {MAX_YAML:,}")
-        return yaml.load(text, _AliasLoader if aliases else _Loader)
-    except (yaml.YAMLError, *_OF_CONSTRUCTORS) as error:
+        return _Loader(text, aliases).get_single_data()
+    # PyYAML raises others for an impossible date, a number of thousands of digits, or a tag that does not fit its text.
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise ValueError(shown(" ".join(str(error).split()), "text", 300)) from error
 
 
@@ -133,13 +115,16 @@ def read_json(data: bytes | str) -> Any:
     """The content of JSON. Raises ``ValueError`` if it is invalid, or nested deeper than ``MAX_JSON_DEPTH``."""
     try:
         content = json.loads(data)
+        level, depth = [content], 0
+        while level := [x for x in level if isinstance(x, dict | list)]:
+            depth += 1
+            if depth > MAX_JSON_DEPTH:
+                raise RecursionError
+            level = [x for parent in level for x in (parent.values() if isinstance(parent, dict) else parent)]
     except RecursionError:
         raise ValueError(f"it is nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
         raise ValueError(shown(str(error), "text", 300)) from error
-    brackets = (b"[", b"{") if isinstance(data, bytes) else ("[", "{")
-    if sum(map(data.count, brackets)) > MAX_JSON_DEPTH:  # pyright: ignore[reportArgumentType]
-        check_depth(content)
     return content
 
 
@@ -166,15 +151,3 @@ def jsonable(value: Any) -> Any:
 def csv_cell(value: Any) -> Any:
     """``value`` for a CSV file. A name that a spreadsheet would compute as a formula begins with an apostrophe."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-
-
-def check_depth(content: Any) -> None:
-    """Raise ``ValueError`` if lists and dictionaries are nested deeper than ``MAX_JSON_DEPTH``."""
-    level = [content]
-    for _ in range(MAX_JSON_DEPTH):
-        level = [
-            x for parent in level for x in (parent.values() if isinstance(parent, dict) else parent) if isinstance(x, dict | list)
-        ]
-        if not level:
-            return
-    raise ValueError(f"it is nested deeper than {MAX_JSON_DEPTH} levels")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -22,12 +21,24 @@ PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
 """``str(space)`` lists at most this many components."""
-_INT32 = np.iinfo(np.int32)
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
+_INT32 = np.iinfo(np.int32)
+_KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+
+
+class _Leaf:
+    """A space of arrays, without parts."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
-class Box:
+class Box(_Leaf):
     """Arrays of one shape.
 
     ``low`` and ``high`` are one bound for all entries, or one for each entry (row-major). Raises ``EnvError`` if the bounds do not fit the shape.
@@ -39,17 +50,11 @@ class Box:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        with _expecting(self, "the shape first, as in Box((3,), low=-1.0, high=1.0)"):
-            shape = _shape(self.shape)
-            _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
-            low, high = self.bounds()
-            if not (low <= high).all():
-                raise ValueError("a lower bound is above its upper bound, or NaN")
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return math.prod(self.shape)
+        shape = _shape(self, "Box((3,), low=-1.0, high=1.0)")
+        _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
+        low, high = self.bounds()
+        if not (low <= high).all():
+            raise EnvError(f"{self!r}: a lower bound is above its upper bound, or NaN.")
 
     @property
     def is_float(self) -> bool:
@@ -92,30 +97,23 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Discrete:
+class Discrete(_Leaf):
     """The integers ``start … start + n - 1``."""
 
     n: int
     start: int = 0
+    shape = ()
 
     def __post_init__(self) -> None:
-        with _expecting(self, "integers, and n of 1 or more"):
-            n, start = _integers((self.n, self.start))
-            if n < 1:
-                raise ValueError("there is no action or category")
-            _set(self, n=n, start=start)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``()``: a single number."""
-        return ()
+        _set(self, n=operator.index(self.n), start=operator.index(self.start))
+        _check_choices(self, (self.n,), (self.start,))
 
     def __str__(self) -> str:
         return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
 
 
 @dataclass(frozen=True)
-class MultiDiscrete:
+class MultiDiscrete(_Leaf):
     """Arrays of integers; component ``i`` lies in ``start_i … start_i + nvec_i - 1``.
 
     ``nvec`` and ``start`` are row-major. An empty ``start`` means zeros; a shape of ``(-1,)`` means one axis.
@@ -126,19 +124,12 @@ class MultiDiscrete:
     shape: tuple[int, ...] = (-1,)
 
     def __post_init__(self) -> None:
-        with _expecting(self, "a tuple of integers, as in MultiDiscrete((2, 3))"):
-            nvec, start = _integers(self.nvec), _integers(self.start)
-            start, shape = start or (0,) * len(nvec), (len(nvec),) if self.shape == (-1,) else self.shape
-            if min(nvec, default=0) < 1:
-                raise ValueError("there is no choice")
-            if not len(nvec) == len(start) == math.prod(_shape(shape)):
-                raise ValueError("the numbers of choices, starts and components differ")
-            _set(self, nvec=nvec, start=start, shape=_shape(shape))
-
-    @property
-    def size(self) -> int:
-        """Number of components."""
-        return len(self.nvec)
+        nvec, start = (tuple(map(operator.index, values)) for values in (self.nvec, self.start))
+        _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=(len(nvec),) if self.shape == (-1,) else self.shape)
+        _set(self, shape=_shape(self, "MultiDiscrete((2, 3))"))
+        if not self.size == len(nvec) == len(self.start):
+            raise EnvError(f"{self!r}: the numbers of choices, starts and components differ.")
+        _check_choices(self, nvec, self.start)
 
     def __str__(self) -> str:
         if self.size > MAX_WRITTEN:
@@ -148,19 +139,13 @@ class MultiDiscrete:
 
 
 @dataclass(frozen=True)
-class MultiBinary:
+class MultiBinary(_Leaf):
     """Arrays of zeros and ones."""
 
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        with _expecting(self, "a tuple of integers, as in MultiBinary((3,))"):
-            _set(self, shape=_shape(self.shape))
-
-    @property
-    def size(self) -> int:
-        """Number of bits."""
-        return math.prod(self.shape)
+        _set(self, shape=_shape(self, "MultiBinary((3,))"))
 
     def __str__(self) -> str:
         return f"MultiBinary{self.shape}"
@@ -192,8 +177,7 @@ class Tuple:
         return f"Tuple({', '.join(map(str, self.spaces))})"
 
 
-ActionSpace = Box | Discrete | MultiDiscrete | MultiBinary
-LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary
+ActionSpace = LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary
 Space = LeafSpace | Dict | Tuple
 _SUPPORTED = {
     "observation": "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these that is not empty",
@@ -239,13 +223,9 @@ def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
     bool."""
 
     def of_leaf(leaf: LeafSpace) -> np.ndarray:
-        if isinstance(leaf, MultiBinary):
-            dtype = "bool"
-        elif isinstance(leaf, Box):
-            dtype = "float32" if leaf.is_float else leaf.dtype if leaf.dtype in _KEPT_INTEGERS else "int32"
-        else:
-            dtype = "int32"
-        return np.zeros((*batch_shape, *leaf.shape), dtype)
+        dtype = leaf.dtype if isinstance(leaf, Box) else "bool" if isinstance(leaf, MultiBinary) else "int32"
+        stored = dtype if dtype in _KEPT_INTEGERS else "float32" if np.issubdtype(dtype, np.floating) else "int32"
+        return np.zeros((*batch_shape, *leaf.shape), stored)
 
     return tree(of_leaf, space)
 
@@ -258,81 +238,65 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
     """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases,
     so neither library is imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
 
-    def translate(part: Any, where: str, name: str = "") -> Space:
+    def translate(part: Any, where: str, name: str) -> Space:
         found = _parts(part)
         if found and role == "observation":
-            parts = tuple((key, translate(inner, f"{where}[{key!r}]", f"{name}.{key}".strip("."))) for key, inner in found)
-            return Dict(parts) if _kind(part) == "Dict" else Tuple(tuple(inner for _, inner in parts))
-        leaf = None if found else _leaf(part)
-        place = f" at {where}" if where else ""
-        if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
-            raise EnvError(
-                f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
-                + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
-                + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
-            )
-        if isinstance(leaf, Discrete | MultiDiscrete):
-            nvec, start = components(leaf)
-            if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
-                raise EnvError(
-                    f"The {role} space{place} {leaf} has values that int32 cannot represent: expected {_INT32.min} … {_INT32.max}."
-                )
-        return leaf
+            parts = [(key, translate(inner, f"{where}[{key!r}]", f"{name}.{key}".strip("."))) for key, inner in found]
+            return Dict(parts) if _kind(part) == "Dict" else Tuple(inner for _, inner in parts)
+        leaf = _leaf(part)
+        if leaf is not None and not (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
+            return leaf
+        raise EnvError(
+            f"The {role} space{f' at {where}' if where else ''} {part if isinstance(part, Space) else repr(part)} is not supported: expected "
+            f"{_SUPPORTED[role]}; "
+            + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
+            + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
+        )
 
-    return translate(space, "")
+    return translate(space, "", "")
 
 
 def _flattening(parts: list[tuple[Any, Any]]) -> str:
     """How to flatten an action space with ``parts``, as the end of a sentence."""
     leaves = [_leaf(part) for _, part in parts]
-    call = "gymnasium.wrappers.TransformAction(env, lambda action: {}, {})"
     if all(isinstance(leaf, Box) for leaf in leaves):
-        space = "gymnasium.spaces.flatten_space(env.action_space)"
-        return "flatten it: " + call.format("gymnasium.spaces.unflatten(env.action_space, action)", space) + "."
-    if all(isinstance(leaf, Discrete) for leaf in leaves):
-        chosen = ", ".join((f"{key!r}: " if isinstance(key, str) else "") + f"action[{i}]" for i, (key, _) in enumerate(parts))
-        sizes, starts = ([getattr(leaf, name) for leaf in leaves] for name in ("n", "start"))
-        start = f", start={starts}" if any(starts) else ""
-        rebuilt = f"{{{chosen}}}" if isinstance(parts[0][0], str) else f"({chosen},)"
-        return "flatten it: " + call.format(rebuilt, f"gymnasium.spaces.MultiDiscrete({sizes}{start})") + "."
-    return "wrap it so that one space replaces all parts, such as a MultiDiscrete with some values for each Box."
+        action, flat = "gymnasium.spaces.unflatten(env.action_space, action)", "gymnasium.spaces.flatten_space(env.action_space)"
+    elif all(isinstance(leaf, Discrete) for leaf in leaves):
+        action = "tuple(action)" if isinstance(parts[0][0], int) else "dict(zip(env.action_space, action))"
+        n, start = ([getattr(leaf, name) for leaf in leaves] for name in ("n", "start"))
+        flat = f"gymnasium.spaces.MultiDiscrete({n}{f', start={start}' if any(start) else ''})"
+    else:
+        return "wrap it so that one space replaces all parts, such as a MultiDiscrete with some values for each Box."
+    return f"flatten it: gymnasium.wrappers.TransformAction(env, lambda action: {action}, {flat})."
 
 
 def _kind(space: Any) -> str:
-    """The kind of ``space``: the first name of its class and its base classes that is one of ``kinds``; empty for any other object."""
-    kinds = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
-    return next((base.__name__ for base in type(space).__mro__ if base.__name__ in kinds), "")
+    """The first name of the class of ``space`` and its base classes that is one of ``_KINDS``; empty for any other object."""
+    return next((base.__name__ for base in type(space).__mro__ if base.__name__ in _KINDS), "")
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:
-    """Key and space of each part of a Dict (whose keys must be text) or Tuple; empty for any other space."""
+    """Key and space of each part of a ``Dict`` or ``Tuple``; empty for any other space."""
     kind = _kind(space)
-    if kind not in ("Dict", "Tuple") or not hasattr(space, "spaces"):
-        return []
-    if kind == "Tuple":
-        return list(enumerate(space.spaces))
-    items = list(dict(space.spaces).items())
-    return items if all(isinstance(key, str) for key, _ in items) else []
+    return list(dict(space.spaces).items()) if kind == "Dict" else list(enumerate(space.spaces)) if kind == "Tuple" else []
 
 
 def _leaf(space: Any) -> LeafSpace | None:
     """Convert a space without parts; None if it is not supported."""
     if isinstance(space, LeafSpace):
         return space
-    kind = _kind(space)
-    try:
-        if kind == "Discrete":
+    match _kind(space):
+        case "Discrete":
             return Discrete(int(space.n), int(getattr(space, "start", 0)))
-        if kind == "MultiDiscrete":
+        case "MultiDiscrete":
             nvec = np.asarray(space.nvec)
-            start = np.broadcast_to(getattr(space, "start", 0), nvec.shape)
-            return MultiDiscrete(_integers(nvec.flat), _integers(start.flat), nvec.shape)
-        if kind == "MultiBinary":
+            return MultiDiscrete(
+                tuple(nvec.flat), tuple(np.broadcast_to(getattr(space, "start", 0), nvec.shape).flat), nvec.shape
+            )
+        case "MultiBinary":
             return MultiBinary(space.shape)
-        if kind == "Box":
-            return Box(space.shape, space.low, space.high, space.dtype) if np.dtype(space.dtype).kind in "fiub" else None
-    except AttributeError:  # a class of that name that is not a space
-        pass
+        case "Box" if np.dtype(space.dtype).kind in "fiub":
+            return Box(space.shape, space.low, space.high, space.dtype)
     return None
 
 
@@ -341,24 +305,22 @@ def _set(space: Any, **fields: Any) -> None:
         object.__setattr__(space, name, value)
 
 
-@contextlib.contextmanager
-def _expecting(space: Any, what: str) -> Iterator[None]:
-    """Context manager: what the arguments of ``space`` do not allow is an ``EnvError``."""
+def _shape(space: Any, example: str) -> tuple[int, ...]:
+    """The shape of ``space`` as integers. Raises ``EnvError`` for another type, as if low and high were given first, and for no entry."""
     try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise EnvError(f"{space!r}: {error}. Expected {what}.") from error
-
-
-def _integers(values: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(operator.index(n) for n in values)
-
-
-def _shape(values: Iterable[Any]) -> tuple[int, ...]:
-    shape = _integers(values)
+        shape = tuple(map(operator.index, space.shape))
+    except TypeError:
+        shape = (0,)
     if min(shape, default=1) < 1:
-        raise ValueError("there is no entry")
+        raise EnvError(f"{space!r}: expected a shape of one entry or more, as in {example}.")
     return shape
+
+
+def _check_choices(space: Any, nvec: tuple[int, ...], start: tuple[int, ...]) -> None:
+    if min(nvec, default=0) < 1:
+        raise EnvError(f"{space!r}: expected one choice or more.")
+    if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
+        raise EnvError(f"{space!r} has values that int32 cannot represent: expected {_INT32.min} … {_INT32.max}.")
 
 
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:

@@ -1,7 +1,5 @@
 """Work in other threads."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -10,6 +8,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
+
+BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
+"""A process is busy if it uses this share of a core, or if a thread waits for a core for this share of the time."""
+MEASURE_SECONDS = 0.5
+"""Time between two measurements, each of which takes up to a millisecond."""
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -32,12 +35,6 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
     calls = [in_thread(function) for function in functions]
     wait(calls)
     return [call.result() for call in calls]
-
-
-BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
-"""A process is busy if it uses this share of a core, or if a thread waits for a core for this share of the time."""
-MEASURE_SECONDS = 0.5
-"""Time between two measurements, each of which takes up to a millisecond."""
 
 
 class IdleWatch:

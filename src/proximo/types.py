@@ -20,13 +20,7 @@ Metrics = dict[str, Float[Array, "..."]]
 
 
 class BurnIn(eqx.Module):
-    """The ``B`` steps before a sequence that only update the memory.
-
-    Attributes:
-        observation: B N ...
-        episode_start: B N.
-        valid: B N: False before the very first step of a training.
-    """
+    """The ``B`` steps before a sequence that only update the memory. ``valid`` is False before the very first step of a training."""
 
     observation: Observation
     episode_start: Bool[Array, "B N"]
@@ -34,12 +28,8 @@ class BurnIn(eqx.Module):
 
 
 class Previous(eqx.Module):
-    """The previous action and reward, for policies that observe them.
-
-    Attributes:
-        action: the sampled action as ``n`` numbers, as ``ActorHead.features`` returns it.
-        reward: unscaled.
-    """
+    """The previous action and the unscaled reward, for policies that observe them. The sampled action is ``n`` numbers, as
+    ``ActorHead.features`` returns it."""
 
     action: Float[Array, "*batch n"]
     reward: Float[Array, "*batch"]
@@ -55,8 +45,7 @@ class Rollout(eqx.Module):
         observation: T N ...: as the environment returned it, before normalization.
         episode_start: T N: the memory is reset before this observation is read.
         action: T N ...: as the distribution sampled it, before clipping, squashing or scaling to the space.
-        log_prob: T N: logarithm of the action's probability under the policy that acted.
-        value: T N: value by the policy that acted.
+        log_prob, value: T N: by the policy that acted.
         reward: T N: unscaled.
         terminated: T N: the task is over.
         truncated: T N: a limit was reached.
@@ -65,10 +54,8 @@ class Rollout(eqx.Module):
         valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no statistic, and leaves
             the memory unchanged.
         memory: T/L N ...: the memory before the first step of every sequence, or before its burn-in.
-        last_observation: N ...: the observation after the last transition.
-        last_episode_start: N: whether that observation starts an episode.
-        last_memory: N ...: the memory before that observation.
-        last_value: N: value of that observation.
+        last_observation, last_episode_start, last_memory, last_value: N ...: the observation after the last transition, whether it starts an
+            episode, the memory before it, and its value.
         burn_in_steps: the last ``B`` steps of the previous rollout, which are the burn-in of the first sequence. Their ``valid`` is False in the
             first rollout. None without burn-in.
     """
@@ -92,13 +79,9 @@ class Rollout(eqx.Module):
 
 
 class CompensatedSum(eqx.Module):
-    """A float32 sum with its rounding error (Kahan summation).
+    """A float32 sum ``value`` with its rounding error ``rest``, which the next addition includes (Kahan summation).
 
     A plain float32 sum of a million rewards of 0.1 is wrong by 1 %, because each addition rounds to the last place of the sum.
-
-    Attributes:
-        value: N: the sum, rounded.
-        rest: N: the rounding error, which the next addition includes.
 
     Source: Kahan 1965, "Further remarks on reducing truncation errors".
     """
@@ -123,13 +106,8 @@ class CompensatedSum(eqx.Module):
 
 
 class EpisodeStatistics(eqx.Module):
-    """The running episode of each environment.
-
-    Attributes:
-        episode_return: N: sum of the unscaled rewards so far.
-        length: N: steps so far.
-        partial: N: the collector may truncate the running episode (``stagger_steps``); its return is not recorded.
-    """
+    """The running episode of each environment: its unscaled rewards and steps so far. If it is ``partial``, the collector may truncate it
+    (``stagger_steps``), and its return is not recorded."""
 
     episode_return: CompensatedSum
     length: UInt32[Array, " N"]
@@ -142,14 +120,11 @@ class JaxCollectorState(eqx.Module):
     Attributes:
         env_params: parameters of the environment, shared by all ``N``.
         env_state: N ...: states of the environments.
-        observation: N ...: the next observation.
-        episode_start: N: whether it starts an episode.
-        memory: N ...: the memory before it.
+        observation, episode_start, memory: N ...: the next observation, whether it starts an episode, and the memory before it.
         episode: the running episodes.
         step_limit: N: steps after which the running episode is truncated.
         key: random key of the next rollout.
-        burn_in_steps: the last steps of the previous rollout; None without burn-in.
-        burn_in_memory: N ...: the memory before ``burn_in_steps``; None without burn-in.
+        burn_in_steps, burn_in_memory: the last steps of the previous rollout, and N ...: the memory before them; None without burn-in.
         previous: N ...: the previous action and reward; None unless the policy observes them.
     """
 
@@ -167,11 +142,8 @@ class JaxCollectorState(eqx.Module):
 
 
 class GymnasiumCollectorState(eqx.Module):
-    """What the collector for Gymnasium environments carries. Environments cannot be saved: a resumed training restarts them.
-
-    Attributes:
-        key: random key of the seeds of environments, and of actions.
-    """
+    """What the collector for Gymnasium environments carries: the random key of the seeds of environments, and of actions. Environments cannot
+    be saved: a resumed training restarts them."""
 
     key: Key[Array, ""]
 
@@ -194,8 +166,7 @@ class TrainState(eqx.Module):
 def add_steps(steps: UInt32[Array, "2"], count: int) -> UInt32[Array, "2"]:
     """Add ``count``, below 2^32, to a counter of two words (low, high): int32 overflows at 2.1e9 steps."""
     low = steps[0] + jnp.uint32(count)
-    carry = (low < steps[0]).astype(jnp.uint32)
-    return jnp.stack([low, steps[1] + carry])
+    return jnp.stack([low, steps[1] + (low < steps[0]).astype(jnp.uint32)])
 
 
 def int_of_steps(steps: UInt32[Array, "2"]) -> int:

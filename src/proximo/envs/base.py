@@ -1,7 +1,5 @@
 """Base classes of proximo's environments. Workers import them, so they need neither JAX nor Gymnasium."""
 
-from __future__ import annotations
-
 from typing import Any
 
 
@@ -21,27 +19,18 @@ class JaxWrapper(Described):
     """A JAX environment that changes another one, ``env``."""
 
     def __init__(self, env: Any):
-        self.env = env
+        self.env, self.default_params = env, getattr(env, "default_params", ())
         for name in ("observation_space", "action_space", "render", "render_fps"):
             if hasattr(env, name):
                 setattr(self, name, getattr(env, name))
 
-    @property
-    def default_params(self) -> Any:
-        """Parameters of ``env``; empty if it has none."""
-        return getattr(self.env, "default_params", ())
-
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
-        """Reset ``env``."""
         return self.env.reset(key, params)
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
-        """Step ``env``."""
         return self.env.step(key, state, action, params)
 
 
 def unwrapped(env: Any) -> Any:
     """The JAX environment inside all wrappers of proximo."""
-    while isinstance(env, JaxWrapper):
-        env = env.env
-    return env
+    return unwrapped(env.env) if isinstance(env, JaxWrapper) else env

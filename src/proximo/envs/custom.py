@@ -1,7 +1,5 @@
 """Finds and makes custom environments, and recognizes whether they are JAX or Gymnasium environments."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools
@@ -25,6 +23,7 @@ from proximo.errors import ConfigError, EnvError, nearest
 from proximo.spaces import Space, from_any
 
 PROTOCOL = "(proximo.envs.protocol defines the protocol)"
+PLAIN = Preprocessing()
 
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
@@ -55,34 +54,25 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
             "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
             "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
-    found = type(cls).__name__
-    if inspect.isclass(cls):
-        missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
-        if not missing:
-            return cls
-        found = f"a class without {' and '.join(missing)}"
+    missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
+    if inspect.isclass(cls) and not missing:
+        return cls
+    found = f"a class without {' and '.join(missing)}" if inspect.isclass(cls) else type(cls).__name__
     raise EnvError(
         f"{env_id} is {found}: expected the class of a JAX or Gymnasium environment {PROTOCOL}, or a function that makes one."
     )
 
 
-def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing | None = None) -> Any:
+def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing = PLAIN) -> Any:
     """Make the environment of a class: of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or of a function
     that makes one. A function that makes a ``VectorEnv`` has an argument ``num_envs``. ``settings`` are keyword arguments.
 
     Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
     """
-    is_class, preprocessing = inspect.isclass(cls), preprocessing or Preprocessing()
-    try:
-        signature = inspect.signature(cls)
-    except ValueError:  # some built-in types have no signature
-        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
-    has_num_envs = "num_envs" in signature.parameters
+    is_class, signature = inspect.isclass(cls), inspect.signature(cls)
+    takes_num_envs = is_vectorized(cls) or ("num_envs" in signature.parameters and not is_class)
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
-        if is_vectorized(cls) and not has_num_envs:
-            raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
-        check_names(settings, signature.parameters, env_id)
-    takes_num_envs = is_vectorized(cls) or (has_num_envs and not is_class)
+        check_names([*settings, *(["num_envs"] if takes_num_envs else [])], signature.parameters, env_id)
     try:
         signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
     except TypeError as error:
@@ -96,8 +86,6 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
     if not (is_class and issubclass(cls, gym.Env)):
         with custom_code_errors(f"{env_id}()"):
             one = make()
-        if one is None:
-            raise EnvError(f"{env_id} returned None: expected an environment. Perhaps it lacks its return.")
         if isinstance(one, VectorEnv):
             raise EnvError(
                 f"{env_id} returned a vector environment: give it an argument num_envs, for example lambda num_envs: MyVectorEnv(num_envs)."
@@ -105,10 +93,9 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
         if not _steps_by_action(one):
             return as_jax_environment(one, env_id)
         with custom_code_errors(f"{env_id}()"):
-            other = None if is_class else make()
-        if other is not None:
-            _check_distinct((one, other), env_id)
-        for env in (one, other):
+            made = [one] if is_class else [one, make()]
+        _check_distinct(made, env_id)
+        for env in made:
             getattr(env, "close", lambda: None)()
     with construction_errors(env_id):
         return from_factory(make, env_id, preprocessing)
@@ -177,8 +164,7 @@ def _vector_envs_like(env: Any, env_id: str) -> Callable[[int], VectorEnv]:
 
 def _copy_of(original: Any, render_mode: str | None = None) -> Any:
     made = copy.deepcopy(original)
-    if render_mode is not None and getattr(made, "render_mode", None) != render_mode:
-        # Most environments read it only when they draw.
+    if render_mode is not None:  # most environments read it only when they draw
         with contextlib.suppress(AttributeError):  # a property
             made.unwrapped.render_mode = render_mode
     return made
@@ -196,8 +182,7 @@ def _steps_by_action(env: Any) -> bool:
     if not callable(getattr(env, "step", None)) or not hasattr(env, "reset"):
         return False
     parameters = inspect.signature(env.step).parameters.values()
-    required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(required) == 1
+    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) == 1
 
 
 class CustomJaxEnvironment(JaxWrapper):
@@ -211,16 +196,9 @@ class CustomJaxEnvironment(JaxWrapper):
 
 def as_jax_environment(env: Any, env_id: str) -> Any:
     """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it does not follow the protocol."""
-    missing = [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]
-    if missing:
-        raise EnvError(f"{env_id} is neither a JAX nor a Gymnasium environment: it lacks {', '.join(missing)} {PROTOCOL}.")
-    for name, arguments in (("reset", ("key", "params")), ("step", ("key", "state", "action", "params"))):
-        signature = inspect.signature(getattr(env, name))
-        try:
-            signature.bind(*arguments)
-        except TypeError:
-            expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
-            raise EnvError(f"{env_id}.{name}{signature} does not accept {expected}.") from None
+    if missing := [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]:
+        what = "None" if env is None else "neither a JAX nor a Gymnasium environment"
+        raise EnvError(f"{env_id} is {what}: it lacks {', '.join(missing)} {PROTOCOL}.")
     adapted, spaces = CustomJaxEnvironment(env), (env.observation_space, env.action_space)
     return env if all(isinstance(space, Space) for space in spaces) and hasattr(env, "default_params") else adapted
 
@@ -230,7 +208,7 @@ def makes_environments(env: Any) -> bool:
     return inspect.isclass(env) or (callable(env) and not hasattr(env, "reset"))
 
 
-def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing | None = None) -> tuple[str, Any]:
+def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing = PLAIN) -> tuple[str, Any]:
     """Make an environment from an object: an environment of any kind, or a class or a function as in ``from_class``.
 
     A Gymnasium environment is copied, and stays as it is.
@@ -242,7 +220,6 @@ def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing
         EnvError: ``env`` is not an environment, or a Gymnasium environment that cannot be copied: several are needed.
         ConfigError: ``settings`` were given with an environment that exists already, or do not fit.
     """
-    preprocessing = preprocessing or Preprocessing()
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")
     if makes_environments(env):

@@ -3,8 +3,6 @@
 The same environments are in the RL Zoo of Stable-Baselines3 (``MaskVelocityWrapper``).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -26,10 +24,14 @@ DROPPED = ("Pendulum-v1",)
 """Environments whose observation becomes shorter. In the others hidden entries read 0."""
 
 
+def names() -> list[str]:
+    """Return all ids of this kind, as for Gymnasium."""
+    return [base.replace("-", "NoVel-") for base in VELOCITIES]
+
+
 def base_of(name: str) -> str | None:
     """Return ``CartPole-v1`` for ``CartPoleNoVel-v1`` and so on; None for other names."""
-    base = re.sub(r"NoVel(?=-v\d+$)", "", name)
-    return base if base != name and base in VELOCITIES else None
+    return re.sub(r"NoVel(?=-v\d+$)", "", name) if name in names() else None
 
 
 def hide(base: str, observation: Any) -> Any:
@@ -37,14 +39,7 @@ def hide(base: str, observation: Any) -> Any:
     visible = np.delete(np.arange(observation.shape[-1]), VELOCITIES[base])
     if base in DROPPED:
         return observation[..., visible]
-    factors = np.zeros(observation.shape[-1], observation.dtype)
-    factors[visible] = 1
-    return observation * factors
-
-
-def names() -> list[str]:
-    """Return all ids of this kind, as for Gymnasium."""
-    return [base.replace("-", "NoVel-") for base in VELOCITIES]
+    return observation * np.isin(np.arange(observation.shape[-1]), visible).astype(observation.dtype)
 
 
 class JaxHiddenVelocities(JaxWrapper):
@@ -58,11 +53,9 @@ class JaxHiddenVelocities(JaxWrapper):
             self.observation_space = Box(low.shape, low, high, space.dtype)
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
-        """Reset the environment and hide the velocities."""
         state, observation = self.env.reset(key, params)
         return state, hide(self.base, observation)
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
-        """Step the environment and hide the velocities."""
         state, observation, *rest = self.env.step(key, state, action, params)
         return state, hide(self.base, observation), *rest

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,7 @@ FIRST_LEVEL = 2**31
 """The random key of level ``i`` is ``fold_in(key(0), FIRST_LEVEL + i)``."""
 
 
-@dataclass(frozen=True)
-class LevelRange:
+class LevelRange(NamedTuple):
     """The seeds ``start … stop - 1``."""
 
     start: int
@@ -29,12 +27,12 @@ class LevelRange:
     def parse(cls, text: str) -> LevelRange:
         """Parse ``"FROM:TO"``, the seeds FROM … TO - 1. Raises ``ConfigError`` for other text."""
         numbers = re.fullmatch("([0-9]{1,10}):([0-9]{1,10})", text)
-        low, high = map(int, numbers.groups()) if numbers else (0, 0)
-        if not low < high < 2**31:
+        levels = cls(*map(int, numbers.groups())) if numbers else cls(0, 0)
+        if not levels.start < levels.stop < 2**31:
             raise ConfigError(
                 f"levels = {text!r}: expected FROM:TO with FROM < TO, such as 0:99 for the seeds 0 … 98, all below 2³¹."
             )
-        return cls(low, high)
+        return levels
 
     def common(self, other: LevelRange) -> int:
         """Return the number of levels in both ranges."""
@@ -64,10 +62,9 @@ class JaxLevels(JaxWrapper):
         """Return the level of an episode that starts with ``key``."""
         import jax  # Gymnasium environments need no JAX
 
-        return jax.random.randint(key, (), self.levels.start, self.levels.stop)
+        return jax.random.randint(key, (), *self.levels)
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
-        """Start a level drawn with ``key``."""
         import jax
 
         # key(level) is the root key of the run with that seed, and the first children of key(0) belong to the run with seed 0.
@@ -77,7 +74,6 @@ class JaxLevels(JaxWrapper):
         return (state, jax.random.key_data(key_steps)), observation
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
-        """Take a step with the next key of the level; ``key`` is ignored."""
         import jax
 
         state, key_steps = state

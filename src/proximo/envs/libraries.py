@@ -1,7 +1,5 @@
 """The libraries of environments: a row for each registers its adapter (``registry.py`` has the steps). Then what
-adapters have in common: they import their library, and check names and ``env_settings``."""
-
-from __future__ import annotations
+adapters have in common: they import their library, and check ``env_settings``."""
 
 import dataclasses
 import importlib
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proximo.custom_code import custom_code_errors
-from proximo.errors import ConfigError, EnvError, nearest
+from proximo.errors import ConfigError, nearest
 
 
 class Library(NamedTuple):
@@ -24,9 +22,9 @@ class Library(NamedTuple):
     """Whether its environments are JAX environments; otherwise they are Gymnasium environments."""
     module: str
     """The module by which the library is imported."""
-    install: str = ""
+    install: str
     """Arguments of ``pip install``; empty for proximo's own tasks."""
-    example: str = ""
+    example: str
     """A name, which tests train."""
 
 
@@ -50,15 +48,14 @@ ID_FORMS = ", ".join(("Gymnasium's NAME-v1", *(f"{library}:NAME" for library in 
 
 def adapter(library: str) -> ModuleType:
     """The module that adapts ``library``, with the functions ``names`` and ``from_name``."""
-    place = "jax" if LIBRARIES[library].is_jax else "gymnasium"
-    return importlib.import_module(
-        "proximo.envs.tasks" if library == "proximo" else f"proximo.envs.{place}.{library.replace('-', '_')}"
-    )
+    kind = "jax" if LIBRARIES[library].is_jax else "gymnasium"
+    place = "tasks" if library == "proximo" else f"{kind}.{library.replace('-', '_')}"
+    return importlib.import_module(f"proximo.envs.{place}")
 
 
 def names(library: str) -> list[str]:
     """The names of the environments of ``library``; empty if it is not installed."""
-    return list(adapter(library).names()) if is_installed(library) else []
+    return adapter(library).names() if is_installed(library) else []
 
 
 def is_installed(library: str) -> bool:
@@ -73,13 +70,6 @@ def load(env_id: str, submodule: str = "") -> ModuleType:
         return importlib.import_module(f"{module}{submodule}")
 
 
-def check_known(env_id: str, known: Iterable[str]) -> None:
-    """Raise ``EnvError`` unless the name in ``env_id`` is one of the ``known`` names of its library."""
-    (library, _, name), known = env_id.partition(":"), list(known)
-    if name not in known:
-        raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
-
-
 def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None:
     """Raise ``ConfigError`` if a name of ``env_settings``, ``given``, is not in ``known``."""
     known = list(known)
@@ -89,26 +79,13 @@ def check_names(given: Iterable[str], known: Iterable[str], env_id: str) -> None
             raise ConfigError(f"env_settings: {env_id} has no parameter {name!r}{nearest(name, known)}; it has {has}.")
 
 
-_EXPECTED = {
-    "b": (bool, "true or false"),
-    "i": (int, "a whole number"),
-    "u": (int, "a whole number"),
-    "f": (int | float, "a finite number"),
-    "U": (str, "text"),
-}
-"""The types that a value may have, and their names in messages, by the kind of the default's dtype."""
-
-
 def check_type(name: str, value: Any, default: Any) -> None:
-    """Raise ``ConfigError`` if ``value`` has another type than ``default``."""
-    kind = np.asarray(default).dtype.kind
-    if np.ndim(default) == 0 and kind in _EXPECTED:
-        types, words = _EXPECTED[kind]
-        fits = isinstance(value, types) and isinstance(value, bool) == (kind == "b")
-        if not fits or (isinstance(value, int | float) and not math.isfinite(value)):
-            raise ConfigError(f"env_settings: {name} = {value!r}: expected {words}.")
-    elif isinstance(value, str):
-        raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")
+    """Raise ``ConfigError`` if ``value`` has another type than ``default``, a number or text."""
+    expected = type(default if np.ndim(default) else np.asarray(default).item())
+    words = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}.get(expected)
+    fits = isinstance(value, expected | int if expected is float else expected) and isinstance(value, bool) == (expected is bool)
+    if words and not (fits and (isinstance(value, str) or math.isfinite(value))):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected {words}.")
 
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:

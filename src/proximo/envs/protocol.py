@@ -16,21 +16,7 @@ class JaxEnvironment(Protocol):
     environments whose episode ended, applies ``max_episode_steps`` and counts episodes. They are compiled together with the policy
     and the learner, so they must not branch on traced values, change ``self`` or draw from NumPy.
 
-    An environment that also has ``render`` (``Renders``) can be watched.
-
-    Example:
-        class Counter:
-            observation_space = proximo.spaces.Box((1,))
-            action_space = proximo.spaces.Discrete(2)
-            default_params = {"limit": 10}
-
-            def reset(self, key, params):
-                return jnp.int32(0), jnp.zeros(1)
-
-            def step(self, key, state, action, params):
-                time = state + 1
-                truncated = time >= params["limit"]
-                return time, jnp.full(1, time, jnp.float32), 1.0 * action, False, truncated, {}
+    An environment that also has ``render`` (``Renders``) can be watched. docs/custom-jax-environment.md has an example.
     """
 
     observation_space: Any

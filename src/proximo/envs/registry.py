@@ -31,7 +31,7 @@ from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import LevelRange, with_levels
 from proximo.envs.libraries import LIBRARIES
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError, EnvError, nearest
 
 if TYPE_CHECKING:
     from proximo.envs.protocol import Environment
@@ -75,9 +75,7 @@ def make_env(
 def check_id(env_id: str) -> None:
     """Raise ``EnvError`` if no environment has this id. Names of a library that is not installed are accepted."""
     library, separator, _ = env_id.partition(":")
-    if separator and library in LIBRARIES:
-        if libraries.is_installed(library):
-            libraries.check_known(env_id, libraries.names(library))
+    if separator and library in LIBRARIES and not libraries.is_installed(library):
         return
     with _answers(env_id):
         _maker(env_id)
@@ -99,8 +97,12 @@ def _answers(env_id: str) -> Iterator[None]:
 
 def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Preprocessing], Environment]:
     """The function that makes the environment. Raises ``EnvError`` if the id is unknown."""
-    library, separator, _ = env_id.partition(":")
+    library, separator, name = env_id.partition(":")
     if separator and library in LIBRARIES:
+        if not libraries.is_installed(library):
+            raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
+        if name not in (known := libraries.names(library)):
+            raise EnvError(f"{library} has no environment {name!r}{nearest(name, known)}; `proximo envs {library}` lists them.")
         return partial(_of_library, env_id)
     module, separator, name = env_id.rpartition(":")
     if separator and name.isidentifier():
@@ -115,12 +117,9 @@ def _maker(env_id: str, from_file: bool = False) -> Callable[[dict[str, Any], Pr
 
 def _of_library(env_id: str, settings: dict[str, Any], preprocessing: Preprocessing) -> Environment:
     library, _, name = env_id.partition(":")
-    if not libraries.is_installed(library):
-        raise EnvError(f"{env_id} needs a library that is not installed: pip install {LIBRARIES[library].install}.")
-    libraries.check_known(env_id, libraries.names(library))
-    from_name = libraries.adapter(library).from_name
+    more = () if LIBRARIES[library].is_jax else (preprocessing,)
     with custom_code_errors(f"Making {env_id}"):
-        return from_name(name, settings) if LIBRARIES[library].is_jax else from_name(name, settings, preprocessing)
+        return libraries.adapter(library).from_name(name, settings, *more)
 
 
 def names_code(env_id: str) -> bool:

@@ -3,12 +3,11 @@
 ``other_libraries`` has the names of settings.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 
@@ -20,11 +19,12 @@ MUJOCO = (
     "Swimmer", "Walker2d",
 )  # fmt: skip
 """MuJoCo tasks of Gymnasium, whose newest version is 5."""
-_NEWER = r"use '\g<1>-v5', which has a preset. Gymnasium's page of the task says how the versions differ."
 _ELSEWHERE = (
     # Gymnasium still makes version 4, except for Pusher, whose model MuJoCo 3 changes.
-    (rf"({'|'.join(MUJOCO)})-v[0-3]", _NEWER),
-    (r"(Pusher)-v4", _NEWER),
+    (
+        rf"({'|'.join(MUJOCO)})-v[0-3]|(?P<pusher>Pusher)-v4",
+        r"use '\g<1>\g<pusher>-v5', which has a preset. Gymnasium's page of the task says how the versions differ.",
+    ),
     (r"CartPole-?Masked(-v\d)?", "CartPole with hidden velocities is 'CartPoleNoVel-v1' here."),
     (r"PocMemoryEnv", "it is 'proximo:PocMemory' here."),
     (r"[Mm]ini[Gg]rid", "name one of its tasks, for example 'minigrid:MemoryS9'."),
@@ -58,14 +58,13 @@ def elsewhere(env_id: str) -> str | None:
 
 def newer_version(env_id: str) -> str | None:
     """What to use instead of an earlier version of a MuJoCo task; None for any other id."""
-    match = re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id)
-    return match and match.expand(_NEWER)
+    return elsewhere(env_id.replace("-v4", "-v3")) if re.fullmatch(rf"({'|'.join(MUJOCO)})-v[0-4]", env_id) else None
 
 
 def unknown(env_id: str, ids: list[str]) -> EnvError:
     """The error for ``env_id``, whose module was imported if it exists. ``ids`` are those of all libraries."""
     module, separator, name = env_id.rpartition(":")
-    registered = {i: f"{module}:{i}" for i in gym.registry if _package(i) == module.partition(".")[0]}
+    found = ""
     if not separator and (found := _in_packages(name)):
         problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
@@ -78,20 +77,18 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
         # The package highway-env has the module highway_env.
         found = _similar(env_id, {i: i for i in ids if ":" in i}) or ("-" in module and f"{module.replace('-', '_')}:{name}")
         problem = f"no library or module {module!r} is installed or on Python's path (expected {ID_FORMS})."
-    elif registered:
+    elif registered := {i: f"{module}:{i}" for i, spec in gym.registry.items() if _package(spec) == module.partition(".")[0]}:
         found = _similar(name, {i.rpartition("/")[2]: typed for i, typed in registered.items()} | registered)
         problem = f"expected an id that {module} registers, such as {next(iter(registered.values()))!r}."
     else:
-        found = ""
         problem = f"the module {module!r} registers no environments: name one of its classes, as my_package.module:MyEnv."
     return EnvError(f"Unknown environment {env_id!r}{f' (did you mean {found!r}?)' if found else ''}: {problem}")
 
 
-def _package(env_id: str) -> str:
+def _package(spec: Any) -> str:
     """The package whose code makes a registered environment."""
-    entry = gym.registry[env_id].entry_point or gym.registry[env_id].vector_entry_point
-    code = entry if isinstance(entry, str) else getattr(getattr(entry, "func", entry), "__module__", "")  # of a partial function
-    return re.split("[.:]", code)[0]
+    entry = spec.entry_point or spec.vector_entry_point
+    return re.split("[.:]", entry if isinstance(entry, str) else getattr(entry, "__module__", ""))[0]
 
 
 def _stem(env_id: str) -> str:
@@ -108,19 +105,16 @@ def _similar(name: str, typed: dict[str, str]) -> str:
 
 
 def _in_packages(name: str) -> str:
-    """What to type for an id that an installed package registers, by the source of packages that depend on Gymnasium."""
+    """What to type for an id that an installed package registers, by the source of packages that require Gymnasium."""
     literal = re.compile(rf"""["']((?:[\w.-]+/)?{re.escape(_stem(name))}(?:-v\d+|\{{[^"'\n]*))["']""")
-    packages = filter(_registers, importlib.metadata.distributions()) if name else ()
-    for file in (file for package in packages for file in package.files or ()):
-        if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
-            source = path.read_text(encoding="utf-8", errors="replace")
-            if "register(" in source and (ids := literal.findall(source)):
-                full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
-                return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
+    for package in importlib.metadata.distributions() if name else ():
+        requires = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
+        if not requires and not any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points):
+            continue
+        for file in package.files or ():
+            if file.suffix == ".py" and file.parts[0] not in LIBRARIES and (path := Path(file.locate())).is_file():
+                source = path.read_text(encoding="utf-8", errors="replace")
+                if "register(" in source and (ids := literal.findall(source)):
+                    full = next((i for i in ids if name in (i, i.rpartition("/")[2])), ids[-1])
+                    return f"{file.parts[0]}:{name if '{' in full else full}"  # an f-string, for example with a version
     return ""
-
-
-def _registers(package: importlib.metadata.Distribution) -> bool:
-    """Whether a package requires Gymnasium, or has environments in its entry points."""
-    requires = any(re.match(r"gymnasium\b(?!-)(?!.*extra ==)", requirement) for requirement in package.requires or ())
-    return requires or any(entry.group.startswith("gymnasium.envs") for entry in package.entry_points)

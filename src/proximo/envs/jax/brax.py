@@ -1,7 +1,5 @@
 """``brax:ant``: brax without its wrappers."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """``craftax:Craftax-Symbolic-v1``: Craftax and Craftax-Classic, without autoreset."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from typing import Any
@@ -37,26 +35,24 @@ class CraftaxEnvironment(Described):
         separate_map = settings.pop("separate_map", False)
         check_type("separate_map", separate_map, False)
         self.default_params = replace_params(self.env.default_params, settings, env_id)
-        space = from_any(self.env.observation_space(self.default_params), "observation")
-        assert isinstance(space, Box)
+        space: Any = from_any(self.env.observation_space(self.default_params), "observation")
         self.is_picture, self.map_shape = len(space.shape) == 3, ()
         self.observation_space: Space = Box(space.shape, 0.0, 255.0, "uint8") if self.is_picture else space
-        if separate_map and self.is_picture:
-            raise ConfigError(f"env_settings: {env_id} has no separate_map: its observations are images.")
         if separate_map:
+            if self.is_picture:
+                raise ConfigError(f"env_settings: {env_id} has no separate_map: its observations are images.")
             self.map_shape = importlib.import_module(type(self.env).__module__).get_map_obs_shape()
             inventory = Box((space.size - math.prod(self.map_shape),), space.low, space.high)
             self.observation_space = Dict({"inventory": inventory, "map": Box(self.map_shape, 0.0, 1.0)})
         self.action_space = from_any(self.env.action_space(self.default_params), "action")
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """Start an episode. Craftax returns the observation first."""
         observation, state = self.env.reset(jax.random.key_data(key), params)
         return state, self._converted(observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """Take one step. Craftax reports a single ``done``; an end that also occurs without the time limit is a termination."""
         observation, state, reward, done, _ = self.env.step(jax.random.key_data(key), state, action, params)
+        # Craftax reports a single ``done``: an end that also occurs without the time limit is a termination.
         terminated = jnp.asarray(self.env.is_terminal(state, params.replace(max_timesteps=NO_LIMIT)))
         return state, self._converted(observation), reward, terminated, jnp.asarray(done) & ~terminated, {}
 

@@ -1,7 +1,5 @@
 """``gymnax:CartPole-v1``: gymnax without its autoreset, which resets at every step."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from types import ModuleType
@@ -31,19 +29,18 @@ class _Deferred(ModuleType):
 
 
 def _gymnax() -> ModuleType:
-    """Import gymnax without the modules that it needs for drawing only."""
+    """Import gymnax without the modules that it needs for drawing only. Later imports elsewhere get the real ones."""
     if "gymnax" in sys.modules:
         return sys.modules["gymnax"]
     deferred = {name: _Deferred(name) for name in DRAWING if name not in sys.modules}
-    sys.modules.update(deferred)
     for name, module in deferred.items():
         parent, _, child = name.rpartition(".")
         if parent in deferred:
             setattr(deferred[parent], child, module)
+    sys.modules.update(deferred)
     try:
         return load("gymnax")
     finally:
-        # Only gymnax keeps the deferred modules; later imports elsewhere get the real ones.
         for name in deferred:
             sys.modules.pop(name, None)
 
@@ -73,12 +70,10 @@ class GymnaxEnvironment(Described):
             self.render, self.render_fps = drawing
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """Start an episode. gymnax returns the observation first."""
         observation, state = self.env.reset_env(key, params)
         return state, observation
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """Take one step. A step that terminates is not truncated, even at the time limit."""
         observation, state, reward, terminated, info = self.env.step_env(key, state, action, params)
         truncated = jnp.asarray(self.env.is_truncated(state, params)) & ~jnp.asarray(terminated)
         return state, observation, reward, terminated, truncated, info

@@ -1,9 +1,6 @@
 """``jumanji:Snake-v1``: jumanji, with time limits as truncations."""
 
-from __future__ import annotations
-
 import inspect
-import math
 from typing import Any
 
 import jax
@@ -40,17 +37,14 @@ class JumanjiEnvironment(Described):
         library = load(env_id)
         entry_point = library.registration._REGISTRY[name].entry_point
         check_names(settings, inspect.signature(library.registration.load(entry_point)).parameters, env_id)
-        if "time_limit" in settings:
-            take_limit(settings, "time_limit", NO_LIMIT)
+        take_limit(settings, "time_limit", NO_LIMIT)
         self.env = library.make(name, **settings)
         # The specs are computed already; from now on only the end of an episode depends on the limit.
-        self.limit = getattr(self.env, "time_limit", NO_LIMIT)
-        self.env.time_limit = NO_LIMIT
+        self.limit, self.env.time_limit = getattr(self.env, "time_limit", NO_LIMIT), NO_LIMIT
         to_space = library.specs.jumanji_specs_to_gym_spaces
-        seen = from_any(to_space(self.env.observation_spec), "observation")
         self.action_space = from_any(to_space(self.env.action_spec), "action")
         self.default_params = ()
-        assert isinstance(seen, Dict)  # jumanji's observations are named tuples
+        seen: Any = from_any(to_space(self.env.observation_spec), "observation")  # a Dict: observations are named tuples
         self.parts: dict[str, Space] = dict(seen.spaces)
         if "step_count" in self.parts:  # two environments declare it as Discrete with thousands of values, one too few
             self.parts["step_count"] = Box((), 0, self.limit, "int32")
@@ -58,18 +52,15 @@ class JumanjiEnvironment(Described):
         mask = self.parts.pop(ACTION_MASK, None)
         if isinstance(mask, Box | MultiBinary):
             if isinstance(self.action_space, MultiDiscrete) and mask.shape == self.action_space.nvec:
-                self.nvec, self.action_space = mask.shape, Discrete(math.prod(mask.shape))
-            self.parts[ACTION_MASK] = MultiBinary((math.prod(mask.shape),))
-        self.observation_space = Dict(tuple(self.parts.items()))
+                self.nvec, self.action_space = mask.shape, Discrete(mask.size)
+            self.parts[ACTION_MASK] = MultiBinary((mask.size,))
+        self.observation_space = Dict(self.parts)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """Start an episode. The state is that of jumanji and the number of steps."""
         state, timestep = self.env.reset(jax.random.key_data(key))
         return (state, jnp.int32(0)), self._seen(timestep.observation)
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """Take one step. A step that terminates is not truncated, even at the limit. If the last step has a discount above 0, the episode
-        is truncated."""
         parts = jnp.stack(jnp.unravel_index(action, self.nvec)) if self.nvec else action
         inner, timestep = self.env.step(state[0], parts)
         steps, last = state[1] + 1, timestep.last()

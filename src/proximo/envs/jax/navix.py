@@ -1,7 +1,5 @@
 """``navix:Navix-Empty-5x5-v0``: navix without its autoreset (its ``_step``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -63,11 +61,9 @@ class NavixEnvironment(Described):
         self._draw = jax.jit(self._frame)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
-        """Start an episode. The state is navix's timestep."""
         return self._state_and_observation(self.env.reset(jax.random.key_data(key)))
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """Take one step. A positive reward is a success."""
         timestep = self.env._step(state, action)
         state, observation = self._state_and_observation(timestep)
         reward = timestep.reward
@@ -79,7 +75,6 @@ class NavixEnvironment(Described):
         return timestep.replace(state=state), timestep.observation
 
     def render(self, state: PyTree, params: PyTree) -> np.ndarray:
-        """Draw the whole level."""
         return np.asarray(self._draw(state.state))
 
     def _frame(self, state: PyTree) -> Array:

@@ -1,7 +1,5 @@
 """Robots of brax and MuJoCo Playground, which have the same interface: ``reset(key)`` and ``step(state, action)`` return a state."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Mapping
@@ -34,16 +32,14 @@ class Robot(Described):
         self.default_params = ()
         seen = jax.eval_shape(lambda: env.reset(jax.random.key_data(jax.random.key(0)))).obs
         parts = isinstance(seen, Mapping)
-        self.observation_space = Dict(tuple((k, Box(x.shape)) for k, x in seen.items())) if parts else Box(seen.shape)
+        self.observation_space = Dict({name: Box(x.shape) for name, x in seen.items()}) if parts else Box(seen.shape)
         self.action_space = Box((env.action_size,), -1.0, 1.0)
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
-        """Start an episode. The state is that of the library and the number of steps."""
         state = self._reset(jax.random.key_data(key))
         return (state, jnp.int32(0)), state.obs
 
     def step(self, key: Key[Array, ""], state: PyTree, action: Array, params: PyTree) -> tuple:
-        """Take one step. A step that terminates is not truncated, even at the limit."""
         inner, steps = state
         inner, steps = self._step(inner, action), steps + 1
         terminated = inner.done > 0

@@ -1,7 +1,5 @@
 """``playground:CartpoleBalance``: MuJoCo Playground's control suite without its wrappers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from proximo.envs.jax.physics import Robot, quietly

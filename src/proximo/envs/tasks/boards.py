@@ -1,7 +1,5 @@
 """Draws boards of colored cells: the pictures of proximo's tasks, and of MinAtar."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

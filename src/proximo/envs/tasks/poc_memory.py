@@ -3,8 +3,6 @@
 Rules after Pleines et al., recurrent-ppo-truncated-bptt.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -60,7 +58,6 @@ class PocMemory(Described):
         self.default_params = replace_params(PocMemoryParams(), settings or {}, "proximo:PocMemory")
 
     def reset(self, key: Key[Array, ""], params: PocMemoryParams) -> tuple[PocMemoryState, Float[Array, "3"]]:
-        """Start at a random position, with the goals in random order."""
         key_cell, key_goal = jax.random.split(key)
         reach = jnp.where(params.glob, CELLS_TO_END - 1, 2)
         cell = jax.random.randint(key_cell, (), -reach, reach + 1)
@@ -69,7 +66,6 @@ class PocMemory(Described):
         return state, self._observe(state, params)
 
     def step(self, key: Key[Array, ""], state: PocMemoryState, action: Array, params: PocMemoryParams) -> tuple:
-        """Move by 0.2 unless the agent is frozen."""
         frozen = state.time < params.freeze_steps
         cell = jnp.where(frozen, state.cell, state.cell + 2 * action.astype(jnp.int32) - 1)
         terminated = jnp.abs(cell) >= CELLS_TO_END

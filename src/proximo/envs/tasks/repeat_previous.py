@@ -1,7 +1,5 @@
 """Repeat the symbol that was shown some steps ago: a test of memory alone."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -62,13 +60,11 @@ class RepeatPrevious(Described):
         self.observation_space = self.action_space = Discrete(params.symbols)
 
     def reset(self, key: Key[Array, ""], params: RepeatPreviousParams) -> tuple[RepeatPreviousState, Int[Array, ""]]:
-        """Show the first symbol."""
         symbol = jax.random.randint(key, (), 0, params.symbols)
         shown = jnp.zeros(params.lag + 2, jnp.int32).at[-1].set(symbol)
         return RepeatPreviousState(shown, jnp.int32(0), jnp.int32(-1), jnp.int32(0)), symbol
 
     def step(self, key: Key[Array, ""], state: RepeatPreviousState, action: Array, params: RepeatPreviousParams) -> tuple:
-        """Reward the answer and show the next symbol."""
         right = (state.time >= params.lag) & (action == state.shown[1])
         questions = params.max_steps - params.lag
         symbol = jax.random.randint(key, (), 0, params.symbols)
