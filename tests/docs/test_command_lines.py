@@ -6,7 +6,7 @@ import re
 import pytest
 
 from proximo import make_config
-from proximo.cli import VERBS, Parser, UsageError
+from proximo.cli import VERBS, UsageError
 from proximo.config import LEAVES
 from proximo.config.coercion import coerce
 from proximo.errors import ProximoError
@@ -31,25 +31,14 @@ def test_a_command_line_is_read(command):
 
 
 def test_both_commands_for_pytorch_ppo_have_its_settings():
-    found = [
-        _read("train", c.words)
-        for c in commands()
-        if c.page == "docs/from-pytorch-ppo.md" and c.verb == "train" and "--config" not in c.words
-    ]
-    plain, pong = (make_config(o.env, o.settings, preset=not o.no_preset) for o in found[:2])
+    found = [c for c in commands() if (c.page, c.verb) == ("docs/from-pytorch-ppo.md", "train") and "--config" not in c.words]
+    options = [_read("train", c.words) for c in found[:2]]
+    plain, pong = (make_config(o.env, o.settings, preset=not o.no_preset) for o in options)
     assert pong.env.num_envs == plain.env.num_envs
     theirs = (
-        "num_steps",
-        "num_epochs",
-        "num_minibatches",
-        "learning_rate",
-        "clip_eps",
-        "gamma",
-        "gae_lambda",
-        "vf_coef",
-        "ent_coef",
+        "num_steps", "num_epochs", "num_minibatches", "learning_rate", "clip_eps", "gamma", "gae_lambda", "vf_coef", "ent_coef",
         "normalize_advantage",
-    )
+    )  # fmt: skip
     assert [getattr(pong.ppo, name) for name in theirs] == [getattr(plain.ppo, name) for name in theirs]
 
 
@@ -64,14 +53,9 @@ def test_command_lines_are_found_and_invalid_ones_raise():
         _read("eval", ["last", "--episode-number", "3"])
 
 
-def _flags(verb):
-    parser = importlib.import_module(f"proximo.cli.{verb}").make_parser()
-    assert isinstance(parser, Parser)
-    return {flag for action in parser._actions for flag in action.option_strings}
-
-
 def test_every_flag_that_a_page_names_exists():
-    known = OTHERS.union(*(_flags(verb) for verb in VERBS))
+    parsers = [importlib.import_module(f"proximo.cli.{verb}").make_parser() for verb in VERBS]
+    known = OTHERS.union(flag for parser in parsers for action in parser._actions for flag in action.option_strings)
     ours = [page for page in PAGES if page.parent != DOCS / "decisions"]  # those name the flags of benchmarks
     named = {(name_of(page), flag) for page in ours for flag in re.findall(r"`(--[a-z][a-z-]+)[ `=]", page.read_text())}
     assert len(named) > 20

@@ -85,13 +85,10 @@ def test_the_search_of_a_page_from_disk_finds_pages(site, tmp_path):
     assert (site / "memory.html").as_uri() in results
 
 
-def test_equations_are_drawn_by_the_browser(site):
+def test_equations_are_drawn_by_the_browser_or_end_the_build(site):
     page = (site / "algorithm.html").read_text()
     assert page.count("<math") > 15
     assert not re.search(r"\\[\[(]|\$\$", re.sub(r"<script.*?</script>|<annotation.*?</annotation>", "", page, flags=re.DOTALL))
-
-
-def test_an_equation_that_cannot_be_converted_ends_the_build():
     for wrong in (r"\nosuchthing{a}", r"\left(a"):
         with pytest.raises(Exception, match="cannot be converted"):
             equations._mathml(wrong, "inline")
@@ -106,18 +103,12 @@ def test_every_setting_is_on_its_page(site):
     page = (site / "settings.html").read_text()
     assert set(re.findall(r'<span id="([a-z_0-9]+)">', page)) == set(LEAVES)
     assert all(f'id="{group}"' in page for group in GROUPS)
+    assert (
+        '| <span id="num_envs"></span>`num_envs` | `8` | integer, 1 or more | number of environments'
+        in (DOCS / "settings.md").read_text()
+    )
     theirs = {entry.name for library in libraries() for entry in load(library).settings()} - set(LEAVES)
     assert not [name for name in theirs if f"<code>{name}</code>" not in page]
-
-
-def test_the_row_of_a_setting_has_default_range_and_meaning():
-    table = (DOCS / "settings.md").read_text()
-    assert (
-        '| <span id="num_envs"></span>`num_envs` | `8` | integer, 1 or more | number of environments stepped together. |' in table
-    )
-    assert "`gamma` | `0.99` | number, 0 … 1 | discount factor γ. |" in table
-    assert "`memory` | `none` | `none`, `gru`, " in table
-    assert "`total_steps` | `1,000,000` |" in table
 
 
 def test_public_names_are_in_the_reference(site):
@@ -129,25 +120,19 @@ def test_public_names_are_in_the_reference(site):
     assert "Raises:" in page
 
 
-def test_lines_of_source_are_those_of_the_source():
+def test_markers_of_source_are_replaced_by_its_lines(site):
     start, lines = sources.lines_of("math/loss_terms.py", "clipped_surrogate")
     text = (sources.SOURCE / "math" / "loss_terms.py").read_text().splitlines()
     assert lines[0] == text[start - 1].strip()
     assert lines[0].startswith("def clipped_surrogate(")
     assert lines[-1].strip().startswith("return -jnp.minimum")
     assert not any('"""' in line for line in lines)
-
-
-def test_statements_are_found_by_what_they_assign():
     _, lines = sources.lines_of("ppo/loss.py", "ppo_loss", ["policy_loss", "total"])
     assert lines[0].strip().startswith("policy_loss, objective_metrics = ")
     assert any(line.strip().startswith("total = ") for line in lines)
     for path, function, names in (("math/loss_terms.py", "clipped", None), ("math/loss_terms.py", "value_loss", ["ratio"])):
         with pytest.raises(Exception, match=r"has no|assigns no"):
             sources.lines_of(path, function, names)
-
-
-def test_every_source_marker_is_replaced(site):
     assert not [page.name for page in site.glob("*.html") if re.search("(<|&lt;)!-- source", page.read_text())]
     assert sum(len(sources.MARK.findall(page.read_text())) for page in PAGES) >= 15
 
@@ -162,14 +147,11 @@ def test_links_to_repository_files_lead_to_site_pages(site):
 
 
 def test_a_notebook_becomes_a_page_with_its_outputs():
+    picture = {"data": {"image/png": "aGVsbG8=\n", "text/plain": ["<Figure>"]}}
     cells = [
         {"cell_type": "markdown", "source": ["# Title"]},
         {"cell_type": "code", "source": ["1 + 1"], "outputs": [{"data": {"text/plain": ["2"]}}]},
-        {
-            "cell_type": "code",
-            "source": ["draw()"],
-            "outputs": [{"data": {"image/png": "aGVsbG8=\n", "text/plain": ["<Figure>"]}}],
-        },
+        {"cell_type": "code", "source": ["draw()"], "outputs": [picture]},
     ]
     text, pictures = notebooks.page({"cells": cells}, "some")
     assert text.startswith("# Title")

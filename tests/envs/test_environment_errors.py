@@ -41,16 +41,9 @@ class Failing(toys.RandomEnds):
 
 
 UNKNOWN = [
-    (
-        "gymnasium.wrappers:RescaleAction",
-        r"cannot be made: missing a required argument: 'env'; give a wrapper as --wrapper gymnasium",
-    ),
+    ("gymnasium.wrappers:RescaleAction", r"cannot be made: missing a required argument: 'env'; give a wrapper as --wrapper gymnasium"),
     ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
-    ("CartPole-v9", r"\(did you mean 'CartPole-v1'\?\)"),
-    (
-        "pocmem",
-        r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$",
-    ),
+    ("pocmem", r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$"),
     ("MultiAgent", r"Unknown environment 'MultiAgent': expected Gymnasium's NAME-v1, gymnax:NAME"),
     ("", r"Unknown environment ''.*expected Gymnasium's NAME-v1"),
     ("FetchReach-v4", r"^Unknown environment 'FetchReach-v4'(?!.*Reacher)"),
@@ -59,30 +52,20 @@ UNKNOWN = [
     ("gymnx:CartPole-v1", r"Unknown environment 'gymnx:CartPole-v1' \(did you mean 'gymnax:CartPole-v1'\?\)"),
     ("gymnax:CartPoleNoVel-v0", r"\(did you mean 'CartPoleNoVel-v1'\?\)"),
     ("gymnax:CartPol-v1", r"gymnax has no environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
-    ("proximo:PocMemry", r"proximo has no environment 'PocMemry' \(did you mean 'PocMemory'\?\)"),
-    ("minigrid:MemoryS8", r"did you mean 'MemoryS"),
     ("ale:brekout", r"ale has no environment 'brekout' \(did you mean 'breakout'\?\)"),
     ("toys:RandomEnd", r"Module 'toys' has no class 'RandomEnd' \(did you mean 'RandomEnds'\?\)"),
     ("no_such.module:Env", r"Unknown environment .*no library or module 'no_such.module'"),
-    ("toys.nowhere:Grid", "Unknown environment"),
     ("a b:Grid", "Unknown environment"),
     (".foo:Bar", r"no library or module '.foo'"),
     ("json:loads", r"'json' is a part of Python or a program, which settings must not import"),
     ("venv.__main__:X-v0", r"'venv.__main__' is a part of Python or a program"),
     ("numpy:zeros", r"'numpy:zeros' is builtin_function_or_method: expected the class"),
     ("numpy:ndarray", r"'numpy:ndarray' is a class without reset and step: expected the class of a JAX or Gymnasium environment"),
-    ("numpy:pi", r"'numpy:pi' is float: expected the class"),
     ("test_environment_errors:Spaceless", r"Spaceless has no observation_space: define it"),
-    (
-        "test_environment_errors:returns_nothing",
-        r"test_environment_errors:returns_nothing returned None: expected an environment",
-    ),
-    ("test_environment_errors:Unsized", r"Unsized is a VectorEnv whose class has no argument num_envs: add one"),
-    (
-        "test_environment_errors:Failing",
-        r"test_environment_errors:Failing\(\) raised RuntimeError: no screen \(test_environment_errors.py, line \d+\)",
-    ),
-]
+    ("test_environment_errors:returns_nothing", r"test_environment_errors:returns_nothing is None: it lacks observation_space"),
+    ("test_environment_errors:Unsized", r"Unsized has no parameter 'num_envs'; it has none"),
+    ("test_environment_errors:Failing", r"Failing\(\) raised RuntimeError: no screen \(test_environment_errors.py, line \d+\)"),
+]  # fmt: skip
 ANSWERED = [
     ("HalfCheetah-v2", r"use 'HalfCheetah-v5', which has a preset. Gymnasium's page of the task says how the versions differ."),
     ("Pusher-v4", r"use 'Pusher-v5'"),

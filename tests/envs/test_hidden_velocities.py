@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proximo.envs import make_env, registry
-from proximo.envs.hidden_velocities import VELOCITIES, names
+from proximo.envs.hidden_velocities import names
 
 SHOWN = {"CartPoleNoVel-v1": (4, [0, 2]), "PendulumNoVel-v1": (2, [0, 1]), "MountainCarNoVel-v0": (2, [0])}
 
@@ -43,16 +43,11 @@ def test_observations_keep_positions_and_lose_velocities(name, observe):
     assert {make_env(env_id).observation_space.shape for env_id in (name, f"gymnax:{name}")} == {(size,)}
 
 
-def test_environments_with_hidden_velocities_are_listed():
+def test_environments_without_velocities_are_listed_and_keep_name_and_limit():
     listed = registry.listing()
     assert set(names()) <= set(listed["gymnasium"])
     assert "gymnax:PendulumNoVel-v1" in listed["gymnax"]
     assert "gymnax:LunarLanderNoVel-v3" not in listed["gymnax"]
-    assert len(names()) == len(VELOCITIES)
-
-
-def test_an_environment_without_velocities_keeps_name_and_limit():
     env = make_env("CartPoleNoVel-v1")
-    assert env.id == "CartPoleNoVel-v1"
-    assert env.make().spec.max_episode_steps == 500
+    assert (env.id, env.make().spec.max_episode_steps) == ("CartPoleNoVel-v1", 500)
     assert make_env("PendulumNoVel-v1").make_vector is None

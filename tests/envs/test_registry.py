@@ -52,15 +52,15 @@ def test_spaces_of_a_custom_environment_are_converted_and_others_are_left_alone(
 
 
 def rollout_of(env, action, steps):
+    """Observations, rewards and ends of steps with one action."""
     params = jax.tree.map(jnp.asarray, env.default_params)
 
-    def run(key):
-        state, _ = env.reset(key, params)
-        return jax.lax.scan(
-            lambda s, k: (lambda r: (r[0], r[1:5]))(env.step(k, s, action, params)), state, jax.random.split(key, steps)
-        )[1]
+    def step(state, key):
+        state, *rest, _ = env.step(key, state, action, params)
+        return state, rest
 
-    return [np.asarray(x) for x in jax.jit(run)(jax.random.key(0))]
+    run = jax.jit(lambda key: jax.lax.scan(step, env.reset(key, params)[0], jax.random.split(key, steps))[1])
+    return jax.device_get(run(jax.random.key(0)))
 
 
 def test_gymnax_does_not_autoreset_and_its_limit_truncates():

@@ -18,41 +18,32 @@ OPTIONAL = [name for name, library in LIBRARIES.items() if library.install and n
 JAX = [name for name in OPTIONAL if LIBRARIES[name].is_jax]
 
 
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
 def text(path):
     return (ROOT / path).read_text()
 
 
-def extras():
-    return tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_library_has_an_adapter_an_example_and_a_description(library):
+def test_library_has_an_adapter_an_example_a_description_and_a_pinned_extra(library):
     adapter = libraries.adapter(library)
     assert callable(adapter.names)
     assert callable(adapter.from_name)
     assert LIBRARIES[library].example in libraries.names(library) or not libraries.is_installed(library)
     assert f"`{library}:" in text("docs/environments.md")
     assert not names_code(f"{library}:Name")
-
-
-@pytest.mark.parametrize("library", OPTIONAL)
-def test_extra_of_a_library_exists_and_is_pinned(library):
     found = re.fullmatch(r"'proximo\[(\w+)\]'", LIBRARIES[library].install)
-    for requirement in extras()[found[1]] if found else ():
+    for requirement in EXTRAS[found[1]] if found else ():
         package = re.match(r"[\w-]+", requirement)[0]
         assert re.search(rf"^{package}==", text("constraints.txt"), re.MULTILINE | re.IGNORECASE), package
 
 
-def test_readme_lists_every_extra_that_a_user_may_want():
+def test_every_extra_is_in_the_readme_and_used_by_the_script():
     listed = re.search(r"They are called (`.*?)\.\n", text("README.md"), re.DOTALL)
-    assert set(re.findall(r"`(\w+)`", listed[1])) == set(extras()) - {"docs", "test", "dev"}
-
-
-def test_every_extra_is_used_by_the_script():
-    script = text(".ci/extras")
-    named = set(re.findall(r"^        (\w+)\)", script, re.MULTILINE))
-    assert named | {re.sub(r".*\[|\].*", "", LIBRARIES[library].install) for library in OPTIONAL} >= set(extras())
+    assert set(re.findall(r"`(\w+)`", listed[1])) == set(EXTRAS) - {"docs", "test", "dev"}
+    named = set(re.findall(r"^        (\w+)\)", text(".ci/extras"), re.MULTILINE))
+    assert named | {re.sub(r".*\[|\].*", "", LIBRARIES[library].install) for library in OPTIONAL} >= set(EXTRAS)
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ class PocMemory(Described):
         cells = np.full((7, 2 * CELLS_TO_END + 1, 3), PAPER)
         cells[3], cells[5, [0, -1]] = PALE, goals
         cells[1, [0, -1]] = goals if over or state.time <= params.show_steps else GRAY
-        return board(cells, [(3, CELLS_TO_END + min(max(int(state.cell), -CELLS_TO_END), CELLS_TO_END), BLUE)])
+        cells[3, CELLS_TO_END + np.clip(state.cell, -CELLS_TO_END, CELLS_TO_END)] = BLUE
+        return board(cells)
 
     def _observe(self, state: PocMemoryState, params: PocMemoryParams) -> Float[Array, "3"]:
         goal = jnp.where(state.time <= params.show_steps, state.left_goal, 0.0)
