@@ -237,18 +237,14 @@ def test_rollout_of_the_one_file_keeps_final_observations():
     assert (rollout.episode_return[2, late] == 3).all()
 
 
-def test_gaussian_of_the_one_file_is_that_of_the_library():
+def test_continuous_actions_of_the_one_file_are_those_of_the_library_and_are_scaled_to_the_bounds():
+    """The torque of gymnax's pendulum is limited to ±2; its state has the last one."""
     example, rng = _one_file_on_pendulum(), np.random.default_rng(0)
     mean, action = jnp.asarray(rng.normal(size=(2, 7, 3)).astype(np.float32))
     log_std = jnp.asarray(rng.normal(size=3).astype(np.float32))
     ours, theirs = example.Gaussian(mean, log_std), Gaussian(mean, log_std)
     np.testing.assert_allclose(ours.log_prob(action), theirs.log_prob(action), rtol=1e-5)
     np.testing.assert_allclose(np.full(7, ours.entropy()), theirs.entropy(), rtol=1e-5)
-
-
-def test_one_file_scales_actions_to_the_bounds():
-    """The torque of gymnax's pendulum is limited to ±2; its state has the last one."""
-    example = _one_file_on_pendulum()
     env = example.reset(jax.random.key(0))
     for action, torque in [(0.25, 0.5), (-1.0, -2.0), (3.0, 2.0)]:
         after, transition = example.step(jax.random.key(1), env, jnp.array([action]))
@@ -305,16 +301,15 @@ def test_recurrent_one_file_values_final_observations_with_the_memory_after_the_
 
 
 @pytest.mark.learning
-def test_recurrent_ppo_in_one_file_learns(capsys):
-    """Sampled actions; without a memory at most 0.73 succeed."""
-    assert _module("recurrent_ppo_in_one_file").main(seed=100) >= 0.9
-    assert "evaluated: return" in capsys.readouterr().out
-
-
-@pytest.mark.learning
-def test_ppo_in_one_file_learns(capsys):
-    """CartPole of gymnax; random actions reach 22."""
-    assert _module("ppo_in_one_file").main(total_steps=24 * 1024) > 150
+@pytest.mark.parametrize(
+    ("name", "arguments", "least"),
+    [
+        ("ppo_in_one_file", {"total_steps": 24 * 1024}, 150),  # CartPole of gymnax; random actions reach 22
+        ("recurrent_ppo_in_one_file", {"seed": 100}, 0.9),  # sampled actions; without a memory at most 0.73 succeed
+    ],
+)
+def test_one_file_learns(name, arguments, least, capsys):
+    assert _module(name).main(**arguments) >= least
     assert "evaluated: return" in capsys.readouterr().out
 
 
@@ -331,16 +326,12 @@ def test_ppo_in_one_file_reaches_the_return_of_the_library():
 
 
 @pytest.mark.slow
-def test_ppo_in_one_file_learns_continuous_actions():
-    """Three seeds on gymnax's pendulum; random actions reach about -1,200."""
-    example, keys = _one_file_on_pendulum(), jnp.stack([jax.random.key(seed) for seed in (100, 101, 102)])
-    num_updates = example.TOTAL_STEPS // (example.NUM_STEPS * example.NUM_ENVS)
-    parameters, _ = jax.jit(jax.vmap(lambda key: example.train(key, num_updates)))(keys)
-    assert jax.jit(jax.vmap(example.evaluate))(keys, parameters).mean(axis=1).min() > -250
-
-
-@pytest.mark.slow
-def test_recurrent_ppo_in_one_file_learns_with_every_seed():
-    example, keys = _module("recurrent_ppo_in_one_file"), jnp.stack([jax.random.key(seed) for seed in range(100, 105)])
-    parameters, _ = jax.jit(jax.vmap(lambda key: example.train(key, 23)))(keys)
-    assert jax.jit(jax.vmap(example.evaluate))(keys, parameters)[1].mean(axis=1).min() >= 0.9
+@pytest.mark.parametrize(("recurrent", "least"), [(True, 0.9), (False, -250)])
+def test_one_file_learns_with_every_seed(recurrent, least):
+    """Five seeds with a memory, or on gymnax's pendulum, where random actions reach about -1,200."""
+    example = _module("recurrent_ppo_in_one_file") if recurrent else _one_file_on_pendulum()
+    updates = 23 if recurrent else example.TOTAL_STEPS // (example.NUM_STEPS * example.NUM_ENVS)
+    keys = jax.vmap(jax.random.key)(jnp.arange(100, 105))
+    parameters, _ = jax.jit(jax.vmap(lambda key: example.train(key, updates)))(keys)
+    result = jax.jit(jax.vmap(example.evaluate))(keys, parameters)
+    assert (result[1] if recurrent else result).mean(axis=1).min() >= least

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from proximo import jax_setup
+
+linux = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
 
 
 def run_python(code, **environment):
@@ -16,7 +19,7 @@ def run_python(code, **environment):
     return done.stdout.strip(), done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+@linux
 def test_import_gives_enough_threads_and_selects_sched_batch_with_more_threads_than_cores():
     # A child inherits the policy of this process.
     pin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"
@@ -30,7 +33,7 @@ def test_import_gives_enough_threads_and_selects_sched_batch_with_more_threads_t
     assert run_python(f"{pin}; {chosen}; {imported}", NPROC="4")[0] == "4 idle", "the user's policy is kept"
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+@linux
 def test_joining_selects_sched_batch_on_any_number_of_cores():
     code = (
         "import os; os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))\n"
@@ -42,7 +45,7 @@ def test_joining_selects_sched_batch_on_any_number_of_cores():
     assert run_python(code, NPROC="1") == ("True", "")
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
+@linux
 @pytest.mark.parametrize("missing", ["sched_getscheduler", "sched_setscheduler", "SCHED_BATCH", None])
 def test_missing_or_forbidden_policy_changes_nothing(monkeypatch, missing):
     asked = []
@@ -83,38 +86,24 @@ def test_warning_explains_the_fix_if_jax_has_started(monkeypatch):
     assert "NPROC" not in os.environ
 
 
-CORES = "from proximo import jax_setup; jax_setup.cores = lambda: 3; jax_setup.prepare_jax(for_seeds=True); "
-
-
 @pytest.mark.parametrize(
     ("then", "variables", "expected"),
     [
         ("", {}, "3 3 1"),
         ("", {"JAX_NUM_CPU_DEVICES": "2"}, "2 0 2"),
         ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, "4 0 4"),
-        ("jax_setup.forget_core_devices(); ", {}, "1 0 1"),
+        ("jax_setup.forget_core_devices(); ", {}, "1 0 1"),  # for processes
     ],
-    ids=["for seeds", "chosen by JAX's variable", "chosen by XLA's flag", "for processes"],
 )
 def test_cores_become_devices_unless_the_user_has_chosen_a_number(then, variables, expected):
+    cores = "from proximo import jax_setup; jax_setup.cores = lambda: 3; jax_setup.prepare_jax(for_seeds=True); "
     counts = "import jax; print(jax.device_count(), len(jax_setup.core_devices()), len(jax_setup.available_devices()))"
-    assert run_python(CORES + then + counts, NPROC="4", **variables)[0] == expected
-
-
-class Lowered:
-    """A program that records the options with which it is compiled, and perhaps fails."""
-
-    def __init__(self, failure=""):
-        self.given, self.failure = [], failure
-
-    def compile(self, compiler_options=None):
-        self.given.append(compiler_options)
-        if self.failure and compiler_options is not None:
-            raise jax.errors.JaxRuntimeError(self.failure)
+    assert run_python(cores + then + counts, NPROC="4", **variables)[0] == expected
 
 
 def test_xla_options_that_the_user_has_set_stay(monkeypatch):
-    lowered = Lowered()
+    given = []
+    lowered = SimpleNamespace(compile=lambda compiler_options: given.append(compiler_options))
     for flags in (
         "",
         "--xla_cpu_prefer_vector_width=256 --xla_backend_optimization_level_2=3",
@@ -122,20 +111,26 @@ def test_xla_options_that_the_user_has_set_stay(monkeypatch):
     ):
         monkeypatch.setenv("XLA_FLAGS", flags)
         jax_setup.compile_lowered(lowered)
-    assert lowered.given[0] == jax_setup.CPU_OPTIONS
-    assert [options.keys() for options in lowered.given[1:]] == [
+    assert given[0] == jax_setup.CPU_OPTIONS
+    assert [options.keys() for options in given[1:]] == [
         {"xla_backend_optimization_level"},
         {"xla_cpu_prefer_vector_width"},
     ]
 
 
-def test_unknown_xla_option_is_omitted_and_another_error_is_raised(monkeypatch):
+def test_unknown_xla_option_is_omitted(monkeypatch):
     real = jax.jit(lambda x: x + 1).lower(1.0)
     assert jax_setup.compile_lowered(real)(2.0) == 3.0
     monkeypatch.setattr(jax_setup, "CPU_OPTIONS", {"xla_no_such_option": 1})
     assert jax_setup.compile_lowered(real)(2.0) == 3.0
+
+
+def test_another_error_of_the_compiler_is_raised():
+    def compile_(**_):
+        raise jax.errors.JaxRuntimeError("out of memory")
+
     with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
-        jax_setup.compile_lowered(Lowered("out of memory"))
+        jax_setup.compile_lowered(SimpleNamespace(compile=compile_))
 
 
 CACHED = """
@@ -156,18 +151,14 @@ print(*(event for event in events if event in ("cache_hits", "cache_misses")))
 """
 
 
-def test_damaged_entry_of_the_compilation_cache_is_replaced(tmp_path):
+def test_damaged_entry_of_the_compilation_cache_is_replaced_and_an_unwritable_folder_warns_once(tmp_path):
     out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path))
     assert out == "cache_misses cache_misses cache_hits"
     assert err.count("Error reading persistent compilation cache entry") == 1
-
-
-def test_unwritable_cache_folder_warns_once(tmp_path):
     (tmp_path / "file").touch()
     out, err = run_python(CACHED, PROXIMO_CACHE_DIR=str(tmp_path / "file" / "cache"))
-    assert out == ""
+    assert (out, err.count("Warning")) == ("", 1), err
     assert "set PROXIMO_CACHE_DIR to a folder that you can write to" in err
-    assert err.count("Warning") == 1, err
 
 
 def test_relative_cache_folder_does_not_follow_the_working_folder(tmp_path, monkeypatch):

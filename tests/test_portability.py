@@ -55,15 +55,14 @@ for env, settings in (("toys:RandomEnds", {}), ("gym_toys:Countdown", {"num_work
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(
-    ("removed", "workers"), [pytest.param(NO_LINUX, 2, id="macOS"), pytest.param(NO_LINUX + NO_POSIX, 0, id="Windows")]
-)
+@pytest.mark.parametrize(("removed", "workers"), [(NO_LINUX, 2), (NO_LINUX + NO_POSIX, 0)], ids=["macOS", "Windows"])
 def test_training_needs_no_call_that_only_linux_has(removed, workers, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(removed)
     search = os.pathsep.join([str(tmp_path), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    code = IMPORTS + TRAINS.replace("WORKERS", str(workers))
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True
+    command, environment = (
+        [sys.executable, "-c", IMPORTS + TRAINS.replace("WORKERS", str(workers))],
+        {**os.environ, "PYTHONPATH": search},
     )
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.split() == ["toys:RandomEnds", "32", "gym_toys:Countdown", "32"]

@@ -48,9 +48,8 @@ def test_the_first_error_is_raised_when_all_have_ended():
     ],
 )
 def test_idle_time_counts_while_all_threads_sleep(times, busy, idle, monkeypatch):
-    times, busy = iter(times), iter(busy)
-    monkeypatch.setattr(threads.time, "monotonic", lambda: next(times))
-    monkeypatch.setattr(threads, "_busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(threads.time, "monotonic", iter(times).__next__)
+    monkeypatch.setattr(threads, "_busy_seconds", iter(busy).__next__)
     watch = IdleWatch()
     assert [watch.seconds() for _ in range(4)][-1] == idle
 

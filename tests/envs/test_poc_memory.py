@@ -37,9 +37,8 @@ def played(policy, **settings):
         _, rows = jax.lax.scan(step, (state, jnp.array(False)), jnp.arange(40))
         return observation, rows
 
-    start, rows = jax.jit(jax.vmap(episode, out_axes=(0, 1)))(jax.random.split(jax.random.key(0), COUNT))
-    names = ("observation", "reward", "terminated", "truncated", "success", "running")
-    return np.asarray(start), {name: np.asarray(row) for name, row in zip(names, rows, strict=True)}
+    start, rows = jax.device_get(jax.jit(jax.vmap(episode, out_axes=(0, 1)))(jax.random.split(jax.random.key(0), COUNT)))
+    return start, dict(zip(("observation", "reward", "terminated", "truncated", "success", "running"), rows, strict=True))
 
 
 def test_the_best_return_is_1_2_and_without_memory_half_of_the_episodes_succeed():

@@ -13,15 +13,13 @@ def play(answer, **settings):
     env = RepeatPrevious(settings)
     step = jax.jit(lambda key, state, action: env.step(key, state, action, env.default_params))
     state, symbol = env.reset(jax.random.key(0), env.default_params)
-    symbols, rewards, ends, successes = [int(symbol)], [], [], []
+    symbols, rows = [int(symbol)], []
     for t in range(env.default_params.max_steps):
         state, symbol, reward, terminated, truncated, info = step(jax.random.key(t + 1), state, jnp.int32(answer(symbols)))
         assert not terminated
         symbols.append(int(symbol))
-        rewards.append(float(reward))
-        ends.append(bool(truncated))
-        successes.append(bool(info["success"]))
-    return symbols, rewards, ends, successes
+        rows.append((float(reward), bool(truncated), bool(info["success"])))
+    return symbols, *map(list, zip(*rows, strict=True))
 
 
 def remember(lag):

@@ -1,7 +1,5 @@
 """brax: transitions equal those of its environment and of its episode wrapper."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -15,19 +13,19 @@ library = pytest.importorskip("brax.envs")
 LIMIT = 4
 
 
-@functools.cache
-def pendulum(**settings):
-    return make_env("brax:inverted_pendulum", {"backend": "spring", "episode_length": LIMIT, **settings})
+@pytest.fixture(scope="module")
+def pendulum():
+    return make_env("brax:inverted_pendulum", {"backend": "spring", "episode_length": LIMIT})
 
 
-@functools.cache
-def rows(steps=12):
-    return played(pendulum(), steps)
+@pytest.fixture(scope="module")
+def rows(pendulum):
+    return played(pendulum, 12)
 
 
-def test_states_and_ends_equal_those_of_brax():
+def test_states_and_ends_equal_those_of_brax(rows):
     """Also after the end, because nothing is reset inside."""
-    ours, actions, keys = rows()
+    ours, actions, keys = rows
     env = library.training.EpisodeWrapper(library.get_environment("inverted_pendulum", backend="spring"), LIMIT, 1)
     step = jax.jit(env.step)
     state = jax.jit(env.reset)(LEGACY(keys[0]))
@@ -39,10 +37,10 @@ def test_states_and_ends_equal_those_of_brax():
         assert truncated == bool(state.info["truncation"])
 
 
-def test_the_limit_truncates_and_a_fall_terminates():
-    ours, *_ = rows()
+def test_the_limit_truncates_and_a_fall_terminates(pendulum, rows):
+    ours, *_ = rows
     assert [row[4] for row in ours[: LIMIT + 1]] == [False] * LIMIT + [True]
-    fallen, *_ = played(pendulum(), 60, seed=1)
+    fallen, *_ = played(pendulum, 60, seed=1)
     ends = np.array([row[3:] for row in fallen])
     first = int(np.flatnonzero(ends[:, 0])[0])
     assert first > LIMIT

@@ -1,7 +1,5 @@
 """jumanji: its transitions, time limits and masks."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,20 +46,13 @@ def test_states_are_those_of_jumanji(name):
             break
 
 
-@functools.cache
-def at_the_limit(name, seed=0):
-    """Return the last step of an episode that only a limit of two steps can end, from proximo and from jumanji."""
-    ours, actions, keys = played(make_env(f"jumanji:{name}", {"time_limit": 2}), 2, seed)
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_limit_truncates_although_jumanji_terminates(name):
     env, own = make_env(f"jumanji:{name}", {"time_limit": 2}), library.make(name, time_limit=2)
+    ours, actions, keys = played(env, 2)
     state, timestep = own.reset(LEGACY(keys[0]))
     for action in actions:
         state, timestep = jax.jit(own.step)(state, own_action(env, action))
-    return ours, timestep
-
-
-@pytest.mark.parametrize("name", LIMITED)
-def test_the_limit_truncates_although_jumanji_terminates(name):
-    ours, timestep = at_the_limit(name)
     assert [row[3:] for row in ours] == [(False, False), (False, False), (False, True)]
     assert bool(timestep.last())
     assert float(timestep.discount) == 0, "jumanji has mended this one"
