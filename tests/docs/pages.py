@@ -29,8 +29,6 @@ def blocks(page: Path) -> list[str]:
 
 
 class Command(NamedTuple):
-    """A command line of a page."""
-
     page: str
     verb: str
     words: list[str]
