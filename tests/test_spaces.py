@@ -13,7 +13,6 @@ GYM_IMAGE = gym.Box(0, 255, (36, 36, 3), np.uint8)
 CONVERTED = [
     (gym.Discrete(3), Discrete(3)),
     (gym.Discrete(3, start=-2), Discrete(3, -2)),
-    (gym.Discrete(3, start=2**31 - 3), Discrete(3, 2**31 - 3)),
     (gym.Box(np.array([-1.0, 0.0]), np.array([1.0, 2.0]), dtype=np.float64), Box((2,), (-1.0, 0.0), (1.0, 2.0), "float64")),
     (GYM_IMAGE, IMAGE),
     (gym.Box(-np.inf, np.inf, (4,)), Box((4,))),
@@ -96,10 +95,8 @@ IMPOSSIBLE = [
     (lambda: Box((2,), (0.0, np.nan)), "a lower bound is above its upper bound, or NaN"),
     (lambda: Discrete(0), CHOICE),
     (lambda: MultiDiscrete((2, 0)), CHOICE),
-    (lambda: MultiDiscrete((2, 3), start=(1,)), "the numbers of choices, starts and components differ"),
-    (lambda: MultiDiscrete((2, 3), shape=(3,)), "the numbers of choices, starts and components differ"),
-    (lambda: from_any(gym.Discrete(3, start=2**31 - 2), "action"), r"^Discrete.* int32 cannot represent: expected -2147483648 …"),
-    (lambda: from_any(gym.MultiDiscrete([3], start=[-(2**31) - 1]), "action"), "int32 cannot represent"),
+    (lambda: MultiDiscrete((2, 3), start=(1,)), "one start, for each component"),
+    (lambda: MultiDiscrete((2, 3), shape=(3,)), "one start, for each component"),
 ]
 
 

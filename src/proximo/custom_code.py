@@ -28,16 +28,13 @@ def is_of_library(file: str | None) -> bool:
 
 
 def is_users_function(found: Any, or_of_library: bool = False) -> bool:
-    """Whether ``found`` is a function, jitted or not, that is defined in the user's code, or perhaps in that of a library."""
-    try:
-        function = inspect.unwrap(found) if callable(found) else found
-    except ValueError:  # it wraps itself
-        return False
+    """Whether ``found`` is a function, jitted or not, of the user's code, or perhaps of a library."""
+    function = inspect.unwrap(found) if callable(found) else found
     return inspect.isfunction(function) and (or_of_library or not is_of_library(function.__code__.co_filename))
 
 
 def check_module(module_name: str) -> None:
-    """Raise ``EnvError`` for a module that a setting must not import: Python's own, or one inside a run or a published policy."""
+    """Raise ``EnvError`` for a module that no setting may import: of Python, or inside a run or a published policy."""
     first, *rest = module_name.split(".")
     if first in sys.stdlib_module_names or "__main__" in (first, *rest):
         raise EnvError(
@@ -55,8 +52,7 @@ def check_module(module_name: str) -> None:
 
 
 def imported(module_name: str, setting: str) -> ModuleType:
-    """Import the module that ``setting`` names, for example ``track = 'my_module:MyTracker'``. Raises ``ConfigError`` if it must not or
-    cannot be imported."""
+    """Import the module that ``setting`` names, as in ``track = 'my_module:MyTracker'``, or raise ``ConfigError``."""
     try:
         check_module(module_name)
         return importlib.import_module(module_name)
@@ -71,7 +67,7 @@ def imported(module_name: str, setting: str) -> ModuleType:
 
 @contextlib.contextmanager
 def custom_code_errors(what: str, kind: type[ProximoError] = EnvError) -> Iterator[None]:
-    """Convert an exception of the user's code to an error of ``kind``. Its message has ``what`` was running, the error, file and line."""
+    """Convert an exception of the user's code to an error of ``kind``, with ``what`` was running, file and line."""
     try:
         yield
     except (ProximoError, TrainingError):
@@ -81,15 +77,17 @@ def custom_code_errors(what: str, kind: type[ProximoError] = EnvError) -> Iterat
 
 
 def is_missing(error: BaseException | None, module: str) -> bool:
-    """Whether ``error`` of an import means that ``module`` does not exist, and not that its code or its dependencies fail."""
+    """Whether ``error`` of an import means that ``module`` does not exist, and not that its code fails."""
     if isinstance(error, ModuleNotFoundError):
         return f"{module}.".startswith(f"{error.name}.")
     return isinstance(error, ValueError | TypeError) and not all(part.isidentifier() for part in module.split("."))
 
 
 def exception_text(error: BaseException) -> str:
-    """``RuntimeError: no screen (my_env.py, line 3)``: type and text of an exception, and the last line of its traceback that is not in
-    a library. Without a text, the line may be in a library. The text of a ``SyntaxError`` already has the line."""
+    """``RuntimeError: no screen (my_env.py, line 3)``: type and text of an exception, and its last line outside of libraries.
+
+    Without a text, the line may be in a library. The text of a ``SyntaxError`` already has the line.
+    """
     text = " ".join(str(error).split("\n\n")[0].split())
     frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
     frames = [f for f in frames if not is_of_library(f.filename)] or (frames if not text else [])

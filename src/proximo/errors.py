@@ -1,4 +1,4 @@
-"""Exceptions, and helpers to format messages. Every message says what was given, what was expected, and the fix."""
+"""Exceptions, and helpers to format messages, which say what was given, what was expected, and the fix."""
 
 import contextlib
 import difflib
@@ -35,31 +35,32 @@ class TrainingError(Exception):
 
 
 class EnvironmentFault(TrainingError):  # noqa: N818
-    """An environment failed during training: it raised an exception, broke its protocol, or its worker died too often. After an exception, the
-    message ends with its traceback."""
+    """An environment raised an exception during training, broke its protocol, or its worker died too often.
+
+    After an exception, the message ends with its traceback.
+    """
 
 
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:
-    """The hint after an unknown name: `` (did you mean 'num_envs'?)``, or an empty string if no known name is close."""
+    """The hint after an unknown name: `` (did you mean 'num_envs'?)``; empty if no known name is close."""
     match = closest(name, known, min_similarity)
     return f" (did you mean {match!r}?)" if match else ""
 
 
 def closest(name: str, known: Iterable[str], min_similarity: float) -> str:
-    """The known name that is closest to ``name``; an empty string if none has this similarity, difflib's ratio from 0 to 1."""
+    """The known name that is closest to ``name``; empty if none has this similarity, difflib's ratio from 0 to 1."""
     in_lower_case = {one.lower(): one for one in known}
     matches = difflib.get_close_matches(name.lower(), in_lower_case, n=1, cutoff=min_similarity)
     return in_lower_case[matches[0]] if matches else ""
 
 
 def lacking(what: str, extra: str) -> EnvError:
-    """The error for a library that is not installed. ``what`` needs it, and proximo's ``extra`` installs it."""
+    """The error for a library that ``what`` needs, and that proximo's ``extra`` installs."""
     return EnvError(f"{what} needs a library that is not installed: pip install 'proximo[{extra}]'.")
 
 
 def shown(value: Any, form: Literal["value", "text"] = "value", max_length: int = 80) -> str:
-    """Format ``value`` for a message: printable, and cut after ``max_length`` characters. ``form="text"`` omits the quotation marks of a
-    string."""
+    """Format ``value`` for a message: printable, and cut. ``form="text"`` omits the quotation marks of a string."""
     text = printable(str(value)) if form == "text" else re.sub(r"\n\s*", " ", repr(value))  # arrays have several lines
     return text if len(text) <= max_length else f"{text[:max_length]}…"
 
@@ -70,7 +71,7 @@ def is_plain(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Escape control characters in ``text``, which could move the cursor or hide words. Newlines and tabs are kept."""
+    """Escape control characters, which could move the cursor or hide words. Newlines and tabs are kept."""
     return "".join(c if is_plain(c) or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -80,6 +81,6 @@ def command(*words: Any) -> str:
 
 
 def discard_output(stream: TextIO) -> None:
-    """Discard what is written to ``stream`` from now on. Python writes at its exit what the stream still has, and must not fail then."""
+    """Discard what is written to ``stream`` from now on, also by Python at its exit, which must not fail."""
     with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())

@@ -1,4 +1,4 @@
-"""Setup of JAX: enough CPU threads to prevent a deadlock, their scheduling, a compilation cache, compiler options, and freed memory."""
+"""Setup of JAX: CPU threads and their scheduling, a compilation cache, compiler options, and freed memory."""
 
 import contextlib
 import ctypes
@@ -13,11 +13,11 @@ REMEDY_VARIABLE = "NPROC"
 SAFE_THREADS = 4
 CACHE_VARIABLE = "PROXIMO_CACHE_DIR"
 CPU_DEVICES_FLAG = "xla_force_host_platform_device_count"
-# Vectors of 512 bits, where the CPU has them, are 1.04 to 1.1 times as fast as XLA's default (docs/decisions/0003). Level 2 compiles in nine
-# tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).
-CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_prefer_vector_width": 512, "xla_backend_optimization_level": 2}
-BRIEF_CPU_OPTIONS: dict[str, str | int | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-"""For programs that run once or for less than a second: they compile in a quarter to two fifths of the time, and run slowly."""
+# Vectors of 512 bits are 1.04 to 1.1 times as fast as XLA's default (docs/decisions/0003). Level 2 compiles in
+# nine tenths of the time of 3, and the programs are equally fast (docs/decisions/0019-start-and-cores.md).
+CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512, "xla_backend_optimization_level": 2}
+BRIEF_CPU_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+"""For programs that run for less than a second: they compile in about a third of the time, and run slowly."""
 _num_core_devices = 0
 
 
@@ -27,7 +27,7 @@ def cores() -> int:
 
 
 def cpu_description(entry: str) -> str:
-    """The value of an entry of ``/proc/cpuinfo``, such as ``model name``; "" if there is no such file or entry."""
+    """The value of an entry of ``/proc/cpuinfo``, such as ``model name``; "" if there is none."""
     with contextlib.suppress(OSError):
         if found := re.search(rf"^{entry}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return found[1]
@@ -35,11 +35,9 @@ def cpu_description(entry: str) -> str:
 
 
 def prepare_threads() -> None:
-    """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``. With one or two, it can hang forever
-    (docs/decisions/0002-deadlock.md). With more threads than cores, select ``SCHED_BATCH``.
-
-    ``import proximo`` calls this function. It warns if JAX has already started, because the number of threads is then fixed.
-    """
+    """Give XLA's CPU runtime at least four threads, unless the user has set ``NPROC``: with one or two, it can hang
+    forever (docs/decisions/0002-deadlock.md). With more threads than cores, select ``SCHED_BATCH``. ``import proximo``
+    calls this. It warns if JAX has already started, because the number of threads is then fixed."""
     started = _jax_has_started()
     if cores() < SAFE_THREADS and REMEDY_VARIABLE not in os.environ:
         if started:
@@ -56,11 +54,11 @@ def prepare_threads() -> None:
 
 
 def schedule_as_batch() -> None:
-    """Select Linux's scheduling policy ``SCHED_BATCH``, under which a waking thread does not preempt a running one.
+    """Select ``SCHED_BATCH``, under which a waking thread does not preempt a running one. With more threads than
+    cores, training on JAX environments is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md).
 
-    With more threads than cores, training on JAX environments is 1.1 to 1.25 times as fast (docs/decisions/0002-deadlock.md).
-    ``processes.join`` calls it on any number of cores: Gloo's receiving thread polls for a lock, and can keep the thread that has it
-    from running (docs/decisions/0017-several-processes.md).
+    Several processes need it on any number of cores: Gloo's receiving thread polls for a lock, and can keep the
+    thread that has it from running (docs/decisions/0017-several-processes.md).
     """
     with contextlib.suppress(AttributeError, OSError):  # no such policy on this system, or not permitted
         if os.sched_getscheduler(0) == os.SCHED_OTHER:  # keep a policy that the user has chosen
@@ -79,7 +77,7 @@ def threads() -> int:
 
 
 def cache_folder() -> Path:
-    """The folder for compiled programs: ``$PROXIMO_CACHE_DIR``, else ``$XDG_CACHE_HOME/proximo``, else ``~/.cache/proximo``."""
+    """``$PROXIMO_CACHE_DIR``, else ``$XDG_CACHE_HOME/proximo``, else ``~/.cache/proximo``."""
     if base := os.environ.get(CACHE_VARIABLE):
         return Path(os.path.expanduser(base)).absolute()  # an environment may change the working folder
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute() / "proximo"
@@ -88,16 +86,17 @@ def cache_folder() -> Path:
 def prepare_jax(for_seeds: bool = False) -> None:
     """Set up JAX's compilation cache, its CPU dispatch and its CPU devices.
 
-    If JAX has not started yet, small programs on the CPU run in the calling thread: passing them to another thread takes three times as
-    long as acting with a small network (docs/decisions/0006-gymnasium-collector.md). With ``for_seeds``, each core then becomes a
-    device, unless the user has chosen a number of CPU devices.
+    If JAX has not started yet, small programs on the CPU run in the calling thread: passing them to another one takes
+    three times as long as acting with a small network (docs/decisions/0006-gymnasium-collector.md). With ``for_seeds``,
+    each core then becomes a device, unless the user has chosen a number of CPU devices.
     """
     global _num_core_devices
     import jax
 
     if not _jax_has_started():
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        if for_seeds and jax.config.values["jax_num_cpu_devices"] < 1 and CPU_DEVICES_FLAG not in os.environ.get("XLA_FLAGS", ""):
+        is_chosen = jax.config.values["jax_num_cpu_devices"] > 0 or CPU_DEVICES_FLAG in os.environ.get("XLA_FLAGS", "")
+        if for_seeds and not is_chosen:
             _num_core_devices = cores()
             jax.config.update("jax_num_cpu_devices", _num_core_devices)
     if jax.config.values["jax_compilation_cache_dir"] is not None:
@@ -120,7 +119,7 @@ def prepare_jax(for_seeds: bool = False) -> None:
 
 
 def _replace_damaged_entries() -> None:
-    """Make JAX remove entries of its cache that it cannot read. A killed process or a full disk leaves them, and JAX would warn and compile
+    """Make JAX remove entries of its cache that a killed process or a full disk has damaged. It would warn and compile
     again at every start."""
     import jax
     from jax._src import compilation_cache
@@ -153,7 +152,7 @@ def forget_core_devices() -> None:
 
 
 def core_devices() -> list[Any]:
-    """The devices that ``prepare_jax`` has made of cores, if JAX computes on them. Only seeds are divided over them."""
+    """The devices that ``prepare_jax`` has made of cores, over which only seeds are divided; empty on an accelerator."""
     import jax
 
     return jax.devices() if _num_core_devices and jax.default_backend() == "cpu" else []
@@ -167,16 +166,16 @@ def available_devices() -> list[Any]:
 
 
 def compile_lowered(lowered: Any, brief: bool = False) -> Any:
-    """Compile ``jax.jit(...).lower(...)``; on the CPU with ``CPU_OPTIONS`` or, for programs that run only briefly, ``BRIEF_CPU_OPTIONS``, if
-    this XLA supports them. Options in ``XLA_FLAGS`` stay as they are."""
+    """Compile ``jax.jit(...).lower(...)``, on the CPU with ``CPU_OPTIONS`` or ``BRIEF_CPU_OPTIONS``, if this XLA has
+    them. Options in ``XLA_FLAGS`` stay as they are."""
     import jax
 
     if jax.default_backend() != "cpu":
         return lowered.compile()
     set_by_user = {flag.partition("=")[0].lstrip("-") for flag in os.environ.get("XLA_FLAGS", "").split()}
-    options = BRIEF_CPU_OPTIONS if brief else CPU_OPTIONS
+    options = (BRIEF_CPU_OPTIONS if brief else CPU_OPTIONS).items()
     try:
-        return lowered.compile(compiler_options={name: value for name, value in options.items() if name not in set_by_user})
+        return lowered.compile(compiler_options={name: value for name, value in options if name not in set_by_user})
     except jax.errors.JaxRuntimeError as error:
         if "No such compile option" not in str(error):
             raise
@@ -184,6 +183,6 @@ def compile_lowered(lowered: Any, brief: bool = False) -> Any:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system. Compiling frees 300 MB that glibc would keep until the end of the training."""
+    """Return to the system the 300 MB that compiling frees, and that glibc would keep until the end."""
     with contextlib.suppress(AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

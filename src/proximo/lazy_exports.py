@@ -1,5 +1,5 @@
-"""Public names that are imported at their first use, so that ``import proximo`` does not wait for JAX. A package writes them once, as
-imports in its ``__init__.pyi``, which type checkers, editors and ``lazy_exports`` read."""
+"""Public names that are imported at their first use, so that ``import proximo`` does not wait for JAX. A package
+writes them once, as imports in its ``__init__.pyi``, which type checkers and ``lazy_exports`` read."""
 
 import functools
 import importlib
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__getattr__`` and ``__dir__`` of a package with this ``__name__`` and ``__file__``, from the stub beside it."""
+    """``__getattr__`` and ``__dir__`` of a package with this ``__name__`` and ``__file__``, from the stub beside it."""
     path = Path(file)
 
     @functools.cache
@@ -31,11 +31,11 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
                 from proximo.other_libraries import answer_name
 
                 if known := answer_name(name):
-                    # For `from proximo import RecurrentPPO`, Python would replace the message of an AttributeError.
+                    # `from proximo import RecurrentPPO` would replace the message of an AttributeError.
                     raise ImportError(f"{package} has no {name}: {known}.")
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = modules()[name]
-        is_submodule = module == package
-        return importlib.import_module(f"{package}.{name}") if is_submodule else getattr(importlib.import_module(module), name)
+        if modules()[name] == package:
+            return importlib.import_module(f"{package}.{name}")
+        return getattr(importlib.import_module(modules()[name]), name)
 
     return get, lambda: sorted(modules())

@@ -11,7 +11,7 @@ def in_notebook() -> bool:
 
 
 def display(content: dict[str, str]) -> Any:
-    """Show ``content``, text by MIME type, below the current cell. Returns a handle whose ``update(content, raw=True)`` replaces it."""
+    """Show text by MIME type below the current cell. ``update(content, raw=True)`` of the result replaces it."""
     from IPython.display import display as display_below  # pyright: ignore[reportMissingImports]
 
     return display_below(content, raw=True, display_id=True)

@@ -1,4 +1,4 @@
-"""YAML and JSON. Reading has limits, so that no untrusted file takes minutes to read or causes a ``RecursionError``."""
+"""YAML and JSON, read within limits, so that no untrusted file takes minutes or causes a ``RecursionError``."""
 
 import json
 import math
@@ -21,8 +21,11 @@ MAX_JSON_DEPTH = 100
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also rejects deep nesting. Without ``aliases``, it rejects them (a few can expand exponentially) and repeated
-    names; a merged mapping may repeat one, in order to replace a value. ``10:50`` is text, and ``010`` is 10."""
+    """The safe loader, which also rejects deep nesting. ``10:50`` is text, and ``010`` is 10.
+
+    Without ``aliases``, it rejects them (a few can expand exponentially), and repeated names, by which a merged
+    mapping replaces a value.
+    """
 
     def __init__(self, text: str, aliases: bool):
         super().__init__(text)
@@ -31,9 +34,7 @@ class _Loader(yaml.SafeLoader):
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
         if self.aliases and node is not None and _expanded(node, {}) > MAX_YAML_NODES:
-            raise yaml.YAMLError(
-                f"its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or an alias contains itself"
-            )
+            raise yaml.YAMLError(f"its aliases (*name) expand to more than {MAX_YAML_NODES:,} values, or contain themselves")
         return node
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -58,17 +59,18 @@ class _Loader(yaml.SafeLoader):
         return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        for name, count in Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)).items():
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for name, count in names.items():
             if count > 1 and not self.aliases:
                 raise yaml.YAMLError(f"{shown(name, 'text')} is given {count} times")
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)  # overrides the constructor of the base class
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _expanded(node: yaml.Node, counted: dict[int, float]) -> float:
-    """The number of nodes that ``node`` stands for; infinite if it contains itself. ``counted`` has the numbers of nodes by their id."""
+    """The number of nodes that ``node`` stands for; infinite if it contains itself. ``counted`` has those by their id."""
     if id(node) not in counted:
         counted[id(node)] = math.inf  # until its parts are counted
         pairs = node.value if isinstance(node, yaml.CollectionNode) else []
@@ -85,14 +87,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 def read_yaml(data: bytes | str, aliases: bool = False) -> Any:
-    """The content of YAML. Raises ``ValueError`` if it is invalid, exceeds ``MAX_YAML``, ``MAX_YAML_DEPTH`` or, with ``aliases``,
-    ``MAX_YAML_NODES``. Without ``aliases``, it must have none."""
+    """The content of YAML. Raises ``ValueError`` if it is invalid or exceeds a limit, and for aliases if not allowed."""
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         if len(text) > MAX_YAML:
             raise ValueError(f"it has {len(text):,} characters, expected at most {MAX_YAML:,}")
         return _Loader(text, aliases).get_single_data()
-    # PyYAML raises others for an impossible date, a number of thousands of digits, or a tag that does not fit its text.
+    # PyYAML raises others for an impossible date, a number of thousands of digits, or a tag that does not fit.
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise ValueError(shown(" ".join(str(error).split()), "text", 300)) from error
 
@@ -112,7 +113,7 @@ def is_storable(content: Any) -> bool:
 
 
 def read_json(data: bytes | str) -> Any:
-    """The content of JSON. Raises ``ValueError`` if it is invalid, or nested deeper than ``MAX_JSON_DEPTH``."""
+    """The content of JSON. Raises ``ValueError`` if it is invalid or nested deeper than ``MAX_JSON_DEPTH``."""
     try:
         content = json.loads(data)
         level, depth = [content], 0
@@ -138,7 +139,7 @@ def json_object(path: Path) -> dict[str, Any]:
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as strict JSON can store it: arrays become lists, array scalars numbers, NaN and infinity None."""
+    """``value`` as strict JSON has it: arrays become lists, array scalars numbers, NaN and infinity None."""
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -149,5 +150,5 @@ def jsonable(value: Any) -> Any:
 
 
 def csv_cell(value: Any) -> Any:
-    """``value`` for a CSV file. A name that a spreadsheet would compute as a formula begins with an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    """``value`` for a CSV file. A name that a spreadsheet would compute as a formula gets an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")) else value

@@ -15,14 +15,13 @@ from proximo.errors import EnvError
 ACTION_MASK = "action_mask"
 """Reserved entry of a ``Dict`` observation: a number for each action, other than 0 if the action is allowed."""
 OBSERVATION = "observation"
-"""Name of the environment's observation next to reserved entries, if the observation is not a ``Dict`` itself."""
+"""Name of the observation next to reserved entries, if it is not a ``Dict`` itself."""
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 """Reserved entries that collectors add if the policy observes its previous action or reward."""
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
 """``str(space)`` lists at most this many components."""
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
-_INT32 = np.iinfo(np.int32)
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
@@ -41,7 +40,7 @@ class _Leaf:
 class Box(_Leaf):
     """Arrays of one shape.
 
-    ``low`` and ``high`` are one bound for all entries, or one for each entry (row-major). Raises ``EnvError`` if the bounds do not fit the shape.
+    ``low`` and ``high`` are one bound for all entries, or one for each (row-major). Raises ``EnvError`` if they do not fit.
     """
 
     shape: tuple[int, ...]
@@ -63,27 +62,22 @@ class Box(_Leaf):
 
     @property
     def is_image(self) -> bool:
-        """Whether it may be an image: bytes with two axes (gray), three (channels first or last) or four (a stack)."""
+        """Whether it may be an image: bytes with two axes (gray), three (with channels) or four (a stack)."""
         return self.dtype == "uint8" and len(self.shape) in (2, 3, 4)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds of each entry.
-
-        Returns:
-            Lower and upper bounds, two float64 arrays of shape ``shape``.
-        """
+        """Return the lower and upper bounds of each entry, two float64 arrays of shape ``shape``."""
         low, high = (np.broadcast_to(np.asarray(b, np.float64), (self.size,)) for b in (self.low, self.high))
         return low.reshape(self.shape), high.reshape(self.shape)
 
     def is_bounded(self) -> np.ndarray:
-        """Return which entries have bounds on both sides, an array of shape ``shape``. If a range is not finite in float32, as that between
-        the lowest and the highest number, its bounds do not count."""
+        """Return which entries have bounds on both sides, with a range that is finite in float32; shape ``shape``."""
         low, high = self.bounds()
         with np.errstate(over="ignore", invalid="ignore"):
             return np.isfinite((high - low).astype(np.float32))
 
     def bounds_inside(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds of each entry as floating-point numbers of ``dtype``, rounded inwards: no number between them is outside the space."""
+        """Return the bounds of each entry as numbers of ``dtype``, rounded inwards."""
         exact, inwards = self.bounds(), (dtype.type(np.inf), dtype.type(-np.inf))
         with np.errstate(over="ignore"):
             low, high = (bound.astype(dtype) for bound in exact)
@@ -106,7 +100,8 @@ class Discrete(_Leaf):
 
     def __post_init__(self) -> None:
         _set(self, n=operator.index(self.n), start=operator.index(self.start))
-        _check_choices(self, (self.n,), (self.start,))
+        if self.n < 1:
+            raise EnvError(f"{self!r}: expected one choice or more.")
 
     def __str__(self) -> str:
         return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
@@ -125,11 +120,11 @@ class MultiDiscrete(_Leaf):
 
     def __post_init__(self) -> None:
         nvec, start = (tuple(map(operator.index, values)) for values in (self.nvec, self.start))
-        _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=(len(nvec),) if self.shape == (-1,) else self.shape)
+        shape = (len(nvec),) if self.shape == (-1,) else self.shape
+        _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=shape)
         _set(self, shape=_shape(self, "MultiDiscrete((2, 3))"))
-        if not self.size == len(nvec) == len(self.start):
-            raise EnvError(f"{self!r}: the numbers of choices, starts and components differ.")
-        _check_choices(self, nvec, self.start)
+        if not self.size == len(nvec) == len(self.start) or min(nvec) < 1:
+            raise EnvError(f"{self!r}: expected one choice or more, and one start, for each component.")
 
     def __str__(self) -> str:
         if self.size > MAX_WRITTEN:
@@ -153,7 +148,7 @@ class MultiBinary(_Leaf):
 
 @dataclass(frozen=True, init=False)
 class Dict:
-    """Named parts, as a mapping or as pairs. They are sorted by name: the order of the leaves of a ``dict`` in JAX."""
+    """Named parts, as a mapping or as pairs. They are sorted by name, like the leaves of a ``dict`` in JAX."""
 
     spaces: tuple[tuple[str, Space], ...]
 
@@ -186,8 +181,7 @@ _SUPPORTED = {
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
-    """Apply ``function`` to each part of ``space`` that is neither a ``Dict`` nor a ``Tuple``. Returns the results in dicts and tuples,
-    in the structure of the observations."""
+    """Apply ``function`` to each part without parts. Returns the results in the structure of the observations."""
     if isinstance(space, Dict):
         return {name: tree(function, part) for name, part in space.spaces}
     if isinstance(space, Tuple):
@@ -196,36 +190,36 @@ def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
 
 
 def components(space: Discrete | MultiDiscrete) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The number of choices and the smallest value of each component; a ``Discrete`` space has one component."""
+    """The number of choices and the smallest value of each component; a ``Discrete`` space has one."""
     return ((space.n,), (space.start,)) if isinstance(space, Discrete) else (space.nvec, space.start)
 
 
 def mask_sizes(space: Space) -> tuple[int, ...]:
-    """The entries of an action mask for each component of an action: one for each choice, and two for each bit. Empty: no mask fits."""
+    """The entries of an action mask for each component: one for each choice, two for each bit. Empty: no mask fits."""
     if isinstance(space, MultiBinary):
         return (2,) * space.size
     return components(space)[0] if isinstance(space, Discrete | MultiDiscrete) else ()
 
 
 def flatdim(space: LeafSpace) -> int:
-    """Number of entries of one value as a vector in which integers are one-hot, as in ``gymnasium.spaces.flatdim``."""
+    """Number of entries of one value as a vector with one-hot integers, as in ``gymnasium.spaces.flatdim``."""
     return sum(components(space)[0]) if isinstance(space, Discrete | MultiDiscrete) else space.size
 
 
 def without(space: Space, names: tuple[str, ...]) -> Space:
     """A ``Dict`` space without the entries ``names``; any other space is returned unchanged."""
-    return Dict(tuple((name, part) for name, part in space.spaces if name not in names)) if isinstance(space, Dict) else space
+    return Dict((name, part) for name, part in space.spaces if name not in names) if isinstance(space, Dict) else space
 
 
 def zeros(space: Space, batch_shape: tuple[int, ...]) -> Any:
-    """Zeros in the shapes and types in which observations of ``space`` are stored, with the leading axes ``batch_shape``: NumPy arrays
-    in dicts and tuples. uint8, int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32, bits
-    bool."""
+    """Zeros in the shapes and types in which observations are stored, with leading axes, in dicts and tuples: uint8,
+    int8, int16 and bool keep their type; other integers are int32, floating-point numbers float32, bits bool."""
 
     def of_leaf(leaf: LeafSpace) -> np.ndarray:
         dtype = leaf.dtype if isinstance(leaf, Box) else "bool" if isinstance(leaf, MultiBinary) else "int32"
-        stored = dtype if dtype in _KEPT_INTEGERS else "float32" if np.issubdtype(dtype, np.floating) else "int32"
-        return np.zeros((*batch_shape, *leaf.shape), stored)
+        if dtype not in _KEPT_INTEGERS:
+            dtype = "float32" if np.issubdtype(dtype, np.floating) else "int32"
+        return np.zeros((*batch_shape, *leaf.shape), dtype)
 
     return tree(of_leaf, space)
 
@@ -235,8 +229,8 @@ def from_any(space: Any, role: Literal["action"]) -> ActionSpace: ...
 @overload
 def from_any(space: Any, role: Literal["observation"]) -> Space: ...
 def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
-    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their class and its bases,
-    so neither library is imported. Raises ``EnvError`` if no policy supports the space, or a part of it, in this role."""
+    """Convert a space of Gymnasium, gymnax or proximo to one of proximo. Spaces are recognized by the names of their
+    classes, so neither library is imported. Raises ``EnvError`` if no policy supports a part in this role."""
 
     def translate(part: Any, where: str, name: str) -> Space:
         found = _parts(part)
@@ -246,9 +240,9 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         leaf = _leaf(part)
         if leaf is not None and not (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
             return leaf
+        place, given = f" at {where}" if where else "", part if isinstance(part, Space) else repr(part)
         raise EnvError(
-            f"The {role} space{f' at {where}' if where else ''} {part if isinstance(part, Space) else repr(part)} is not supported: expected "
-            f"{_SUPPORTED[role]}; "
+            f"The {role} space{place} {given} is not supported: expected {_SUPPORTED[role]}; "
             + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
             + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
         )
@@ -260,7 +254,8 @@ def _flattening(parts: list[tuple[Any, Any]]) -> str:
     """How to flatten an action space with ``parts``, as the end of a sentence."""
     leaves = [_leaf(part) for _, part in parts]
     if all(isinstance(leaf, Box) for leaf in leaves):
-        action, flat = "gymnasium.spaces.unflatten(env.action_space, action)", "gymnasium.spaces.flatten_space(env.action_space)"
+        action = "gymnasium.spaces.unflatten(env.action_space, action)"
+        flat = "gymnasium.spaces.flatten_space(env.action_space)"
     elif all(isinstance(leaf, Discrete) for leaf in leaves):
         action = "tuple(action)" if isinstance(parts[0][0], int) else "dict(zip(env.action_space, action))"
         n, start = ([getattr(leaf, name) for leaf in leaves] for name in ("n", "start"))
@@ -271,14 +266,15 @@ def _flattening(parts: list[tuple[Any, Any]]) -> str:
 
 
 def _kind(space: Any) -> str:
-    """The first name of the class of ``space`` and its base classes that is one of ``_KINDS``; empty for any other object."""
+    """The name among ``_KINDS`` of the class of ``space`` or of a base class; empty for any other object."""
     return next((base.__name__ for base in type(space).__mro__ if base.__name__ in _KINDS), "")
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:
     """Key and space of each part of a ``Dict`` or ``Tuple``; empty for any other space."""
-    kind = _kind(space)
-    return list(dict(space.spaces).items()) if kind == "Dict" else list(enumerate(space.spaces)) if kind == "Tuple" else []
+    if _kind(space) == "Dict":
+        return list(dict(space.spaces).items())
+    return list(enumerate(space.spaces)) if _kind(space) == "Tuple" else []
 
 
 def _leaf(space: Any) -> LeafSpace | None:
@@ -290,9 +286,8 @@ def _leaf(space: Any) -> LeafSpace | None:
             return Discrete(int(space.n), int(getattr(space, "start", 0)))
         case "MultiDiscrete":
             nvec = np.asarray(space.nvec)
-            return MultiDiscrete(
-                tuple(nvec.flat), tuple(np.broadcast_to(getattr(space, "start", 0), nvec.shape).flat), nvec.shape
-            )
+            start = np.broadcast_to(getattr(space, "start", 0), nvec.shape)
+            return MultiDiscrete(tuple(nvec.flat), tuple(start.flat), nvec.shape)
         case "MultiBinary":
             return MultiBinary(space.shape)
         case "Box" if np.dtype(space.dtype).kind in "fiub":
@@ -306,7 +301,7 @@ def _set(space: Any, **fields: Any) -> None:
 
 
 def _shape(space: Any, example: str) -> tuple[int, ...]:
-    """The shape of ``space`` as integers. Raises ``EnvError`` for another type, as if low and high were given first, and for no entry."""
+    """The shape as integers. Raises ``EnvError`` for another type, as if bounds were given first, and for no entry."""
     try:
         shape = tuple(map(operator.index, space.shape))
     except TypeError:
@@ -314,13 +309,6 @@ def _shape(space: Any, example: str) -> tuple[int, ...]:
     if min(shape, default=1) < 1:
         raise EnvError(f"{space!r}: expected a shape of one entry or more, as in {example}.")
     return shape
-
-
-def _check_choices(space: Any, nvec: tuple[int, ...], start: tuple[int, ...]) -> None:
-    if min(nvec, default=0) < 1:
-        raise EnvError(f"{space!r}: expected one choice or more.")
-    if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
-        raise EnvError(f"{space!r} has values that int32 cannot represent: expected {_INT32.min} … {_INT32.max}.")
 
 
 def _bound(values: Any, shape: tuple[int, ...]) -> Bound:

@@ -10,13 +10,13 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
-"""A process is busy if it uses this share of a core, or if a thread waits for a core for this share of the time."""
+"""A process is busy if it uses this share of a core, or if a thread waits for one for this share of the time."""
 MEASURE_SECONDS = 0.5
 """Time between two measurements, each of which takes up to a millisecond."""
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call ``function`` in a thread. The process may end while it runs; an executor's thread would delay the end."""
+    """Call ``function`` in a thread that, unlike an executor's, does not delay the end of the process."""
     future: Future[Any] = Future()
 
     def work() -> None:
@@ -30,16 +30,14 @@ def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 def together(*functions: Callable[[], Any]) -> list[Any]:
-    """Call all functions at the same time, each in a thread. Returns their results when all have ended, or raises the error of the first
-    function in the list that failed."""
+    """Call all functions at the same time. Returns their results when all have ended, or raises the first error."""
     calls = [in_thread(function) for function in functions]
     wait(calls)
     return [call.result() for call in calls]
 
 
 class IdleWatch:
-    """Measures for how long this process has used less than 2 % of a core and, on Linux, has not waited for one most of the time, as it would
-    on an overloaded machine."""
+    """Measures for how long this process has used less than 2 % of a core and, on Linux, has not waited for one."""
 
     def __init__(self) -> None:
         self.restart()
@@ -53,7 +51,7 @@ class IdleWatch:
         """Seconds since the process was busy, or since ``restart``."""
         now = time.monotonic()
         if now - self._seen > MEASURE_SECONDS:
-            was_stopped = now - self._seen > 10 * MEASURE_SECONDS  # all threads were: Ctrl-Z, or a sleeping machine
+            was_stopped = now - self._seen > 10 * MEASURE_SECONDS  # Ctrl-Z, or a sleeping machine
             busy, self._seen = _busy_seconds(), now
             # Threads that end take their waiting time with them.
             if was_stopped or not 0 <= busy - self._busy < BUSY_SHARE * (now - self._since) + 0.05:
@@ -62,7 +60,7 @@ class IdleWatch:
 
 
 def _busy_seconds() -> float:
-    """CPU time of this process, and the time in which its threads have waited for a core, so weighted that both shares are as much."""
+    """CPU time of this process, and the weighted time in which its threads have waited for a core."""
     waited = 0
     with contextlib.suppress(OSError):  # no Linux
         for thread in os.listdir("/proc/self/task"):

@@ -1,4 +1,4 @@
-"""The pytrees that travel between collectors, learner and training. Axes are ``[time, env, ...]``, written ``T N``."""
+"""The pytrees that travel between collectors, learner and training. Axes ``[time, env, ...]`` are written ``T N``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Metrics = dict[str, Float[Array, "..."]]
 
 
 class BurnIn(eqx.Module):
-    """The ``B`` steps before a sequence that only update the memory. ``valid`` is False before the very first step of a training."""
+    """The ``B`` steps before a sequence that only update the memory; invalid before the first step of a training."""
 
     observation: Observation
     episode_start: Bool[Array, "B N"]
@@ -28,8 +28,7 @@ class BurnIn(eqx.Module):
 
 
 class Previous(eqx.Module):
-    """The previous action and the unscaled reward, for policies that observe them. The sampled action is ``n`` numbers, as
-    ``ActorHead.features`` returns it."""
+    """The previous action, as ``ActorHead.features`` returns it, and the unscaled reward, if the policy observes them."""
 
     action: Float[Array, "*batch n"]
     reward: Float[Array, "*batch"]
@@ -49,15 +48,14 @@ class Rollout(eqx.Module):
         reward: T N: unscaled.
         terminated: T N: the task is over.
         truncated: T N: a limit was reached.
-        bootstrap_value: T N: value of the true final observation, computed with the memory after the step, where ``truncated & ~terminated``;
-            otherwise 0.
-        valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no statistic, and leaves
-            the memory unchanged.
+        bootstrap_value: T N: value of the true final observation, computed with the memory after the step, where
+            ``truncated & ~terminated``; otherwise 0.
+        valid: T N: False on padding (autoreset steps, and steps lost with a worker). Padding enters no loss and no
+            statistic, and leaves the memory unchanged.
         memory: T/L N ...: the memory before the first step of every sequence, or before its burn-in.
-        last_observation, last_episode_start, last_memory, last_value: N ...: the observation after the last transition, whether it starts an
-            episode, the memory before it, and its value.
-        burn_in_steps: the last ``B`` steps of the previous rollout, which are the burn-in of the first sequence. Their ``valid`` is False in the
-            first rollout. None without burn-in.
+        last_observation, last_episode_start, last_memory, last_value: N ...: the observation after the last transition,
+            whether it starts an episode, the memory before it, and its value.
+        burn_in_steps: the last ``B`` steps of the previous rollout, the burn-in of the first sequence; else None.
     """
 
     observation: Observation
@@ -79,9 +77,9 @@ class Rollout(eqx.Module):
 
 
 class CompensatedSum(eqx.Module):
-    """A float32 sum ``value`` with its rounding error ``rest``, which the next addition includes (Kahan summation).
+    """A float32 sum ``value`` with its rounding error ``rest``, which the next addition includes.
 
-    A plain float32 sum of a million rewards of 0.1 is wrong by 1 %, because each addition rounds to the last place of the sum.
+    A plain sum of a million rewards of 0.1 is wrong by 1 %, because each addition rounds to the last place of the sum.
 
     Source: Kahan 1965, "Further remarks on reducing truncation errors".
     """
@@ -106,8 +104,7 @@ class CompensatedSum(eqx.Module):
 
 
 class EpisodeStatistics(eqx.Module):
-    """The running episode of each environment: its unscaled rewards and steps so far. If it is ``partial``, the collector may truncate it
-    (``stagger_steps``), and its return is not recorded."""
+    """The running episodes. A ``partial`` one is not recorded: the collector may truncate it (``stagger_steps``)."""
 
     episode_return: CompensatedSum
     length: UInt32[Array, " N"]
@@ -120,11 +117,11 @@ class JaxCollectorState(eqx.Module):
     Attributes:
         env_params: parameters of the environment, shared by all ``N``.
         env_state: N ...: states of the environments.
-        observation, episode_start, memory: N ...: the next observation, whether it starts an episode, and the memory before it.
+        observation, episode_start, memory: N ...: the next observation, whether an episode starts, the memory before it.
         episode: the running episodes.
         step_limit: N: steps after which the running episode is truncated.
         key: random key of the next rollout.
-        burn_in_steps, burn_in_memory: the last steps of the previous rollout, and N ...: the memory before them; None without burn-in.
+        burn_in_steps, burn_in_memory: the last steps of the previous rollout, N ...: the memory before them; else None.
         previous: N ...: the previous action and reward; None unless the policy observes them.
     """
 
@@ -142,8 +139,7 @@ class JaxCollectorState(eqx.Module):
 
 
 class GymnasiumCollectorState(eqx.Module):
-    """What the collector for Gymnasium environments carries: the random key of the seeds of environments, and of actions. Environments cannot
-    be saved: a resumed training restarts them."""
+    """The random key of seeds and actions. Gymnasium environments cannot be saved: a resumed training restarts them."""
 
     key: Key[Array, ""]
 
@@ -154,8 +150,8 @@ class TrainState(eqx.Module):
     Attributes:
         learner: ``proximo.ppo.LearnerState``.
         collector: ``JaxCollectorState`` or ``GymnasiumCollectorState``.
-        healthy: False after an update with NaN or infinity. The learner, and the collector of a JAX environment, then keep their values from
-            before this update.
+        healthy: False after an update with NaN or infinity. The learner, and the collector of a JAX environment, then
+            keep their values from before this update.
     """
 
     learner: Any

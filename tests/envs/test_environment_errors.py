@@ -41,7 +41,7 @@ class Failing(toys.RandomEnds):
 
 
 UNKNOWN = [
-    ("gymnasium.wrappers:RescaleAction", r"cannot be made: missing a required argument: 'env'; give a wrapper as --wrapper gymnasium"),
+    ("gymnasium.wrappers:RescaleAction", r"RescaleAction raised TypeError: .* missing 3 required positional arguments: 'env'"),
     ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
     ("pocmem", r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$"),
     ("MultiAgent", r"Unknown environment 'MultiAgent': expected Gymnasium's NAME-v1, gymnax:NAME"),

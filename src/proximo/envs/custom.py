@@ -27,8 +27,8 @@ PLAIN = Preprocessing()
 
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
-    """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if it does not
-    exist, is not an environment, or is a function of an installed library that a file names (``from_file``)."""
+    """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if there is none,
+    or if it is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
     env_id = f"'{module_name}:{class_name}'"
     try:
@@ -50,9 +50,9 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
         return cls
     if is_users_function(cls, or_of_library=True):
         raise EnvError(
-            f"{env_id} is a function of an installed library. A file such as config.yaml cannot choose "
-            "such a function, because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or in "
-            "Python as env=… or eval_env=…; or train on a function of your own module that calls it."
+            f"{env_id} is a function of an installed library. A file such as config.yaml cannot choose such a function, "
+            "because it could call anything. Give it again, as the environment of `proximo train`, as --env or --eval-env, or "
+            "in Python as env=… or eval_env=…; or train on a function of your own module that calls it."
         )
     missing = [name for name in ("reset", "step") if not callable(getattr(cls, name, None))]
     if inspect.isclass(cls) and not missing:
@@ -64,21 +64,12 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing = PLAIN) -> Any:
-    """Make the environment of a class: of a JAX environment, a Gymnasium environment or a Gymnasium ``VectorEnv``, or of a function
-    that makes one. A function that makes a ``VectorEnv`` has an argument ``num_envs``. ``settings`` are keyword arguments.
-
-    Raises ``EnvError`` for anything else, and ``ConfigError`` if it does not accept one of the settings.
-    """
+    """Make the environment of a class of any kind, or of a function that makes one. A function that makes a ``VectorEnv``
+    has an argument ``num_envs``. Raises ``EnvError`` for anything else, and ``ConfigError`` for unknown ``settings``."""
     is_class, signature = inspect.isclass(cls), inspect.signature(cls)
     takes_num_envs = is_vectorized(cls) or ("num_envs" in signature.parameters and not is_class)
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         check_names([*settings, *(["num_envs"] if takes_num_envs else [])], signature.parameters, env_id)
-    try:
-        signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
-    except TypeError as error:
-        is_wrapper = is_class and issubclass(cls, gym.Wrapper)
-        way = f"give a wrapper as --wrapper {env_id}" if is_wrapper else "set it with --env-settings, or give it a default"
-        raise EnvError(f"{env_id} cannot be made: {error}; {way}.") from error
     make = functools.partial(cls, **settings)
     if takes_num_envs:
         with construction_errors(env_id):
@@ -88,7 +79,7 @@ def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: P
             one = make()
         if isinstance(one, VectorEnv):
             raise EnvError(
-                f"{env_id} returned a vector environment: give it an argument num_envs, for example lambda num_envs: MyVectorEnv(num_envs)."
+                f"{env_id} returned a vector environment: give it an argument num_envs, as lambda num_envs: MyVectorEnv(num_envs)."
             )
         if not _steps_by_action(one):
             return as_jax_environment(one, env_id)
@@ -126,8 +117,7 @@ def _check_distinct(envs: Sequence[Any], env_id: str) -> None:
 
 
 def _from_instance(env: Any, env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make environments like ``env``. A single environment is copied and stays unchanged. A ``VectorEnv`` is made
-    again from its specification or its functions."""
+    """Make environments like ``env``, which is copied, or a ``VectorEnv`` that is made again."""
     if isinstance(env, VectorEnv):
         return from_vector(_vector_envs_like(env, env_id), env_id, preprocessing)
     if getattr(env, "render_mode", None) == "human":
@@ -195,7 +185,7 @@ class CustomJaxEnvironment(JaxWrapper):
 
 
 def as_jax_environment(env: Any, env_id: str) -> Any:
-    """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it does not follow the protocol."""
+    """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it lacks a part of the protocol."""
     if missing := [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]:
         what = "None" if env is None else "neither a JAX nor a Gymnasium environment"
         raise EnvError(f"{env_id} is {what}: it lacks {', '.join(missing)} {PROTOCOL}.")
@@ -209,16 +199,10 @@ def makes_environments(env: Any) -> bool:
 
 
 def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing = PLAIN) -> tuple[str, Any]:
-    """Make an environment from an object: an environment of any kind, or a class or a function as in ``from_class``.
+    """Make an environment from an environment of any kind, which stays as it is, or from a class or a function.
 
-    A Gymnasium environment is copied, and stays as it is.
-
-    Returns:
-        An id in angle brackets, which no command can find again, and the environment.
-
-    Raises:
-        EnvError: ``env`` is not an environment, or a Gymnasium environment that cannot be copied: several are needed.
-        ConfigError: ``settings`` were given with an environment that exists already, or do not fit.
+    Returns an id in angle brackets, which no command can find again, and the environment. Raises ``EnvError`` if it is
+    none or cannot be copied, and ``ConfigError`` for ``settings`` that do not fit or of an environment that exists.
     """
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")

@@ -1,4 +1,4 @@
-"""``levels = 0:100``: each episode starts with a seed drawn from a range, so that other seeds remain for evaluation."""
+"""``levels = 0:100``: the seed of each episode is drawn from a range, so that others remain for evaluation."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class LevelRange(NamedTuple):
 class JaxLevels(JaxWrapper):
     """A JAX environment whose resets draw a level from a range.
 
-    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: the keys of its steps follow from it,
-    and ``step`` ignores the key that it is given.
+    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: ``step`` ignores its key.
     """
 
     def __init__(self, env: Any, levels: LevelRange):
@@ -67,7 +66,7 @@ class JaxLevels(JaxWrapper):
     def reset(self, key: Any, params: Any) -> tuple[Any, Any]:
         import jax
 
-        # key(level) is the root key of the run with that seed, and the first children of key(0) belong to the run with seed 0.
+        # key(level) is the root key of a run, and the first children of key(0) belong to the run with seed 0.
         level = np.uint32(FIRST_LEVEL) + self.level(key).astype("uint32")
         key_reset, key_steps = jax.random.split(jax.random.fold_in(jax.random.key(0), level))
         state, observation = self.env.reset(key_reset, params)
@@ -83,7 +82,7 @@ class JaxLevels(JaxWrapper):
 
 
 def with_levels(env: Any, levels: str) -> Any:
-    """``env`` with resets that draw from ``levels``, if any. Environments of Gymnasium are wrapped one by one instead."""
+    """``env`` with resets that draw from ``levels``, if any. Gymnasium environments are wrapped one by one instead."""
     if not levels or hasattr(env, "make_vector"):
         return env
     return JaxLevels(env.env if isinstance(env, JaxLevels) else env, LevelRange.parse(levels))

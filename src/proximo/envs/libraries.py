@@ -1,5 +1,4 @@
-"""The libraries of environments: a row for each registers its adapter (``registry.py`` has the steps). Then what
-adapters have in common: they import their library, and check ``env_settings``."""
+"""The table of libraries of environments (``registry.py`` says how to add one), and what their adapters share."""
 
 import dataclasses
 import importlib
@@ -89,8 +88,7 @@ def check_type(name: str, value: Any, default: Any) -> None:
 
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
-    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` if a name is not a field, or a value has
-    a different type from the default."""
+    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` for an unknown field or another type."""
     check_names(settings, [f.name for f in dataclasses.fields(params)], env_id)
     for name, value in settings.items():
         check_type(name, value, getattr(params, name))
@@ -98,7 +96,7 @@ def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
 
 
 def take_limit(given: dict[str, Any], name: str, default: int) -> tuple[int, dict[str, Any]]:
-    """Split ``name``, a limit of the steps of an episode, from the other settings. Raises ``ConfigError``."""
+    """Split ``name``, a limit of the steps of an episode, from the other settings."""
     limit = given.get(name, default)
     check_type(name, limit, default)
     if not 1 <= limit < 2**31:

@@ -1,4 +1,4 @@
-"""What an environment is. Read this to write a JAX environment or an adapter to a library; registry.py says where to register it."""
+"""What an environment is: to read before writing a JAX environment, or an adapter (``registry.py`` has the steps)."""
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -12,9 +12,9 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 class JaxEnvironment(Protocol):
     """One environment in JAX: two pure functions and two spaces, without a base class.
 
-    ``reset`` and ``step`` describe a single environment without autoreset. proximo vectorizes them with ``jax.vmap``, resets
-    environments whose episode ended, applies ``max_episode_steps`` and counts episodes. They are compiled together with the policy
-    and the learner, so they must not branch on traced values, change ``self`` or draw from NumPy.
+    ``reset`` and ``step`` describe a single environment without autoreset. proximo vectorizes them, resets environments
+    whose episode ended, applies ``max_episode_steps`` and counts episodes. They are compiled together with the policy and
+    the learner, so they must not branch on traced values, change ``self`` or draw from NumPy.
 
     An environment that also has ``render`` (``Renders``) can be watched. docs/custom-jax-environment.md has an example.
     """
@@ -25,8 +25,7 @@ class JaxEnvironment(Protocol):
     action_space: Any
     """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, or a Box of floating-point numbers."""
     default_params: PyTree
-    """A pytree of numbers that is passed to every call as a traced argument. An environment without parameters may leave it out;
-    it is then ``()``."""
+    """A pytree of numbers that is passed to every call as a traced argument. It may be missing, and is then ``()``."""
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode.
@@ -52,9 +51,9 @@ class JaxEnvironment(Protocol):
             params: parameters, of the structure of ``default_params``.
 
         Returns:
-            ``(state, observation, reward, terminated, truncated, info)``. The observation is that of this step, even if the episode ends
-            with it. ``terminated`` means that the task is over, ``truncated`` that only a limit was reached.
-            ``info["success"]`` (bool, optional) is read in the last step of an episode.
+            ``(state, observation, reward, terminated, truncated, info)``. The observation is the one after this step, even
+            if the episode ends with it. ``terminated`` means that the task is over, ``truncated`` that only a limit was
+            reached. ``info["success"]`` (bool, optional) is read in the last step of an episode.
         """
         ...
 

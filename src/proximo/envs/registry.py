@@ -29,7 +29,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs import custom, hidden_velocities, libraries, unknown_ids
 from proximo.envs.gymnasium import registered_ids
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.level_seeds import LevelRange, with_levels
+from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import LIBRARIES
 from proximo.errors import ConfigError, EnvError, nearest
 
@@ -66,8 +66,6 @@ def make_env(
             "proximo.load(run, env=…), or train with its name, such as my_package.module:MyEnv."
         )
     preprocessing = preprocessing or Preprocessing()
-    if preprocessing.levels:
-        LevelRange.parse(preprocessing.levels)  # before the environment is made
     with _answers(env_id):
         return with_levels(_maker(env_id, from_file)(settings or {}, preprocessing), preprocessing.levels)
 

@@ -62,17 +62,16 @@ def newer_version(env_id: str) -> str | None:
 
 
 def unknown(env_id: str, ids: list[str]) -> EnvError:
-    """The error for ``env_id``, whose module was imported if it exists. ``ids`` are those of all libraries."""
+    """The error for ``env_id``, whose module was imported if it exists. ``ids`` are all that libraries have."""
     module, separator, name = env_id.rpartition(":")
     found = ""
     if not separator and (found := _in_packages(name)):
         problem = f"{found.partition(':')[0]} registers this id when it is imported: write its name before the id."
     elif not separator:
         found = _similar(env_id, {re.split("[:/]", i)[-1]: i for i in reversed(ids)} | {i: i for i in ids})
-        forms = (
-            "an id that `proximo envs` lists, or my_package.module:MyEnv" if found else f"{ID_FORMS}; `proximo envs` lists them"
-        )
-        problem = f"expected {forms}."
+        problem = f"expected {ID_FORMS}; `proximo envs` lists them."
+        if found:
+            problem = "expected an id that `proximo envs` lists, or my_package.module:MyEnv."
     elif module not in sys.modules:
         # The package highway-env has the module highway_env.
         found = _similar(env_id, {i: i for i in ids if ":" in i}) or ("-" in module and f"{module.replace('-', '_')}:{name}")

@@ -12,7 +12,7 @@ LIMIT = 1000
 
 
 def names() -> list[str]:
-    """Return all but ``swimmer``, which calls ``jax.numpy.clip`` with arguments that JAX no longer accepts."""
+    """Return all but ``swimmer``, which needs an older JAX."""
     return [
         "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum", "pusher",
         "reacher", "walker2d",
@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
-    """Make an environment of brax; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
+    """Make an environment; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
     env_id = f"brax:{name}"
     with quietly():
         known = load(env_id, ".envs")._envs
@@ -29,5 +29,5 @@ def from_name(name: str, settings: dict[str, Any]) -> Robot:
     taken = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     check_names(arguments, [*taken, "n_frames", "episode_length"], env_id)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Brax System")  # brax is no longer developed; see docs/environments.md
+        warnings.filterwarnings("ignore", "Brax System")  # see docs/environments.md
         return Robot(known[name](**arguments), limit)

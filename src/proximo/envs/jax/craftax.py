@@ -23,10 +23,9 @@ def names() -> list[str]:
 
 
 class CraftaxEnvironment(Described):
-    """An environment of Craftax as a ``JaxEnvironment``; ``settings`` are fields of its parameters, and ``separate_map``.
-
-    Images are uint8; Craftax returns floats of 0 … 1. With ``separate_map``, a symbolic observation is a dict of the map (rows, columns, channels) and
-    the inventory, so that a CNN can read the map; Craftax flattens and concatenates them.
+    """An environment of Craftax; ``settings`` are fields of its parameters, and ``separate_map``: a symbolic observation is
+    then a dict of the map (rows, columns, channels), which a CNN can read, and the inventory; Craftax concatenates them.
+    Images are uint8; Craftax returns floats of 0 … 1.
     """
 
     def __init__(self, name: str, settings: dict[str, Any]):

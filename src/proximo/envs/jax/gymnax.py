@@ -29,7 +29,7 @@ class _Deferred(ModuleType):
 
 
 def _gymnax() -> ModuleType:
-    """Import gymnax without the modules that it needs for drawing only. Later imports elsewhere get the real ones."""
+    """Import gymnax without the modules that it needs for drawing only. Later imports get the real ones."""
     if "gymnax" in sys.modules:
         return sys.modules["gymnax"]
     deferred = {name: _Deferred(name) for name in DRAWING if name not in sys.modules}
@@ -48,18 +48,18 @@ def _gymnax() -> ModuleType:
 def names() -> list[str]:
     """Return all environments, those with hidden velocities included."""
     registered = list(_gymnax().registered_envs)
-    return [*registered, *(name for name in hidden_velocities.names() if hidden_velocities.base_of(name) in registered)]
+    return registered + [name for name in hidden_velocities.names() if hidden_velocities.base_of(name) in registered]
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    """Make an environment of gymnax; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
+    """Make an environment; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
     base = hidden_velocities.base_of(name)
     env = GymnaxEnvironment(base or name, settings)
     return hidden_velocities.JaxHiddenVelocities(env, base) if base else env
 
 
 class GymnaxEnvironment(Described):
-    """An environment of gymnax as a ``JaxEnvironment``; ``settings`` are fields of its parameters."""
+    """An environment of gymnax; ``settings`` are fields of its parameters."""
 
     def __init__(self, name: str, settings: dict[str, Any]):
         self.env, params = _gymnax().make(name)

@@ -18,7 +18,7 @@ CLASSIC = {"Acrobot-v1": 15, "CartPole-v1": 50, "MountainCar-v0": 30, "MountainC
 
 
 def drawing_of(name: str, env: Any) -> tuple[Draw, int] | None:
-    """A function that draws the states of ``env``, registered as ``name``, and its frames per second; None: no renderer."""
+    """A function that draws the states of ``env``, registered as ``name``, and its frames per second; or None."""
     if name in CLASSIC:
         return functools.partial(_draw_classic, name), CLASSIC[name]
     if name.endswith("-MinAtar") or name == "Pong-misc":
@@ -47,8 +47,7 @@ def _draw_classic(name: str, state: Any, params: Any) -> np.ndarray:
 
 
 def _draw_channels(observe: Callable[[Any, Any], Any], state: Any, params: Any) -> np.ndarray:
-    """Draw an observation that has a channel for each kind of object; later channels cover earlier ones. With matplotlib, as in gymnax, a
-    picture takes tens of milliseconds."""
+    """Draw an observation that has a channel for each kind of object; later channels cover earlier ones."""
     there = np.asarray(observe(state, params)) > 0
     return board(np.array([PAPER, *TINTS], np.uint8)[np.max(there * np.arange(1, there.shape[-1] + 1), axis=-1)])
 

@@ -16,8 +16,8 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """Return the environments that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does
-    not cover the range of its actions, and those in which each agent has its own reward."""
+    """Return those that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does not cover
+    its actions, and those in which each agent has its own reward."""
     return [
         "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",
         "Sudoku-very-easy-v0", "BinPack-v2", "FlatPack-v0", "JobShop-v0", "Knapsack-v1", "Tetris-v0", "Cleaner-v0", "MMST-v0", "CVRP-v1",
@@ -26,10 +26,10 @@ def names() -> list[str]:
 
 
 class JumanjiEnvironment(Described):
-    """An environment of jumanji as a ``JaxEnvironment``; ``settings`` are arguments of its class, such as ``time_limit``.
+    """An environment of jumanji; ``settings`` are arguments of its class, such as ``time_limit``.
 
-    Most environments report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class
-    truncates. If a mask has an entry for every combination of the action's components, the action becomes one Discrete action.
+    Most report their time limit as a termination (``discount`` 0). Here they run without a limit, and this class truncates.
+    If a mask has an entry for every combination of the action's components, the action becomes one Discrete action.
     """
 
     def __init__(self, name: str, settings: dict[str, Any]):

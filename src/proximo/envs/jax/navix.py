@@ -21,8 +21,7 @@ COUNTS = (11, 6, 4)
 
 
 def names() -> list[str]:
-    """Return all but KeyCorridor: picking up its ball should end the episode, but navix has no reward for it, and its
-    locked door is open."""
+    """Return all but KeyCorridor, for whose ball navix has no reward, and whose locked door is open."""
     return [
         *(f"Navix-{task}-{size}-v0" for task in ("Empty", "Empty-Random", "DoorKey", "DoorKey-Random") for size in SIZES),
         "Navix-FourRooms-v0",
@@ -35,10 +34,7 @@ def names() -> list[str]:
 
 
 class NavixEnvironment(Described):
-    """An environment of navix as a ``JaxEnvironment``; ``settings`` are ``max_steps`` and ``view``.
-
-    The policy reads symbolic views one-hot, as for MiniGrid.
-    """
+    """An environment of navix; ``settings`` are ``max_steps`` and ``view``. Symbolic views are read one-hot."""
 
     render_fps = 6
 
@@ -70,7 +66,7 @@ class NavixEnvironment(Described):
         return state, observation, reward, timestep.is_termination(), timestep.is_truncation(), {"success": reward > 0}
 
     def _state_and_observation(self, timestep: PyTree) -> tuple[PyTree, Array]:
-        """Drop the cached picture of the empty level (1 MB for 16×16 cells) from the state, unless observations are drawn from it."""
+        """Drop the cached picture of the empty level (up to 1 MB), unless observations are drawn from it."""
         state = timestep.state if self.is_picture else timestep.state.replace(cache=None)
         return timestep.replace(state=state), timestep.observation
 

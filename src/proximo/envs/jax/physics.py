@@ -1,4 +1,4 @@
-"""Robots of brax and MuJoCo Playground, which have the same interface: ``reset(key)`` and ``step(state, action)`` return a state."""
+"""Robots of brax and MuJoCo Playground: in both, ``reset(key)`` and ``step(state, action)`` return a state."""
 
 import contextlib
 import io
@@ -19,10 +19,8 @@ def quietly() -> contextlib.AbstractContextManager:
 
 
 class Robot(Described):
-    """A robot as a ``JaxEnvironment``: the environment without its wrappers, truncated after ``limit`` steps.
-
-    The wrappers of both libraries reset every copy to its first initial state, and report a time limit as ``done``. Actions are
-    -1 … 1; the environments scale them to the range of their motors.
+    """A robot without the wrappers of its library, which reset every copy to its first initial state and report a time
+    limit as ``done``. It is truncated after ``limit`` steps. Actions are -1 … 1.
     """
 
     def __init__(self, env: Any, limit: int):

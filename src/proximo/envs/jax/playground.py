@@ -20,10 +20,8 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
-    """Make a task of the control suite; ``settings`` are entries of its configuration.
-
-    ``impl`` is ``jax`` by default. Playground's default, Warp, requires the number of environments in advance.
-    """
+    """Make a task of the control suite; ``settings`` are entries of its configuration. ``impl`` is ``jax`` by default:
+    Playground's default, Warp, requires the number of environments in advance."""
     env_id = f"playground:{name}"
     with quietly():
         suite = load(env_id).dm_control_suite

@@ -76,7 +76,7 @@ class PocMemory(Described):
         return state, self._observe(state, params), reward, terminated, truncated, {"success": success}
 
     def render(self, state: PocMemoryState, params: PocMemoryParams) -> np.ndarray:
-        """Draw, from top to bottom: the goals as the agent sees them (gray: hidden), its place on the line, and the goals."""
+        """Draw the goals as the agent sees them (gray: hidden), its place on the line, and the goals."""
         goals = [GREEN, RED] if state.left_goal > 0 else [RED, GREEN]
         over = abs(int(state.cell)) >= CELLS_TO_END
         cells = np.full((7, 2 * CELLS_TO_END + 1, 3), PAPER)
