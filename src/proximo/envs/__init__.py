@@ -1,4 +1,4 @@
-"""Environments: the protocol, the ids, the adapters and our own tasks. The public names are in ``__init__.pyi``."""
+"""Environments: the protocol, the ids, the adapters and our own tasks. ``__init__.pyi`` has the public names."""
 
 from proximo.lazy_exports import lazy_exports
 

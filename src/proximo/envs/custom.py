@@ -20,15 +20,15 @@ from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.libraries import ID_FORMS, LIBRARIES, check_names
 from proximo.errors import ConfigError, EnvError, nearest
-from proximo.spaces import Space, from_any
+from proximo.spaces import from_any
 
 PROTOCOL = "(proximo.envs.protocol defines the protocol)"
 PLAIN = Preprocessing()
 
 
 def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
-    """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if there is none,
-    or if it is a function of an installed library that a file names (``from_file``)."""
+    """Find the class of an environment in a module, or a function that makes one. Raises ``EnvError`` if there is
+    none, or if it is a function of an installed library that a file names (``from_file``)."""
     check_module(module_name)
     env_id = f"'{module_name}:{class_name}'"
     try:
@@ -64,8 +64,8 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
 
 
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing = PLAIN) -> Any:
-    """Make the environment of a class of any kind, or of a function that makes one. A function that makes a ``VectorEnv``
-    has an argument ``num_envs``. Raises ``EnvError`` for anything else, and ``ConfigError`` for unknown ``settings``."""
+    """Make the environment of a class of any kind, or of a function; one that makes a ``VectorEnv`` takes ``num_envs``.
+    Raises ``EnvError`` for anything else, and ``ConfigError`` for unknown ``settings``."""
     is_class, signature = inspect.isclass(cls), inspect.signature(cls)
     takes_num_envs = is_vectorized(cls) or ("num_envs" in signature.parameters and not is_class)
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
@@ -185,12 +185,14 @@ class CustomJaxEnvironment(JaxWrapper):
 
 
 def as_jax_environment(env: Any, env_id: str) -> Any:
-    """Return ``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it lacks a part of the protocol."""
-    if missing := [name for name in ("observation_space", "action_space", "reset", "step") if not hasattr(env, name)]:
+    """``env`` with spaces of proximo, and parameters. Raises ``EnvError`` if it lacks a part of the protocol."""
+    parts = ("observation_space", "action_space", "reset", "step")
+    if missing := [name for name in parts if not hasattr(env, name)]:
         what = "None" if env is None else "neither a JAX nor a Gymnasium environment"
         raise EnvError(f"{env_id} is {what}: it lacks {', '.join(missing)} {PROTOCOL}.")
-    adapted, spaces = CustomJaxEnvironment(env), (env.observation_space, env.action_space)
-    return env if all(isinstance(space, Space) for space in spaces) and hasattr(env, "default_params") else adapted
+    adapted = CustomJaxEnvironment(env)
+    is_same = (adapted.observation_space, adapted.action_space) == (env.observation_space, env.action_space)
+    return env if is_same and hasattr(env, "default_params") else adapted
 
 
 def makes_environments(env: Any) -> bool:
@@ -199,10 +201,10 @@ def makes_environments(env: Any) -> bool:
 
 
 def from_object(env: Any, settings: dict[str, Any], preprocessing: Preprocessing = PLAIN) -> tuple[str, Any]:
-    """Make an environment from an environment of any kind, which stays as it is, or from a class or a function.
+    """Make an environment from one of any kind, which stays as it is, or from a class or a function.
 
-    Returns an id in angle brackets, which no command can find again, and the environment. Raises ``EnvError`` if it is
-    none or cannot be copied, and ``ConfigError`` for ``settings`` that do not fit or of an environment that exists.
+    Returns an id in angle brackets, which no command can find again, and the environment. Raises ``EnvError`` if it
+    cannot be made or copied, and ``ConfigError`` for ``settings`` that do not fit, or of an instance.
     """
     named = env if hasattr(env, "__qualname__") else type(getattr(env, "unwrapped", env))
     env_id = f"<{named.__module__}.{named.__qualname__}>".replace("<locals>.", "")

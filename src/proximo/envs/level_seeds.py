@@ -1,4 +1,4 @@
-"""``levels = 0:100``: the seed of each episode is drawn from a range, so that others remain for evaluation."""
+"""``levels = 0:100``: each episode draws its seed from a range, so that others remain for evaluation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LevelRange(NamedTuple):
 class JaxLevels(JaxWrapper):
     """A JAX environment whose resets draw a level from a range.
 
-    As with ``reset(seed=level)`` on Gymnasium, the level determines the whole episode: ``step`` ignores its key.
+    As with ``reset(seed=level)`` on Gymnasium, the level determines the episode: ``step`` ignores its key.
     """
 
     def __init__(self, env: Any, levels: LevelRange):
@@ -82,7 +82,7 @@ class JaxLevels(JaxWrapper):
 
 
 def with_levels(env: Any, levels: str) -> Any:
-    """``env`` with resets that draw from ``levels``, if any. Gymnasium environments are wrapped one by one instead."""
+    """``env`` with resets that draw from ``levels``, if any. Gymnasium environments are wrapped one by one."""
     if not levels or hasattr(env, "make_vector"):
         return env
     return JaxLevels(env.env if isinstance(env, JaxLevels) else env, LevelRange.parse(levels))

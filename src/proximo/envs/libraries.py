@@ -1,4 +1,4 @@
-"""The table of libraries of environments (``registry.py`` says how to add one), and what their adapters share."""
+"""The libraries of environments (``registry.py`` says how to add one), and what their adapters share."""
 
 import dataclasses
 import importlib
@@ -88,7 +88,7 @@ def check_type(name: str, value: Any, default: Any) -> None:
 
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:
-    """Replace fields of ``params``, a dataclass. Raises ``ConfigError`` for an unknown field or another type."""
+    """Replace fields of a dataclass. Raises ``ConfigError`` for an unknown field or another type."""
     check_names(settings, [f.name for f in dataclasses.fields(params)], env_id)
     for name, value in settings.items():
         check_type(name, value, getattr(params, name))

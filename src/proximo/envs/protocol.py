@@ -1,4 +1,4 @@
-"""What an environment is: to read before writing a JAX environment, or an adapter (``registry.py`` has the steps)."""
+"""What an environment is: read this to write a JAX environment, or an adapter (``registry.py`` has the steps)."""
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -25,7 +25,7 @@ class JaxEnvironment(Protocol):
     action_space: Any
     """A space of proximo, Gymnasium or gymnax: Discrete, MultiDiscrete, MultiBinary, or a Box of floating-point numbers."""
     default_params: PyTree
-    """A pytree of numbers that is passed to every call as a traced argument. It may be missing, and is then ``()``."""
+    """A pytree of numbers that is passed to every call as a traced argument. It may be missing."""
 
     def reset(self, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, PyTree]:
         """Start an episode.
@@ -35,7 +35,7 @@ class JaxEnvironment(Protocol):
             params: parameters, of the structure of ``default_params``.
 
         Returns:
-            ``(state, observation)``. The state is any pytree whose shapes and types stay the same in all steps.
+            ``(state, observation)``. The state is any pytree whose shapes and types stay the same.
         """
         ...
 

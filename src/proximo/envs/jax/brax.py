@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> Robot:
-    """Make an environment; ``settings`` are ``episode_length`` and arguments of its class, such as ``backend``."""
+    """Make an environment; ``settings`` are ``episode_length`` and arguments of its class (``backend``, …)."""
     env_id = f"brax:{name}"
     with quietly():
         known = load(env_id, ".envs")._envs

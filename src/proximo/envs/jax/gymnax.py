@@ -52,7 +52,7 @@ def names() -> list[str]:
 
 
 def from_name(name: str, settings: dict[str, Any]) -> JaxEnvironment:
-    """Make an environment; ``settings`` are fields of its parameters. ``CartPoleNoVel-v1`` hides velocities."""
+    """Make an environment, perhaps with hidden velocities; ``settings`` are fields of its parameters."""
     base = hidden_velocities.base_of(name)
     env = GymnaxEnvironment(base or name, settings)
     return hidden_velocities.JaxHiddenVelocities(env, base) if base else env

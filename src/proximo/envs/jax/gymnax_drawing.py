@@ -1,4 +1,4 @@
-"""Draws states of gymnax: classic control by Gymnasium, MinAtar and Pong as boards, others by their ``render``."""
+"""Draws states of gymnax: classic control by Gymnasium, MinAtar and Pong as boards, others by ``render``."""
 
 import functools
 import sys
@@ -18,7 +18,7 @@ CLASSIC = {"Acrobot-v1": 15, "CartPole-v1": 50, "MountainCar-v0": 30, "MountainC
 
 
 def drawing_of(name: str, env: Any) -> tuple[Draw, int] | None:
-    """A function that draws the states of ``env``, registered as ``name``, and its frames per second; or None."""
+    """A function that draws states of ``env``, registered as ``name``, and its frames per second; or None."""
     if name in CLASSIC:
         return functools.partial(_draw_classic, name), CLASSIC[name]
     if name.endswith("-MinAtar") or name == "Pong-misc":

@@ -34,7 +34,7 @@ def names() -> list[str]:
 
 
 class NavixEnvironment(Described):
-    """An environment of navix; ``settings`` are ``max_steps`` and ``view``. Symbolic views are read one-hot."""
+    """An environment of navix; ``settings`` are ``max_steps`` and ``view``. Cells are read one-hot."""
 
     render_fps = 6
 

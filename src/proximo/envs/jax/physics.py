@@ -1,4 +1,4 @@
-"""Robots of brax and MuJoCo Playground: in both, ``reset(key)`` and ``step(state, action)`` return a state."""
+"""Robots of brax and MuJoCo Playground, whose ``reset(key)`` and ``step(state, action)`` return a state."""
 
 import contextlib
 import io

@@ -18,7 +18,7 @@ SIZE = 400
 
 
 def board(cells: np.ndarray) -> np.ndarray:
-    """Draw cells of colors, [rows, columns, 3], with thin lines between them. Returns uint8 [height, width, 3]."""
+    """Draw colors, [rows, columns, 3], as cells with thin lines between them: uint8 [height, width, 3]."""
     size = max(4, SIZE // max(cells.shape)) // 2 * 2
     picture = cells.astype(np.uint8).repeat(size, axis=0).repeat(size, axis=1)
     for lines in (picture[size::size], picture[:, size::size]):

@@ -27,7 +27,7 @@ class RepeatPreviousParams(eqx.Module):
 
 
 class RepeatPreviousState(NamedTuple):
-    """``shown`` has the last ``lag + 2`` symbols: the target of the last step, the next target …, the newest last."""
+    """``shown`` has the last ``lag + 2`` symbols: the target of the last step, the next target, …, the newest."""
 
     shown: Int[Array, " lag_and_two"]
     time: Int[Array, ""]
@@ -74,7 +74,7 @@ class RepeatPrevious(Described):
         return state, symbol, jnp.where(right, 1.0 / questions, 0.0), jnp.array(False), truncated, {"success": success}
 
     def render(self, state: RepeatPreviousState, params: RepeatPreviousParams) -> np.ndarray:
-        """Draw the last symbols, oldest first, a mark below the next target, the last answer, and green if it was right."""
+        """Draw the last symbols, oldest first, a mark below the next target, the last answer, green if it was right."""
         lag, time = int(params.lag), int(state.time)
         cells = np.full((7, lag + 2, 3), PAPER)
         for i in range(max(0, lag + 1 - time), lag + 2):  # there is no symbol before the first
