@@ -112,10 +112,7 @@ def test_xla_options_that_the_user_has_set_stay(monkeypatch):
         monkeypatch.setenv("XLA_FLAGS", flags)
         jax_setup.compile_lowered(lowered)
     assert given[0] == jax_setup.CPU_OPTIONS
-    assert [options.keys() for options in given[1:]] == [
-        {"xla_backend_optimization_level"},
-        {"xla_cpu_prefer_vector_width"},
-    ]
+    assert [options.keys() for options in given[1:]] == [{"xla_backend_optimization_level"}, {"xla_cpu_prefer_vector_width"}]
 
 
 def test_unknown_xla_option_is_omitted(monkeypatch):
