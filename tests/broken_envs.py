@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import gym_toys
 import toys
+from gym_toys import altered
 
 
 class Walk(gym.Env):
@@ -23,25 +24,31 @@ class Walk(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.time = 0
         self.place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         return self.place.copy(), {}
 
     def step(self, action):
+        self.time += 1
         self.place = self.place + self.np_random.normal(0, 0.1, 2).astype(np.float32)
         draw = self.np_random.random()
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
 
 
-def changed(**parts):
-    """Make a ``Walk`` whose step passes results through functions: ``observation``, ``reward``, ``terminated``, ``truncated``, ``info``."""
+def after_step(base, change):
+    """A subclass whose steps pass their result through ``change(self, *result)``."""
 
-    class Changed(Walk):
-        def step(self, action):
-            names = ("observation", "reward", "terminated", "truncated", "info")
-            result = zip(names, super().step(action), strict=True)
-            return tuple(parts[name](value) if name in parts else value for name, value in result)
+    def step(self, *arguments):
+        return change(self, *super(made, self).step(*arguments))
 
-    return Changed
+    made = altered(base, step=step)
+    return made
+
+
+def changed(base=Walk, **parts):
+    """A subclass whose steps pass some results through functions: ``observation``, ``reward``, ``terminated``, ``truncated``, ``info``."""
+    functions = [parts.get(name, lambda x: x) for name in ("observation", "reward", "terminated", "truncated", "info")]
+    return after_step(base, lambda self, *result: (*result[:-5], *(f(x) for f, x in zip(functions, result[-5:], strict=True))))
 
 
 WrongShape = changed(observation=lambda o: o[None])
@@ -51,6 +58,8 @@ TerminatedAsInt = changed(terminated=int)
 OutOfRange = changed(observation=lambda o: o + np.float32(20))
 Large = changed(observation=lambda o: o + np.float32(1e6), reward=lambda r: 1e5)
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
+Raises = changed(reward=lambda r: [][3])
+FourValues = after_step(Walk, lambda self, o, r, terminated, truncated, info: (o, r, terminated or truncated, info))
 
 
 class SmallImages(Walk):
@@ -69,21 +78,6 @@ class SmallImages(Walk):
 
     def step(self, action):
         return (self._picture(), *super().step(action)[1:])
-
-
-class FourValues(Walk):
-    """Its step returns four values, as in old Gym."""
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation, reward, terminated or truncated, info
-
-
-class Raises(Walk):
-    """Its step raises."""
-
-    def step(self, action):
-        return [][3]
 
 
 class Silent(Walk):
@@ -122,19 +116,8 @@ class Hangs(Walk):
         time.sleep(600)
 
 
-class Crashes(Hangs):
-    """Its native code crashes after the first checks."""
-
-    def fail(self):
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-
-class HangsBefore(Hangs):
-    """Hangs in its constructor."""
-
-    def __init__(self):
-        print("printed by the environment", flush=True)
-        self.fail()
+Crashes = altered(Hangs, fail=lambda self: os.kill(os.getpid(), signal.SIGSEGV))
+HangsBefore = altered(Hangs, __init__=lambda self: print("printed by the environment", flush=True) or self.fail())
 
 
 class SeedIgnored(Walk):
@@ -168,25 +151,10 @@ class Shared(Walk):
         return Shared.places.copy(), *rest
 
 
-class LimitAsTermination(Walk):
-    """Reports its time limit of 25 steps as a termination."""
-
-    def reset(self, *, seed=None, options=None):
-        self.time = 0
-        return super().reset(seed=seed)
-
-    def step(self, action):
-        observation, reward, *_ = super().step(action)
-        self.time += 1
-        return observation, reward, self.time >= 25, False, {}
-
-
-class Penalty(LimitAsTermination):
-    """Correct: always crashes at step 25, with a reward that no other step has."""
-
-    def step(self, action):
-        observation, reward, terminated, *rest = super().step(action)
-        return observation, reward - 9.0 * terminated, terminated, *rest
+LimitAsTermination = after_step(Walk, lambda self, o, r, *_: (o, r, self.time >= 25, False, {}))
+"""Reports its time limit of 25 steps as a termination."""
+Penalty = after_step(LimitAsTermination, lambda self, o, r, over, *rest: (o, r - 9.0 * over, over, *rest))
+"""Correct: always crashes at step 25, with a reward that no other step has."""
 
 
 class Masked(Walk):
@@ -194,7 +162,7 @@ class Masked(Walk):
 
     entries = 2
 
-    def mask(self):
+    def mask(self, is_over=False):
         mask = np.ones(self.entries, np.int8)
         mask[self.np_random.integers(self.entries)] = 0
         return mask
@@ -203,15 +171,15 @@ class Masked(Walk):
         return super().reset(seed=seed)[0], {"action_mask": self.mask()}
 
     def step(self, action):
-        return *super().step(action)[:4], {"action_mask": self.mask()}
+        *transition, _ = super().step(np.ravel(action)[0])
+        return *transition, {"action_mask": self.mask(transition[2] or transition[3])}
 
 
 class MaskedToTheEnd(Masked):
     """Correct: the mask of a final observation allows nothing; no action follows."""
 
-    def step(self, action):
-        *transition, info = super().step(action)
-        return *transition, {"action_mask": info["action_mask"] * (not (transition[2] or transition[3]))}
+    def mask(self, is_over=False):
+        return super().mask() * (not is_over)
 
 
 class MaskedBits(Masked):
@@ -223,15 +191,8 @@ class MaskedBits(Masked):
         super().__init__()
         self.action_space = gym.spaces.MultiBinary(2)
 
-    def step(self, action):
-        return super().step(int(action[0]))
 
-
-class MaskByAnotherName(Walk):
-    """A method that only its author knows."""
-
-    def valid_action_mask(self):
-        return np.ones(2, bool)
+MaskByAnotherName = altered(Walk, valid_action_mask=lambda self: np.ones(2, bool))
 
 
 class MaskUnderAnotherKey(Walk):
@@ -241,30 +202,19 @@ class MaskUnderAnotherKey(Walk):
         return super().reset(seed=seed)[0], {"mask": [True, True]}
 
 
-class NothingAllowed(Masked):
-    """Its mask allows no action."""
-
-    def mask(self):
-        return np.zeros(2, np.int8)
-
-
-class MaskTooLong(Masked):
-    """Its mask has three entries for two actions."""
-
-    entries = 3
+NothingAllowed = altered(Masked, mask=lambda self, is_over=False: np.zeros(2, np.int8))
+MaskTooLong = altered(Masked, entries=3)
 
 
 class Reused(Walk):
     """Returns the same array for all observations."""
 
     def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        self.buffer = observation
+        self.buffer, info = super().reset(seed=seed)
         return self.buffer, info
 
     def step(self, action):
-        observation, *rest = super().step(action)
-        self.buffer[:] = observation
+        self.buffer[:], *rest = super().step(action)
         return self.buffer, *rest
 
 
@@ -276,11 +226,11 @@ def factory():
 class Vector(VectorEnv):
     """Correct: a ``VectorEnv`` of ``Walk`` with next-step autoreset."""
 
-    mode = AutoresetMode.NEXT_STEP
+    mode, part = AutoresetMode.NEXT_STEP, Walk
 
     def __init__(self, num_envs):
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": self.mode}
-        self.envs = [Walk() for _ in range(num_envs)]
+        self.envs = [self.part() for _ in range(num_envs)]
         self.single_observation_space, self.single_action_space = self.envs[0].observation_space, self.envs[0].action_space
         self.ended = np.zeros(num_envs, bool)
 
@@ -305,63 +255,13 @@ class Vector(VectorEnv):
         return observation, reward, terminated, truncated, {}
 
 
-class VectorPenalty(Vector):
-    """Correct: a vector environment of ``Penalty``."""
-
-    part = Penalty
-
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.envs = [self.part() for _ in range(num_envs)]
-
-
-class VectorLimit(VectorPenalty):
-    """Reports its time limit of 25 steps as a termination."""
-
-    part = LimitAsTermination
-
-
-class VectorLarge(Vector):
-    """Large observations and rewards."""
-
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.envs = [Large() for _ in range(num_envs)]
-
-
-class JaxLimit(toys.RandomEnds):
-    """Reports its time limit of 25 steps as a termination."""
-
-    def step(self, key, state, action, params):
-        state, _, reward, *_, info = super().step(key, state, action, params)
-        return state, jax.random.normal(key, (3,)), reward, state["time"] >= 25, jnp.bool_(False), info
-
-
-class JaxPenalty(JaxLimit):
-    """Correct: always crashes at step 25, with a reward that no other step has."""
-
-    def step(self, key, state, action, params):
-        state, observation, reward, terminated, *rest = super().step(key, state, action, params)
-        return state, observation, reward - 50.0 * terminated, terminated, *rest
-
-
-class JaxLarge(toys.RandomEnds):
-    """Large observations and rewards. An episode has three steps; the reward of a later one is NaN."""
-
-    def reset(self, key, params):
-        return {"time": jnp.int32(0)}, jnp.zeros(3)
-
-    def step(self, key, state, action, params):
-        time = state["time"] + 1
-        reward = jnp.where(time > 3, jnp.nan, 1e5 * time)
-        return {"time": time}, 1e6 * time * jnp.ones(3), reward, time >= 3, jnp.bool_(False), {}
-
-
-class VectorMaskByAnotherName(Vector):
-    """A method that only its author knows."""
-
-    def legal_moves(self):
-        return np.ones((self.num_envs, 2))
+VectorPenalty = altered(Vector, part=Penalty)
+VectorLimit = altered(Vector, part=LimitAsTermination)
+VectorLarge = altered(Vector, part=Large)
+VectorMaskByAnotherName = altered(Vector, legal_moves=lambda self: np.ones((self.num_envs, 2)))
+LateButSameStep = altered(Vector, mode=AutoresetMode.SAME_STEP)
+OneSeed = altered(Vector, seeds=lambda self, seed: [seed] * self.num_envs)
+VectorSeedIgnored = altered(Vector, seeds=lambda self, seed: np.random.SeedSequence().generate_state(self.num_envs).tolist())
 
 
 class Early(Vector):
@@ -378,17 +278,13 @@ class Early(Vector):
         return observation, reward, terminated, truncated, info
 
 
-class SameStep(Early):
-    """Correct: same-step autoreset."""
-
-    mode = AutoresetMode.SAME_STEP
+SameStep = altered(Early, mode=AutoresetMode.SAME_STEP)
 
 
-class EarlyInSilence(Early):
-    """Declares next-step autoreset, but resets in the same step and does not report final observations."""
-
-    def step(self, actions):
-        return *super().step(actions)[:4], {}
+EarlyInSilence = after_step(Early, lambda self, *result: (*result[:4], {}))
+"""Declares next-step autoreset, but resets in the same step and does not report final observations."""
+VectorShape = after_step(Vector, lambda self, o, r, *rest: (o, r[:, None], *rest))
+"""Its rewards have an extra axis."""
 
 
 class EarlyWithoutReward(EarlyInSilence):
@@ -399,12 +295,6 @@ class EarlyWithoutReward(EarlyInSilence):
             env.place = env.place + np.float32(action)
         observation, reward, *rest = super().step(actions)
         return observation, 0 * reward, *rest
-
-
-class LateButSameStep(Vector):
-    """Declares same-step autoreset, but resets in the next step."""
-
-    mode = AutoresetMode.SAME_STEP
 
 
 class FinalIsObservation(SameStep):
@@ -433,11 +323,9 @@ class Disabled(Vector):
         return np.stack([env.place for env in self.envs]), {}
 
 
-class MaskedDisabled(SyncVectorEnv):
+def MaskedDisabled(num_envs):  # noqa: N802
     """Correct: resets the environments in the mask, and raises for an action that the action mask forbids."""
-
-    def __init__(self, num_envs):
-        super().__init__([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+    return SyncVectorEnv([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
 class ResetsAll(Disabled):
@@ -447,27 +335,10 @@ class ResetsAll(Disabled):
         return super().reset(seed=seed)
 
 
-class VectorShape(Vector):
-    """Its rewards have an extra axis."""
-
-    def step(self, actions):
-        observation, reward, *rest = super().step(actions)
-        return observation, reward[:, None], *rest
-
-
-class OneSeed(Vector):
-    """All its environments have the same seed."""
-
-    def seeds(self, seed):
-        return [seed] * self.num_envs
-
-
 class VectorRaisesLate(Vector):
     """Never ends, and raises after the steps that the first checks play."""
 
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.steps = 0
+    steps = 0
 
     def row(self, i, action):
         return np.zeros(2, np.float32), 0.0, False, False
@@ -479,11 +350,47 @@ class VectorRaisesLate(Vector):
         return super().step(actions)
 
 
-class VectorSeedIgnored(Vector):
-    """Ignores its seed."""
+def mean_of_batch(reward):
+    """Calls back into Python, where the mean of a batch is given to all."""
 
-    def seeds(self, seed):
-        return [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs) >> 1]
+    def mean(x):
+        return np.broadcast_to(np.mean(x, dtype=np.float32), np.shape(x)).astype(np.float32)
+
+    return jax.pure_callback(mean, jax.ShapeDtypeStruct((), jnp.float32), reward, vmap_method="expand_dims")
+
+
+JaxCallback = changed(toys.RandomEnds, reward=mean_of_batch)
+JaxFrozen = changed(toys.RandomEnds, reward=lambda reward: reward + isinstance(reward, jax.core.Tracer))
+JaxNan = changed(toys.RandomEnds, reward=lambda reward: jnp.where(reward > 0, jnp.nan, reward))
+JaxEndless = changed(toys.RandomEnds, terminated=jnp.zeros_like, truncated=jnp.zeros_like)
+JaxMaskInInfo = changed(toys.RandomEnds, info=lambda info: {"action_mask": jnp.ones(2)})
+
+
+class JaxLimit(toys.RandomEnds):
+    """Reports its time limit of 25 steps as a termination."""
+
+    penalty = 0.0
+
+    def step(self, key, state, action, params):
+        state, _, reward, *_, info = super().step(key, state, action, params)
+        is_over = state["time"] >= 25
+        return state, jax.random.normal(key, (3,)), reward - self.penalty * is_over, is_over, jnp.bool_(False), info
+
+
+JaxPenalty = altered(JaxLimit, penalty=50.0)
+"""Correct: always crashes at step 25, with a reward that no other step has."""
+
+
+class JaxLarge(toys.RandomEnds):
+    """Large observations and rewards. An episode has three steps; the reward of a later one is NaN."""
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.zeros(3)
+
+    def step(self, key, state, action, params):
+        time = state["time"] + 1
+        reward = jnp.where(time > 3, jnp.nan, 1e5 * time)
+        return {"time": time}, 1e6 * time * jnp.ones(3), reward, time >= 3, jnp.bool_(False), {}
 
 
 class JaxBranch(toys.RandomEnds):
@@ -524,121 +431,41 @@ class JaxKeeps(toys.RandomEnds):
         return super().step(key, state, action, params)
 
 
-class JaxFrozen(toys.RandomEnds):
-    """Returns another reward when it is traced."""
+class JaxMaskedToTheEnd(toys.RandomEnds):
+    """Correct: a mask in the observation allows only the second action. The mask of a final observation allows nothing; no action follows."""
 
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-        traced = isinstance(result[2], jax.core.Tracer)
-        return *result[:2], result[2] + (1.0 if traced else 0.0), *result[3:]
-
-
-class JaxCallback(toys.RandomEnds):
-    """Calls back into Python, where the mean of a batch is given to all."""
-
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-
-        def mean(x):
-            return np.broadcast_to(np.mean(x, dtype=np.float32), np.shape(x)).astype(np.float32)
-
-        reward = jax.pure_callback(mean, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="expand_dims")
-        return *result[:2], reward, *result[3:]
-
-
-class JaxEndless(toys.RandomEnds):
-    """Never ends."""
-
-    default_params = {"terminate": 0.0, "truncate": 0.0}  # noqa: RUF012
-
-
-class JaxNan(toys.RandomEnds):
-    """Some of its rewards are NaN."""
-
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-        return *result[:2], jnp.where(result[1][0] > 4, jnp.nan, result[2]), *result[3:]
-
-
-class JaxMasked(toys.RandomEnds):
-    """Correct: a mask in the observation allows only the second action."""
-
-    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
     mask = (0, 1)
+    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
 
     def reset(self, key, params):
         state, observation = super().reset(key, params)
         return state, {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
 
     def step(self, key, state, action, params):
-        state, observation, reward, *rest = super().step(key, state, action, params)
-        allowed = jnp.array(self.mask)[action] == 1
-        observation = {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
-        return state, observation, jnp.where(allowed, reward, jnp.nan), *rest
+        state, observation, reward, terminated, truncated, info = super().step(key, state, jnp.ravel(action)[0], params)
+        allowed = jnp.array(self.mask)[jnp.ravel(action)[0]] == 1
+        mask = jnp.array(self.mask, jnp.int8) * ~(terminated | truncated)
+        observation = {"seen": observation, "action_mask": mask.astype(jnp.int8)}
+        return state, observation, jnp.where(allowed, reward, jnp.nan), terminated, truncated, info
 
 
-class JaxMaskedToTheEnd(JaxMasked):
-    """Correct: the mask of a final observation allows nothing; no action follows."""
-
-    def step(self, key, state, action, params):
-        state, observation, reward, terminated, truncated, info = super().step(key, state, action, params)
-        mask = observation["action_mask"] * ~(terminated | truncated)
-        return state, {**observation, "action_mask": mask.astype(jnp.int8)}, reward, terminated, truncated, info
-
-
-class JaxMaskedBits(JaxMasked):
+class JaxMaskedBits(JaxMaskedToTheEnd):
     """Correct: a mask of two bits, of which the first must be 1."""
 
+    mask = (0, 1, 1, 1)
     observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(4)})
     action_space = gym.spaces.MultiBinary(2)
-    mask = (0, 1, 1, 1)
-
-    def step(self, key, state, action, params):
-        state, observation, reward, *rest = super().step(key, state, 1, params)
-        return state, observation, jnp.where(action[0] == 1, reward, jnp.nan), *rest
 
 
-class JaxMaskInInfo(toys.RandomEnds):
-    """A mask in ``info``, where no policy reads it."""
-
-    def step(self, key, state, action, params):
-        *result, info = super().step(key, state, action, params)
-        return *result, {**info, "action_mask": jnp.ones(2)}
-
-
-class JaxNothingAllowed(JaxMasked):
-    """Its mask allows no action."""
-
-    mask = (0, 0)
-
-    def step(self, key, state, action, params):
-        state, observation, _, *rest = super().step(key, state, action, params)
-        return state, observation, jnp.float32(1), *rest
-
-
-class Unseeded(gym.Env):
-    """Its ``reset`` does not accept a seed, as in old Gym."""
-
-    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
-
-    def reset(self):
-        raise AssertionError("not to be called")
-
-
-class UnseededWrapper(gym.Wrapper):
-    """A wrapper whose ``reset`` does not accept a seed."""
-
-    def __init__(self):
-        super().__init__(Walk())
-
-    def reset(self):
-        return self.env.reset()
+JaxNothingAllowed = after_step(
+    altered(JaxMaskedToTheEnd, mask=(0, 0)), lambda self, s, o, r, *rest: (s, o, jnp.float32(1), *rest)
+)
 
 
 class Stranger:
     """Has no base class, and its ``reset`` does not accept a seed."""
 
-    observation_space, action_space = Unseeded.observation_space, Unseeded.action_space
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
 
     def reset(self):
         return np.zeros(2, np.float32), {}

@@ -1,7 +1,5 @@
 """The checks before a training: a few random steps, and what they and the settings suggest."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 
@@ -13,7 +11,6 @@ from proximo.config import Config
 from proximo.config.schema import OF_PRESET
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.custom import innermost
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command
 from proximo.networks import ActorCritic
@@ -21,28 +18,24 @@ from proximo.networks import ActorCritic
 MAX_STEPS = 100
 SECONDS = 0.1
 CHANGE_ENVIRONMENT = (
-    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward",
-    "reward_scale", "clip_reward",
+    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "reward_scale", "clip_reward",
 )  # fmt: skip
 """Settings that change a JAX environment, or the scale of what the learner reads."""
 
 
 def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluation: tuple[Any, Config]) -> list[str]:
-    """Check the environment of a training and the one of its evaluations.
+    """Check the environment of a training and the one of its ``evaluation``, with its settings. Returns
+    warnings, one sentence each.
 
-    Args:
-        env: The environment.
-        config: The settings of the training.
-        policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``.
-        evaluation: The environment of evaluations, with its settings.
-
-    Returns:
-        Warnings, one sentence each.
-
-    Raises:
-        EnvError: an environment breaks its protocol.
+    The leaves of ``policy`` may be ``jax.ShapeDtypeStruct``. Raises ``EnvError`` if an environment breaks
+    its protocol.
     """
-    warnings, seen = _checked(env, config, plays=not trains_as_in_preset(config))
+    preset = OF_PRESET.format(config.env.id)
+    # The preset is of this environment, and no other setting changes it or the scale of its numbers.
+    trains_as_in_preset = preset in config.origins.values() and all(
+        config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT
+    )
+    warnings, seen = _checked(env, config, plays=not trains_as_in_preset)
     found = hints(env, config, policy)
     if seen is not None:
         found += check_scale(env.observation_space, seen.observation, seen.reward, config)
@@ -51,12 +44,6 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
         warnings = [*warnings, *_checked(other, its_config, plays=True)[0]]
         found += hints(other, its_config)
     return [*dict.fromkeys([*warnings, *(one.message for one in found if one.level == "warning")])]
-
-
-def trains_as_in_preset(config: Config) -> bool:
-    """Whether the environment has a preset, and no other setting changes it or the scale of its numbers."""
-    preset = OF_PRESET.format(config.env.id)
-    return preset in config.origins.values() and all(config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT)
 
 
 def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | None]:
@@ -68,21 +55,12 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 
 
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
-    """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
+    """Check the first random steps of an environment. Returns warnings, and up to ``MAX_STEPS`` steps; None
+    if there were none.
 
-    Vector environments without single ones are not checked: making EnvPool or ALE takes long, and training checks
-    their first thousand steps.
-
-    Args:
-        env: The environment.
-        env_id: Its id, for messages.
-        plays: Whether JAX environments play random steps. Otherwise reset and step are only traced.
-
-    Returns:
-        Warnings, one sentence each, and the steps; None if there were none.
-
-    Raises:
-        EnvError: The environment cannot be trained.
+    Without ``plays``, reset and step of JAX environments are only traced. Vector environments without
+    single ones are not checked: making EnvPool or ALE takes long, and training checks their first thousand
+    steps. Raises ``EnvError`` if the environment cannot be trained.
     """
     num_envs, warnings = 1, []
     if isinstance(env, GymnasiumEnvironment):
@@ -92,7 +70,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
         num_envs = 4
     if not plays:
         return [], None
-    player = Player.of(env, env_id)
+    player = Player(env, env_id)
     with contextlib.closing(player.open(num_envs, MAX_STEPS)) as vector_env:
         first = seen = player.play_in(vector_env, 0, seconds=0.0)
         with contextlib.suppress(EnvError):  # a later fault ends the training, which reports its step
@@ -100,7 +78,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
         if first.difference(seen) is not None:
             details = f"`{command('proximo', 'check', env_id)}` reports the details."
             warnings.append(f"{env_id} gives different steps for the same seed and actions, so no run can be repeated. {details}")
-        if isinstance(env, GymnasiumEnvironment) and isinstance(vector_env, SerialVectorEnvironment):
+        if isinstance(env, GymnasiumEnvironment):
             one = vector_env.steppers[0].envs[0]
             # An environment whose constructor sets no render_mode may draw without it.
             if "render_mode" in getattr(innermost(one), "__dict__", {}) and (unseen := env.without_render_mode(one)):

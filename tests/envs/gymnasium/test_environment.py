@@ -1,6 +1,5 @@
 """Choice of the number of workers, seeds, actions, and options of Gymnasium environments."""
 
-import dataclasses
 import threading
 import time
 
@@ -9,13 +8,13 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.gymnasium import vector_environment
-from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
+from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import ConfigError, EnvError
-from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from proximo.errors import ConfigError
+from proximo.spaces import Discrete, MultiBinary, MultiDiscrete
 
 import gym_toys
 
@@ -27,13 +26,7 @@ import gym_toys
 def test_there_is_one_worker_for_each_core_and_not_more_than_environments(num_envs, groups, cores, workers):
     env = from_factory(gym_toys.Countdown, "toy", Preprocessing())
     assert env.default_workers(num_envs, groups, cores) == workers
-    assert dataclasses.replace(env, is_quick=True).default_workers(num_envs, groups, cores) == 0
-
-
-def test_environments_of_gymnasium_that_step_in_microseconds_are_quick():
-    assert make_env("Pendulum-v1").is_quick
-    assert make_env("CliffWalking-v1").is_quick
-    assert not make_env("gym_toys:Countdown").is_quick
+    assert make_env("Pendulum-v1").default_workers(num_envs, groups, cores) == 0, "it steps in microseconds"
 
 
 def test_an_environment_that_cannot_be_pickled_is_not_stepped_in_workers_that_were_not_asked_for():
@@ -82,22 +75,6 @@ def test_seeds_follow_from_their_source_and_differ():
     every = {seed for source in range(50) for seed in environment_seeds(8, source)}
     assert len(every) == 400
     assert max(every) < 2**31
-
-
-@pytest.mark.parametrize(
-    ("space", "wrong"),
-    [
-        (Discrete(3, start=1), np.array([1, 4])),
-        (MultiDiscrete((2, 3)), np.array([[0, 2], [2, 0]])),
-        (MultiBinary((2,)), np.array([[0, 1], [2, 0]], np.int8)),
-        (Box((1,), -1.0, 1.0), np.array([[0.5], [np.nan]], np.float32)),
-        (Box((1,), -1.0, 1.0), np.array([[0.5], [1.5]], np.float32)),
-    ],
-)
-def test_an_action_outside_its_space_raises_with_its_environment(space, wrong):
-    check_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy", 4)
-    with pytest.raises(EnvError, match=r"for environment 5 of toy is not in its space"):
-        check_actions(wrong, space, "toy", 4)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def pids(vector_env):
-    return [worker.popen.pid for worker in vector_env.all_workers()]
+    return [worker.popen.pid for group in vector_env.workers for worker in group]
 
 
 def alive(pid):
@@ -86,8 +86,8 @@ class Starter(gym_toys.Walk):
 
 def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(vector_env_of, tmp_path):
     messages, named = [], set(os.listdir("/dev/shm"))
-    make, options = functools.partial(Starter, tmp_path), {"warn": messages.append}
-    vector_env = vector_env_of(make, 2, num_steps=20, options=options, env=gym_toys.Walk())
+    make = functools.partial(Starter, tmp_path)
+    vector_env = vector_env_of(make, 2, num_steps=20, env=gym_toys.Walk(), warn=messages.append)
     assert set(os.listdir("/dev/shm")) <= named, "shared memory has no name"
     vector_env.reset(1)
     buffer = step(vector_env, 3)
@@ -115,9 +115,7 @@ def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(v
 class HangsAlone(gym_toys.Countdown):
     """Hangs in its third step if it finds the file, and removes it."""
 
-    def __init__(self, file):
-        super().__init__(50)
-        self.file = Path(file)
+    file = None
 
     def step(self, action):
         if self.now == 2:
@@ -129,9 +127,8 @@ class HangsAlone(gym_toys.Countdown):
 
 def test_only_a_worker_that_hangs_is_restarted_after_step_timeout(vector_env_of, tmp_path):
     (tmp_path / "hang").touch()
-    messages, make = [], functools.partial(HangsAlone, tmp_path / "hang")
-    options = {"step_timeout": 1.5, "warn": messages.append}
-    buffer = rollout(vector_env_of(make, 2, num_envs=2, num_steps=5, options=options), np.zeros((5, 2), np.int64))
+    messages, make = [], gym_toys.altered(HangsAlone, file=tmp_path / "hang")
+    buffer = rollout(vector_env_of(make, 2, num_envs=2, num_steps=5, step_timeout=1.5, warn=messages.append))
     assert "took more than 1.5 s (step_timeout = 1.5" in messages[0]
     assert len(messages) == buffer.lost.sum() == 1
 
@@ -140,8 +137,8 @@ class OnceOnly(gym_toys.Countdown):
     """Its constructor fails if the file of an earlier instance exists."""
 
     def __init__(self, folder):
-        super().__init__(50)
-        (Path(folder) / "lock").mkdir()
+        super().__init__()
+        (folder / "lock").mkdir()
 
     def step(self, action):
         os._exit(4)
@@ -150,15 +147,15 @@ class OnceOnly(gym_toys.Countdown):
 class EndsInReset(gym_toys.Countdown):
     """Ends its process in the reset after the first one."""
 
-    def reset(self, *, seed=None, options=None):
-        if self.now or not (self.folder / "once").exists():
-            (self.folder / "once").unlink(missing_ok=True)
-            os._exit(5)
-        return super().reset(seed=seed)
-
     def __init__(self, folder):
         super().__init__(3)
-        self.folder = Path(folder)
+        self.file = folder / "once"
+
+    def reset(self, *, seed=None, options=None):
+        if self.now or not self.file.exists():
+            self.file.unlink(missing_ok=True)
+            os._exit(5)
+        return super().reset(seed=seed)
 
 
 FAULTS = {
@@ -176,9 +173,8 @@ def test_a_fault_in_a_worker_raises_its_sentence(vector_env_of, tmp_path, what):
     (tmp_path / "once").touch()
     make = functools.partial(gym_toys.Misbehaving, what, 2) if isinstance(what, str) else functools.partial(what, tmp_path)
     error, sentence = FAULTS[what]
-    options = {"max_restarts": 2 if what == "die" else 100}
     with pytest.raises(error, match=sentence):
-        rollout(vector_env_of(make, 1, num_envs=1, env=gym_toys.Countdown(), options=options), np.zeros((40, 1), np.int64))
+        rollout(vector_env_of(make, 1, num_envs=1, env=gym_toys.Countdown(), max_restarts=2 if what == "die" else 100))
 
 
 def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
@@ -228,14 +224,12 @@ class Slow(gym_toys.Countdown):
 
 
 def test_construction_and_resets_may_take_ten_times_longer_than_a_step(vector_env_of):
-    options = {"step_timeout": 0.4}
-    slow = functools.partial(Slow, 0.6)
-    vector_env = vector_env_of(slow, 2, num_envs=2, num_steps=2, env=gym_toys.Countdown(), options=options)
-    buffer = rollout(vector_env, np.zeros((2, 2), np.int64))
-    assert buffer.terminated[1].all(), "an episode ends, and its environment is reset within a step"
+    slow, toy = functools.partial(Slow, 0.6), gym_toys.Countdown()
+    vector_env = vector_env_of(slow, 2, num_envs=2, num_steps=2, env=toy, step_timeout=0.4)
+    assert rollout(vector_env).terminated[1].all(), "an episode ends, and its environment is reset within a step"
     assert vector_env.restarts == 0
     with pytest.raises(EnvError, match=r"0 … 1 of toy took more than 0\.5 s \(step_timeout = 0.05; 10 times .*before its env"):
-        vector_env_of(functools.partial(Slow, 3600.0), 1, 2, env=gym_toys.Countdown(), options={"step_timeout": 0.05})
+        vector_env_of(functools.partial(Slow, 3600.0), 1, 2, env=toy, step_timeout=0.05)
 
 
 PARENT = """
@@ -249,7 +243,7 @@ PARENT = """
         vector_env.send(t, 0)
         if t < 6:
             vector_env.receive(t, 0)
-    print(*(worker.popen.pid for worker in vector_env.all_workers()), flush=True)
+    print(*(worker.popen.pid for group in vector_env.workers for worker in group), flush=True)
     time.sleep(60)
 """
 
@@ -301,7 +295,7 @@ def test_a_worker_imports_no_library_from_the_working_folder_and_may_print(vecto
     for ran in here.glob("*.ran"):
         ran.unlink()  # this process uses Python's import order
     vector_env = vector_env_of(functools.partial(Placed, mine), 1, num_envs=2, num_steps=3, env=gym_toys.Countdown())
-    assert rollout(vector_env, np.zeros((3, 2), np.int64)).reward[0].tolist() == [4.0, 4.0]
+    assert rollout(vector_env).reward[0].tolist() == [4.0, 4.0]
     assert list(here.glob("*.ran")) == []
     vector_env.close()
     assert "hello from step 1" in capfd.readouterr().err

@@ -1,7 +1,5 @@
 """``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how copies of it are made and stepped."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,19 +8,12 @@ from typing import Any
 
 from proximo.envs.base import Described
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import (
-    AUTO,
-    SerialVectorEnvironment,
-    VectorEnvironment,
-    VectorOptions,
-    reports_waiting,
-)
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
+from proximo.envs.gymnasium.vector_environment import AUTO, VectorEnvironment, VectorOptions, reports_waiting
 from proximo.envs.gymnasium.worker_process import POSIX
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import ActionSpace, Space
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,9 +23,6 @@ class GymnasiumEnvironment(Described):
     ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.
     """
 
-    id: str
-    observation_space: Space
-    action_space: ActionSpace
     spec: EnvironmentSpec
     make: Callable[..., Any] | None = None
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
@@ -45,6 +33,8 @@ class GymnasiumEnvironment(Described):
     step, and ``recv()``, which returns its result."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
+    takes_render_mode: bool = True
+    """Whether it can be made in a ``render_mode``."""
     render_fps: float = 0.0
     """Frames per second that it declares; 0: none."""
     is_quick: bool = False
@@ -52,14 +42,13 @@ class GymnasiumEnvironment(Described):
     warnings: tuple[str, ...] = ()
     """What a user should know before a training, one sentence each."""
 
-    @classmethod
-    def of(cls, spec: EnvironmentSpec, **fields: Any) -> GymnasiumEnvironment:
-        """The environment with the id and the spaces of ``spec``."""
-        return cls(spec.env_id, spec.observation_space, spec.action_space, spec, **fields)
+    id = property(lambda self: self.spec.env_id)
+    observation_space = property(lambda self: self.spec.observation_space)
+    action_space = property(lambda self: self.spec.action_space)
 
     def without_render_mode(self, one: Any) -> str:
         """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
-        may_draw = getattr(self.make, "takes_render_mode", True) or getattr(one, "render_mode", None) is not None
+        may_draw = self.takes_render_mode or getattr(one, "render_mode", None) is not None
         if may_draw or "rgb_array" not in self.render_modes:
             return ""
         return (
@@ -78,8 +67,6 @@ class GymnasiumEnvironment(Described):
                     f"{name}: {self.id} is a vector environment that steps its environments itself: leave out {name}, and set its own "
                     "parameters with --env-settings."
                 )
-        if workers > 0 and not POSIX:
-            raise ConfigError(f"num_workers = {workers}: workers need Linux or macOS. Set num_workers = 0.")
         if num_envs < groups:
             raise ConfigError(f"overlap = true needs at least {groups} environments, num_envs is {num_envs}.")
         if workers > num_envs or (workers > 0 and workers % groups):
@@ -105,23 +92,23 @@ class GymnasiumEnvironment(Described):
         Raises ``ConfigError`` if they cannot be stepped with these options, and ``EnvError`` if one cannot be made.
         """
         self.check(num_envs, options)
-        layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space)
-        if self.make_vector is not None and self.uses_vector_env(options):
-            make_vector = self.make_vector
-            if options.num_groups > 1:
-                make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // options.num_groups))
+        layout, groups = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space), options.num_groups
+        make, make_vector, workers = self.make, self.make_vector, options.num_workers
+        if self.uses_vector_env(options):
+            assert make_vector is not None
+            where = "in their own vector environment" if groups == 1 else f"in {groups} vector environments"
+            if groups > 1:
+                make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // groups))
             with reports_waiting(options.warn, num_envs, self.id):
-                return VectorEnvAdapter(make_vector, layout, self.spec, options.num_groups)
-        assert self.make is not None
-        workers = options.num_workers
-        if workers == AUTO:
-            workers = self.default_workers(num_envs, options.num_groups, options.cores)
-            if workers:
-                try:
-                    pickled(self.make, self.id)
-                except EnvError as error:
-                    options.warn(f"{error} Until then, the training process steps the environments.")
-                    workers = 0
+                make_stepper = partial(VectorStepper, make_vector, self.spec, is_async=groups > 1)
+                return VectorEnvironment(make_stepper, layout, options, where)
+        assert make is not None
+        if workers == AUTO and (workers := self.default_workers(num_envs, groups, options.cores)):
+            try:
+                pickled(make, self.id)
+            except EnvError as error:
+                options.warn(f"{error} Until then, the training process steps the environments.")
+                workers = 0
         if workers > options.cores:
             options.warn(
                 f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 starts "
@@ -129,5 +116,5 @@ class GymnasiumEnvironment(Described):
             )
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
-                return SerialVectorEnvironment(self.make, layout, self.spec, options)
-            return WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
+                return VectorEnvironment(partial(Stepper, make, self.spec), layout, options, "in this process")
+            return WorkerVectorEnvironment(make, layout, self.spec, dataclasses.replace(options, num_workers=workers))

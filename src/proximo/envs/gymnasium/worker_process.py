@@ -1,11 +1,8 @@
-"""One worker process, the training process's ends of its pipes, and the messages that they carry.
-
-Commands and replies have a fixed size. Objects are pickled, after their length. Both ends are this program, so no foreign data is unpickled.
-"""
-
-from __future__ import annotations
+"""A worker process, as the training process starts and ends it, and what runs there. It does not import
+JAX, and ends with its parent."""
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import select
@@ -14,120 +11,96 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any
 
 POSIX = os.name == "posix"
+Pipe = IO[bytes]
 COMMAND = struct.Struct("<BI")
-"""Command, step."""
-STEP, RESET, CLOSE = range(3)
+"""Command, row. The end of the pipe ends the worker. Commands and replies have a fixed size; a pickled
+object may follow. Both ends are this program, so no foreign data is unpickled."""
+STEP, RESET = range(2)
 DONE, TRUNCATED, FAULT, LOST = b".", b"t", b"!", b""
 """Replies: done; done, and an episode was truncated; an exception follows; the worker has ended."""
-_LENGTH = struct.Struct("<Q")
+AWAKE_SECONDS = 200e-6
+"""How long a worker polls for the next command before it sleeps."""
 # A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
 # With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker; "
-    "worker.main(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker_process; "
+    "worker_process.main(int(sys.argv[1]))"
 )
 # There are as many workers as cores, so the libraries in each of them use one thread.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
 
-def read_exactly(descriptor: int, size: int) -> bytes:
-    """Read ``size`` bytes. Raises ``EOFError`` if the other side has ended."""
-    parts = []
-    while size:
-        part = os.read(descriptor, min(size, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``; a pipe accepts only as much as it has room for."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def write_object(descriptor: int, value: Any) -> None:
-    """Write a picklable object."""
-    data = pickle.dumps(value)
-    write_all(descriptor, _LENGTH.pack(len(data)) + data)
-
-
-def read_object(descriptor: int) -> Any:
-    """Read what ``write_object`` wrote."""
-    return pickle.loads(read_exactly(descriptor, _LENGTH.unpack(read_exactly(descriptor, _LENGTH.size))[0]))
+def send(pipe: Pipe, data: bytes, *objects: Any) -> None:
+    """Send ``data`` and pickled objects, which ``pickle.load`` reads."""
+    pipe.write(data + b"".join(map(pickle.dumps, objects)))
+    pipe.flush()
 
 
 class WorkerProcess:
-    """A worker, started. ``begin`` sends it its setup, an object with ``path`` whose method ``serve`` then runs
-    there. It inherits the file ``descriptor``, if any."""
+    """A process that runs ``program(commands, replies)``, once ``begin`` has sent it. The arguments are its
+    ends of the pipes.
 
-    def __init__(self, setup: Any, descriptor: int = -1):
-        self.setup, self._descriptor = setup, descriptor
+    ``columns`` are the environments that it steps, in the file ``memory``.
+    """
+
+    def __init__(self, program: Callable[[Pipe, Pipe], None], columns: range = range(0), memory: int = -1):
+        self.program, self.columns, self._memory, self._path = program, columns, memory, search_path()
         self.start()
 
     def start(self) -> None:
         """Start the process; also again, after ``release``."""
-        lifeline, self._lifeline = os.pipe() if POSIX else (-1, -1)
+        lifeline, ours = os.pipe()
+        self._lifeline = open(ours, "wb")  # noqa: SIM115
         try:
             self.popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(self.setup.path, key=_is_working_folder)],
+                [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(self._path, key=_is_working_folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                bufsize=0,
                 env={**dict.fromkeys(_ONE_THREAD, "1"), **os.environ},
-                # Its own process group: the terminal's Ctrl-C does not reach it, and its child processes can be killed with it.
-                **({"pass_fds": [d for d in (lifeline, self._descriptor) if d >= 0], "start_new_session": True} if POSIX else {}),
+                pass_fds=[descriptor for descriptor in (lifeline, self._memory) if descriptor >= 0],
+                start_new_session=True,  # Ctrl-C does not reach it, and its child processes can be killed with it
             )
-        except OSError:
-            self._close_lifeline()
-            raise
         finally:
-            if lifeline >= 0:
-                os.close(lifeline)
-        assert self.popen.stdin is not None
-        assert self.popen.stdout is not None
-        self.commands, self.replies = self.popen.stdin.fileno(), self.popen.stdout.fileno()
+            os.close(lifeline)
+        self.commands: Any = self.popen.stdin
+        self.replies: Any = self.popen.stdout
+        self._poll = select.poll()
+        self._poll.register(self.replies, select.POLLIN)
         self.sent = time.monotonic()
         """When the last command was sent."""
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
     def begin(self) -> None:
-        """Send the setup. The worker replies when its environments are made."""
-        self.sent = time.monotonic()
-        with contextlib.suppress(OSError):
-            write_object(self.commands, self.setup)
+        """Send the program."""
+        self._send(b"", (self._path, self.program))
 
     def command(self, what: int, row: int, *payload: Any) -> None:
-        """Send a command. If the worker has ended, the missing reply reveals it."""
+        """Send a command."""
+        self._send(COMMAND.pack(what, row), *([payload] if payload else []))
+
+    def _send(self, data: bytes, *objects: Any) -> None:
         self.sent = time.monotonic()
-        with contextlib.suppress(OSError):
-            write_all(self.commands, COMMAND.pack(what, row))
-            if payload:
-                write_object(self.commands, payload)
+        with contextlib.suppress(OSError, ValueError):  # if the worker has ended, the missing reply reveals it
+            send(self.commands, data, *objects)
 
     def has_replied(self, seconds: float) -> bool:
         """Whether there is an unread reply, or the worker has ended, within ``seconds``."""
-        replies = self.replies  # read once, because another thread may release the process
-        if replies < 0:
-            return True
-        poll = select.poll()
-        poll.register(replies, select.POLLIN)
-        return bool(poll.poll(1000 * seconds))
+        return self.replies.closed or bool(self._poll.poll(1000 * seconds))
 
     def reply(self) -> bytes:
-        """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an exception that the worker sent."""
+        """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an
+        exception that the worker sent."""
         try:
-            reply = os.read(self.replies, 1)
-            error = read_object(self.replies) if reply == FAULT else None
-        except (EOFError, OSError):  # another thread may release the process
+            reply = os.read(self.replies.fileno(), 1)  # not into a buffer, where poll finds no other reply
+            error = pickle.load(self.replies) if reply == FAULT else None
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # it ended, or another thread has released it
             return LOST
         if error is not None:
             raise error
@@ -143,33 +116,24 @@ class WorkerProcess:
 
     def kill(self, why: str = "") -> None:
         """Kill the worker and its child processes."""
-        if self.popen.returncode is not None:
-            return  # its id may belong to another process now
-        self.why_killed = self.why_killed or why
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if POSIX:
+        if self.popen.returncode is None:  # otherwise its id may belong to another process now
+            self.why_killed = self.why_killed or why
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.popen.pid, signal.SIGKILL)
-            else:
-                self.popen.kill()
 
     def release(self) -> None:
         """Kill the worker and close its pipes."""
         self.kill()
         self.popen.wait()
-        self.commands = self.replies = -1  # other files may get these descriptors
-        for pipe in (self.popen.stdin, self.popen.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-        self._close_lifeline()
-
-    def _close_lifeline(self) -> None:
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        self.replies.close()
+        with contextlib.suppress(OSError):  # a command that it did not read
+            self.commands.close()
+        self._lifeline.close()
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` with the standard library first: a user's ``types.py`` cannot replace Python's module."""
+    """Return ``sys.path`` with the standard library first: a user's ``types.py`` cannot replace Python's
+    module."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
     return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
 
@@ -178,3 +142,56 @@ def _is_working_folder(entry: str) -> bool:
     with contextlib.suppress(OSError):  # the folder does not exist
         return os.path.samefile(entry or os.curdir, os.curdir)
     return False
+
+
+def main(lifeline: int) -> None:
+    """Run the program that standard input brings, until the parent closes it or ends. ``lifeline`` is the
+    file descriptor of a pipe that ends with the parent."""
+    # Environments read nothing, and print to standard error.
+    commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    faulthandler.enable()  # a crash in an environment's native code shows where
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
+    _die_with_parent(lifeline)
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
+        path, program = pickle.load(commands)
+        sys.path[:] = path  # for the user's modules, after proximo's modules are imported
+        program(commands, replies)
+    # Threads, exit handlers and child processes of an environment must not outlive the worker.
+    os.killpg(0, signal.SIGKILL)
+
+
+def next_command(commands: Pipe) -> bytes:
+    """Read a command; empty if there is no other. It polls for a short time, and yields the core to other
+    processes meanwhile: sleeping and waking up takes longer than a step of a small environment
+    (docs/decisions/0006-gymnasium-collector.md)."""
+    poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS
+    poll.register(commands, select.POLLIN)
+    while not poll.poll(0) and time.perf_counter() < until:
+        os.sched_yield()
+    return commands.read(COMMAND.size)
+
+
+def _die_with_parent(lifeline: int) -> None:
+    """End this process group, with the processes of environments, when the pipe ``lifeline`` ends with the
+    parent.
+
+    On Linux the kernel kills the group, even if an environment hangs in native code that holds the GIL,
+    which blocks the thread of other systems.
+    """
+    import fcntl  # Windows has no such module
+
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # not SIGIO, which a simulator may ignore
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(lifeline, 0)  # the end of a pipe is always reported
+        poll.poll()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,26 +1,28 @@
 """Steps Gymnasium environments in worker processes over shared memory, and restarts workers that are lost."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
+import pickle
 import select
 import subprocess
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from proximo.custom_code import exception_text
+from proximo.envs.gymnasium import worker_process as messages
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
-from proximo.envs.gymnasium.worker import Setup
-from proximo.envs.gymnasium.worker_process import CLOSE, LOST, RESET, STEP, TRUNCATED, WorkerProcess, search_path
+from proximo.envs.gymnasium.worker_process import Pipe, WorkerProcess
 from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
@@ -39,51 +41,45 @@ class WorkerVectorEnvironment(VectorEnvironment):
     """
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.options, self.num_workers, self.restarts, self.spec = options, options.num_workers, 0, spec
+        self.options, self.num_workers, self.restarts, self.spec, self._seed = options, options.num_workers, 0, spec, 0
         self.description = f"in {self.num_workers} worker processes" if self.num_workers > 1 else "in one worker process"
         self.groups = split(range(layout.num_envs), options.num_groups)
-        self._seed = 0
-        factory, path, memory = pickled(make, spec.env_id), search_path(), shared_memory(layout.size)
+        factory, memory = pickled(make, spec.env_id), shared_memory(layout.size)
         self.buffer = layout.buffer(mmap.mmap(memory, layout.size))
-        self.workers: list[list[WorkerProcess]] = []
+        self.workers: list[list[WorkerProcess]] = [[] for _ in self.groups]
         """The workers of each group."""
         self._lock = threading.Lock()
         """Held while a process is started or all are ended."""
         self._end = weakref.finalize(self, _end_all, self.workers, memory, self._lock)
         try:
-            for columns in self.groups:
-                self.workers.append([])
+            for columns, workers in zip(self.groups, self.workers, strict=True):
                 for part in split(columns, self.num_workers // options.num_groups):
                     # one by one: those that have started are ended if the next cannot start
-                    self.workers[-1].append(WorkerProcess(Setup(factory, part, spec, layout, memory, path), memory))
-            for worker in self.all_workers():
+                    workers.append(WorkerProcess(partial(serve, factory, part, spec, layout, memory), part, memory))
+            for worker in chain(*self.workers):
                 worker.begin()
-            for worker in self.all_workers():
-                if self._reply(worker) == LOST:
+            for worker in chain(*self.workers):
+                if self._reply(worker) == messages.LOST:
                     raise EnvError(f"{self._name(worker)} {worker.why_lost()}, before its environments were made.")
         except BaseException:
             self.close()
             raise
 
-    def all_workers(self) -> list[WorkerProcess]:
-        """The workers of all groups."""
-        return [worker for group in self.workers for worker in group]
-
     def reset(self, seed: int) -> None:
         self._seed = seed
-        for worker in self.all_workers():
-            worker.command(RESET, 0, (seed,), self.options.stagger_steps)
-        for worker in self.all_workers():
-            if self._reply(worker) == LOST:
+        for worker in chain(*self.workers):
+            worker.command(messages.RESET, 0, (seed,), self.options.stagger_steps)
+        for worker in chain(*self.workers):
+            if self._reply(worker) == messages.LOST:
                 self._restart(worker, 0)
 
     def send(self, t: int, group: int) -> None:
         for worker in self.workers[group]:
-            worker.command(STEP, t)
+            worker.command(messages.STEP, t)
 
     def ready(self, groups: list[int]) -> int:
         poll = select.poll()
-        owners = {worker.replies: group for group in groups for worker in self.workers[group]}
+        owners = {worker.replies.fileno(): group for group in groups for worker in self.workers[group]}
         for replies in owners:
             poll.register(replies, select.POLLIN)
         replied = poll.poll(1000 * self.options.step_timeout) if len(groups) > 1 else []
@@ -93,11 +89,14 @@ class WorkerVectorEnvironment(VectorEnvironment):
         any_truncated = False
         for worker in self.workers[group]:
             reply = self._reply(worker, t)
-            if reply == LOST:
-                self._discard(worker, t)
-                with reports_waiting(self.options.warn, len(worker.setup.columns), self.spec.env_id, self.options.reset_timeout):
+            if reply == messages.LOST:
+                rows = self.buffer.columns(worker.columns)  # discard what it may have written
+                for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
+                    flags[t] = False
+                rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
+                with reports_waiting(self.options.warn, len(worker.columns), self.spec.env_id, self.options.reset_timeout):
                     self._restart(worker, t + 1)
-            any_truncated |= reply == TRUNCATED
+            any_truncated |= reply == messages.TRUNCATED
         return any_truncated
 
     def _reply(self, worker: WorkerProcess, t: int | None = None) -> bytes:
@@ -105,7 +104,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
         pause, limit = min(1.0, self.options.step_timeout / 4), self.options.reset_timeout
         while not worker.has_replied(pause):
             if t is not None:  # a step also resets the environments whose episode ended
-                rows = self.buffer.columns(worker.setup.columns)
+                rows = self.buffer.columns(worker.columns)
                 resets = int(np.count_nonzero(rows.terminated[t] | rows.truncated[t]))
                 limit = self.options.step_timeout + resets * self.options.reset_timeout
             if time.monotonic() - worker.sent > limit:
@@ -113,24 +112,17 @@ class WorkerVectorEnvironment(VectorEnvironment):
                 worker.kill(f"took more than {limit:g} s ({seconds}; {RESETS} times as much to make or reset environments)")
         return worker.reply()
 
-    def _discard(self, worker: WorkerProcess, t: int) -> None:
-        """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
-        rows = self.buffer.columns(worker.setup.columns)
-        for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
-            flags[t] = False
-        rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
-
     def _restart(self, worker: WorkerProcess, row: int) -> None:
         """Restart a lost worker, and write the first observations of its environments into ``row``."""
         name, most = self._name(worker), self.options.max_restarts
         for _ in range(MAX_ATTEMPTS):
-            why = worker.why_lost()
+            why = f"{name} {worker.why_lost()}"
             with self._lock:
                 if not self._end.alive:  # another thread has ended the workers
                     raise EnvError("The environments were closed during a step.")
                 if self.restarts == most:
                     raise EnvironmentFault(
-                        f"{name} {why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase "
+                        f"{why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase "
                         "max_restarts."
                     )
                 self.restarts += 1
@@ -138,27 +130,61 @@ class WorkerVectorEnvironment(VectorEnvironment):
                 try:
                     worker.start()
                 except OSError as error:  # no memory, or too many processes or files
-                    raise EnvironmentFault(f"{name} {why}, and no process could be started ({error}).") from error
-            self.options.warn(f"{name} {why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
-            worker.begin()
+                    raise EnvironmentFault(f"{why}, and no process could be started ({error}).") from error
+            self.options.warn(f"{why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             try:
-                if self._reply(worker) != LOST:
-                    worker.command(RESET, row, (self._seed, self.restarts))
-                    if self._reply(worker) != LOST:
+                worker.begin()
+                if self._reply(worker) != messages.LOST:
+                    worker.command(messages.RESET, row, (self._seed, self.restarts))
+                    if self._reply(worker) != messages.LOST:
                         return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
-                    f"{name} {why}, and its environments could not be made again ({type(error).__name__}: {error})."
+                    f"{why}, and its environments could not be made again ({type(error).__name__}: {error})."
                 ) from error
         raise EnvironmentFault(f"{name} {worker.why_lost()}, as {MAX_ATTEMPTS} workers in succession: training stops.")
 
     def _name(self, worker: WorkerProcess) -> str:
-        first, columns = self.spec.first_env, worker.setup.columns  # the number of an environment is unique in a training
-        return f"The worker of environments {first + columns.start} … {first + columns.stop - 1} of {self.spec.env_id}"
+        first, columns = self.spec.first_env, worker.columns  # the number of an environment is unique in a training
+        return f"The worker of environments {first + columns[0]} … {first + columns[-1]} of {self.spec.env_id}"
 
     def close(self) -> None:
         """Ask all workers to end, and kill those that do not end within a second."""
         self._end()
+
+
+def serve(
+    factory: bytes, columns: range, spec: EnvironmentSpec, layout: BufferLayout, memory: int, commands: Pipe, replies: Pipe
+) -> None:
+    """Make the environments ``columns`` with a pickled function, and step them in the file ``memory`` until ``commands`` ends."""
+    try:
+        stepper = Stepper(pickle.loads(factory), spec, layout.buffer(mmap.mmap(memory, layout.size)), columns)
+    except BaseException as error:
+        _send_fault(replies, error)
+        return
+    messages.send(replies, messages.DONE)
+    while command := messages.next_command(commands):
+        what, row = messages.COMMAND.unpack(command)
+        reply = messages.DONE
+        try:
+            if what == messages.RESET:
+                stepper.reset(row, *pickle.load(commands))
+            elif stepper.step(row):
+                reply = messages.TRUNCATED
+        except BaseException as error:
+            _send_fault(replies, error)
+        else:
+            messages.send(replies, reply)
+    stepper.close()
+
+
+def _send_fault(replies: Pipe, error: BaseException) -> None:
+    """Send the exception, or its message if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(exception_text(error))
+    messages.send(replies, messages.FAULT, error)
 
 
 def pickled(make: Callable[[], Any], env_id: str) -> bytes:
@@ -174,11 +200,11 @@ def pickled(make: Callable[[], Any], env_id: str) -> bytes:
 
 def _end_all(workers: list[list[WorkerProcess]], memory: int, lock: threading.Lock) -> None:
     with lock:
-        everyone = [worker for group in workers for worker in group]
-        for worker in everyone:
-            worker.command(CLOSE, 0)
+        for worker in chain(*workers):
+            with contextlib.suppress(OSError):
+                worker.commands.close()
         deadline = time.monotonic() + CLOSE_SECONDS
-        for worker in everyone:
+        for worker in chain(*workers):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.popen.wait(max(0.0, deadline - time.monotonic()))
             worker.release()
