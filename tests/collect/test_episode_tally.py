@@ -9,7 +9,8 @@ from proximo.tracking.metrics_window import MetricsWindow
 
 
 def added(tally, buffer):
-    return tally.metrics(tally.add(buffer))
+    tally.add(buffer)
+    return tally.metrics()
 
 
 def by_hand(buffers, envs):

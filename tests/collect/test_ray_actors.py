@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.collect.ray_actors import RolloutActor
+from proximo.collect.ray_collector import RolloutActor
 from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.envs.custom import from_class
@@ -151,7 +151,7 @@ class Foreign(RolloutActor):
 
 
 def test_an_actor_that_cannot_start_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("proximo.collect.ray_actors.RolloutActor", Foreign)
+    monkeypatch.setattr("proximo.collect.ray_collector.RolloutActor", Foreign)
     message = r"environments 0 … 1 cannot start: ModuleNotFoundError: No module named 'test_ray_actors'\.$"
     with pytest.raises(EnvError, match=message), training(**ACTORS):
         pass

@@ -99,36 +99,26 @@ def raising(policy, minibatch):
     return minibatch.mean(minibatch.advantage @ jnp.zeros((7, 7))), {}
 
 
+def returning(metric):
+    return lambda policy, minibatch: (jnp.zeros(()), {"metric": metric(minibatch)})
+
+
+TWO = {"extra_loss": penalised, "objective": own.simple_policy_optimization}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"extra_loss": own.of_each_row},
-            r"^extra_loss: the function returns \(f32\[1,2\], \{\}\), expected \(loss, metrics\): one",
-        ),
-        (
-            {"extra_loss": lambda p, m: m.mean(m.advantage)},
-            r"^extra_loss: the function returns f32\[\], expected \(loss, metrics\)",
-        ),
-        (
-            {"extra_loss": lambda p, m: (jnp.zeros(()), {"rows": m.advantage})},
-            r"returns \(f32\[\], \{'rows': f32\[1,2\]\}\), expected",
-        ),
-        (
-            {"extra_loss": own.named_like_ours},
-            r"^A custom loss returns the metric 'entropy', which exists already: give it another name",
-        ),
-        (
-            {"extra_loss": penalised, "objective": own.simple_policy_optimization},
-            r"^A custom loss returns the metric 'penalty', which exists already",
-        ),
-        ({"extra_loss": lambda p, m: (jnp.zeros(()), {"q": "text"})}, r"returns \(f32\[\], \{'q': 'text'\}\), expected"),
-        (
-            {"objective": raising},
-            r"^The custom code of objective raised TypeError: .*\(test_custom_losses.py, line \d+\)\.(\n|$)",
-        ),
+        ({"extra_loss": own.of_each_row}, r"^extra_loss: the function returns \(f32\[1,2\], \{\}\), expected \(loss, metrics\): one"),
+        ({"extra_loss": lambda p, m: m.mean(m.advantage)}, r"^extra_loss: the function returns f32\[\], expected \(loss, metrics\)"),
+        ({"extra_loss": returning(lambda m: m.advantage)}, r"returns \(f32\[\], \{'metric': f32\[1,2\]\}\), expected"),
+        ({"extra_loss": returning(lambda m: "text")}, r"returns \(f32\[\], \{'metric': 'text'\}\), expected"),
+        ({"extra_loss": own.named_like_ours}, r"^A custom loss returns the metric 'entropy', which exists already: give it another"),
+        (TWO, r"^A custom loss returns the metric 'penalty', which exists already"),
+        ({"objective": raising}, r"^The custom code of objective raised TypeError: .*\(test_custom_losses.py, line \d+\)\.(\n|$)"),
         ({"objective": NoFunction}, r"^objective = test_custom_losses:NoFunction: expected a function \(policy, minibatch\)"),
         ({"objective": "custom_networks:no_los"}, r"has no such name \(did you mean 'no_loss'\?\)"),
+        ({"objective": "optax:huber_loss"}, r"^objective = 'optax:huber_loss' is function: expected a class, or a function of a custom"),
     ],
 )
 def test_invalid_loss_raises_before_training(settings, message):

@@ -19,7 +19,7 @@ from proximo.envs.custom import from_object
 from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
-from proximo.spaces import Box, Space, tree
+from proximo.spaces import Box, tree
 
 
 def environment(config: Config) -> Environment:
@@ -72,12 +72,28 @@ def evaluation_environment(
             f"{given} requires a new environment, but {config.env.id} was given as an object: use agent.evaluate, or pass the object "
             "as env=…."
         )
+    if isinstance(other, str) and is_lost(other):
+        raise EnvError(
+            f"eval_env = {other} was an object in the program that trained the run: pass it again, as proximo.load(run, eval_env=…)."
+        )
     config = config if levels is None else override(config, {"levels": levels})
     if is_same:
         config = override(config, {"env_settings": env_settings} if env_settings else {})
         made = environment(config)
     else:
-        made, config = _other_environment(config, other, env_settings, from_file)
+        env_id = other
+        if isinstance(other, str):
+            library, of_training = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
+            env_settings = {**(config.env.env_settings if library and library == of_training else {}), **env_settings}
+            made = make_env(other, env_settings, preprocessing_of(config), from_file)
+        else:
+            env_id, made = from_object(other, env_settings, preprocessing_of(config))
+        config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
+        steps_itself = not isinstance(made, GymnasiumEnvironment) or made.make is None
+        names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
+        config = override(config, {name: LEAVES[name].default for name in names})
+        check_settings(config, made)
+        made = _reused(config, made) if isinstance(other, str) else made
     check_same_spaces(env, made, config.env.id)
     return made, config
 
@@ -99,47 +115,21 @@ def evaluation_during_training(
         raise
 
 
-def _other_environment(config: Config, other: Any, env_settings: dict[str, Any], from_file: bool) -> tuple[Environment, Config]:
-    """Another environment than that of ``config``, which only an evaluation steps."""
-    if isinstance(other, str):
-        if is_lost(other):
-            raise EnvError(
-                f"eval_env = {other} was an object in the program that trained the run: pass it again, as proximo.load(run, eval_env=…)."
-            )
-        library, before = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
-        env_id, env_settings = other, {**(config.env.env_settings if library and library == before else {}), **env_settings}
-        made = make_env(env_id, env_settings, preprocessing_of(config), from_file)
-    else:
-        env_id, made = from_object(other, env_settings, preprocessing_of(config))
-    config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
-    steps_itself = not isinstance(made, GymnasiumEnvironment) or made.make is None
-    names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
-    config = override(config, {name: LEAVES[name].default for name in names})
-    check_settings(config, made)
-    return (_reused(config, made) if isinstance(other, str) else made), config
-
-
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
     """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, except those of
     bytes, by which the policy scales them."""
-    for role in ("observation", "action"):
-        space, other_space = (getattr(e, f"{role}_space") for e in (env, other))
-        is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
-        if not is_same:
-            raise ConfigError(
-                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings "
-                "of it that have this space."
-            )
-
-
-def _unbounded(space: Space) -> Any:
-    """The leaves of ``space`` without the bounds that no encoder reads."""
 
     def without_bounds(leaf: Any) -> Any:
         is_free = isinstance(leaf, Box) and leaf.dtype != "uint8"
         return dataclasses.replace(leaf, low=-math.inf, high=math.inf) if is_free else leaf
 
-    return tree(without_bounds, space)
+    for role, compared in (("observation", lambda space: tree(without_bounds, space)), ("action", lambda space: space)):
+        space, other_space = (getattr(e, f"{role}_space") for e in (env, other))
+        if compared(space) != compared(other_space):
+            raise ConfigError(
+                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings "
+                "of it that have this space."
+            )
 
 
 def preprocessing_of(config: Config) -> Preprocessing:

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, Key
 
 from proximo.collect import jax_vector
-from proximo.collect.devices import check_divisible, constrained, divided
+from proximo.collect.devices import check_divisible, divided, placed
 from proximo.collect.jax_collector import JaxCollector
 from proximo.collect.jax_trainer import JaxTrainer
 from proximo.collect.learning import learn
@@ -74,7 +74,7 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
     with_precision = jax.default_matmul_precision(config.run.matmul_precision)
 
     def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        return constrained(collector.init(key, hyperparameters), mesh)
+        return placed(collector.init(key, hyperparameters), mesh)
 
     def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
         collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
@@ -116,7 +116,7 @@ def make_train(
     advance = divided(lambda state: trainer.advance(state, jnp.int32(total), total), mesh)
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return advance(constrained(collector.init(key, hyperparameters), mesh))
+        return advance(placed(collector.init(key, hyperparameters), mesh))
 
     return train
 

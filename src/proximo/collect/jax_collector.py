@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
 
 from proximo.collect import jax_vector
 from proximo.collect.learning import fresh_learner, without_running_return
-from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.math.across_devices import largest, own_part, smallest
@@ -20,7 +19,7 @@ from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Observation, Rollout, TrainState
+from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
 
@@ -78,6 +77,8 @@ class JaxCollector:
         key, key_reset, key_stagger = jax.random.split(key, 3)
         params = jax.tree.map(jnp.asarray, self.env.default_params)
         env_state, observation = jax_vector.reset(self.env, jax.random.split(key_reset, num_envs), params)
+        always, burn_in, no_previous = jnp.ones(num_envs, bool), self.config.ppo.burn_in, policy.no_previous_step(num_envs)
+        before = policy.with_previous_step(observation, ~always, no_previous), ~always, ~always
         limit = jnp.full(num_envs, self.limit, jnp.uint32)
         if stagger:
             limit = jnp.minimum(limit, jax.random.randint(key_stagger, (num_envs,), 1, stagger + 1).astype(jnp.uint32))
@@ -85,25 +86,15 @@ class JaxCollector:
             env_params=params,
             env_state=env_state,
             observation=observation,
-            episode_start=jnp.ones(num_envs, bool),
+            episode_start=always,
             memory=policy.init_memory(num_envs),
-            episode=EpisodeStatistics(
-                CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))
-            ),
+            episode=EpisodeStatistics(CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.uint32), always & bool(stagger)),
             step_limit=limit,
             key=key,
-            burn_in_steps=self._empty_burn_in(policy, observation),
-            burn_in_memory=policy.init_memory(num_envs) if self.config.ppo.burn_in else (),
-            previous=policy.no_previous_step(num_envs),
+            burn_in_steps=BurnIn(*jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), before)) if burn_in else None,
+            burn_in_memory=policy.init_memory(num_envs) if burn_in else (),
+            previous=no_previous,
         )
-
-    def _empty_burn_in(self, policy: ActorCritic, observation: Observation) -> BurnIn | None:
-        shape = (self.config.ppo.burn_in, self.config.env.num_envs)
-        if not shape[0]:
-            return None
-        never = jnp.zeros(shape, bool)
-        observed = policy.with_previous_step(observation, never[0], policy.no_previous_step(shape[1]))
-        return BurnIn(jax.tree.map(lambda x: jnp.zeros((shape[0], *x.shape), x.dtype), observed), never, never)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
         """Take ``num_steps`` steps of all environments.
@@ -170,10 +161,9 @@ class JaxCollector:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns fields of
         ``Rollout`` and the episodes."""
         always = jnp.ones_like(state.episode_start)
-        before = StepState(state.env_state, state.observation, state.memory, state.previous)
-        after, step, success = policy_step(
-            self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
-        )
+        before = jax_vector.StepState(state.env_state, state.observation, state.memory, state.previous)
+        arguments = before, state.episode_start, always, noise, key_step, state.env_params
+        after, step, success = jax_vector.policy_step(self.env, policy, *arguments)
         length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step["reward"])
         over_time = (length >= state.step_limit) & ~step["terminated"]
         truncated = step["truncated"] | over_time

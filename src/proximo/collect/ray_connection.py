@@ -43,7 +43,10 @@ def connect() -> Any:
 
     def work() -> None:
         try:
-            _check_reachable(address)
+            if address not in ("auto", "local"):  # Ray itself would try for minutes and end the process
+                if (head := re.fullmatch(r"([^\s:/]+):(\d+)", address)) is None:
+                    raise ValueError("expected local, or HOST:PORT of its head")
+                socket.create_connection((head[1], int(head[2])), CONNECT_SECONDS).close()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", r"os\.fork\(\) was called")  # Ray executes another program at once
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -67,12 +70,3 @@ def connect() -> Any:
             "HOST:PORT, or set RAY_ADDRESS=local to start Ray on this machine for this training."
         ) from error
     return ray
-
-
-def _check_reachable(address: str) -> None:
-    """Raise ``OSError`` if nothing listens at HOST:PORT. Ray itself would try for minutes and end the process."""
-    if address in ("auto", "local"):
-        return
-    if (head := re.fullmatch(r"([^\s:/]+):(\d+)", address)) is None:
-        raise ValueError("expected local, or HOST:PORT of its head")
-    socket.create_connection((head[1], int(head[2])), CONNECT_SECONDS).close()
