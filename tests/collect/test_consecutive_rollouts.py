@@ -47,10 +47,8 @@ def test_every_transition_appears_exactly_once():
     assert joined(rollouts, "terminated").sum() > 8
     assert broken_steps(rollouts) == 0
     assert np.all(joined(rollouts, "episode_start")[0])
-
-
-def test_check_detects_lost_and_repeated_steps_at_the_boundary():
-    _, (first, second), _, _ = two_rollouts()
+    # The check detects lost, repeated and shifted steps at the boundary.
+    first, second = rollouts
     shortened = jax.tree.map(lambda x: x[:-1], dataclasses.replace(first, memory=(), last_memory=()))
     assert broken_steps((shortened, second)) > 0
     assert broken_steps((first, first)) > 0
@@ -69,9 +67,8 @@ def test_next_rollout_begins_where_the_previous_one_ended():
     assert jnp.array_equal(second.last_observation, end.observation)
 
 
-@pytest.mark.parametrize("length", [5])
-def test_stored_memories_precede_each_sequence_of_one_long_rollout(length):
-    policy, rollouts, end, _ = two_rollouts()
+def test_stored_memories_precede_each_sequence_of_one_long_rollout():
+    (policy, rollouts, end, _), length = two_rollouts(), 5
     observation, episode_start = jnp.asarray(joined(rollouts, "observation")), jnp.asarray(joined(rollouts, "episode_start"))
     stored = [np.asarray(leaf) for rollout in rollouts for leaf in jax.tree.leaves(rollout.memory)]
     unroll = jax.jit(lambda memory, x, episode_start: policy.unroll(memory, x, episode_start, jnp.ones_like(episode_start))[0])

@@ -27,10 +27,7 @@ def test_another_seed_length_or_learning_rate_compiles_nothing():
     with compilations() as compiled:
         jax.block_until_ready([t.advance(state, n) for state, n in zip(states, (1, 2, 3), strict=True)])
     assert compiled == []
-
-
-def test_compilations_are_counted():
-    with compilations() as compiled:
+    with compilations() as compiled:  # which are counted
         jax.block_until_ready(jax.jit(lambda x: x * 17.25 + 3.5)(jnp.ones(23)))
     assert len(compiled) > 0
 
@@ -48,9 +45,8 @@ def test_seeds_trained_together_equal_seeds_trained_alone():
         assert difference(this.learner.policy, alone.learner.policy) < 1e-4
         assert difference(this.collector.observation, alone.collector.observation) < 1e-4
         assert difference(metrics["train/loss"][n], alone_metrics["train/loss"][:2]) < 1e-3
-    assert bits(jax.tree.map(lambda x: x[0], together.learner.policy)) != bits(
-        jax.tree.map(lambda x: x[1], together.learner.policy)
-    )
+    one, other = (jax.tree.map(lambda x, n=n: x[n], together.learner.policy) for n in range(2))
+    assert bits(one) != bits(other)
 
 
 def test_a_whole_training_can_be_vmapped_over_learning_rates():

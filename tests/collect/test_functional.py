@@ -46,7 +46,7 @@ def functions():
     return Functions(*map(jax.jit, make_functions(small_config(), toys.RandomEnds())))
 
 
-def test_collect_leaves_the_learner_and_update_the_environments_unchanged(functions):
+def test_collect_and_update_change_only_their_part_of_the_state(functions):
     state = functions.init(jax.random.key(0))
     collected, rollout, episodes = functions.collect(state)
     assert bits(collected.learner.policy) == bits(state.learner.policy)
@@ -55,18 +55,10 @@ def test_collect_leaves_the_learner_and_update_the_environments_unchanged(functi
     assert bits(learned.collector.observation) == bits(collected.collector.observation)
     assert bits(learned.learner.policy) != bits(collected.learner.policy)
     assert "train/approx_kl" in metrics
-
-
-def test_update_learns_from_replaced_rewards(functions):
-    state, rollout, _ = functions.collect(functions.init(jax.random.key(0)))
-    plain, _ = functions.update(state, rollout)
-    more, _ = functions.update(state, dataclasses.replace(rollout, reward=rollout.reward + 1.0))
-    assert difference(plain.learner.policy, more.learner.policy) > 1e-6
-
-
-def test_nan_stops_the_learner_and_is_reported(functions):
-    state, rollout, _ = functions.collect(functions.init(jax.random.key(0)))
-    after, metrics = functions.update(state, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
+    # The update learns from replaced rewards; NaN stops it and is reported.
+    more, _ = functions.update(collected, dataclasses.replace(rollout, reward=rollout.reward + 1.0))
+    assert difference(learned.learner.policy, more.learner.policy) > 1e-6
+    after, metrics = functions.update(collected, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
     assert not after.healthy
     assert metrics["bad/reward"] == 1
     assert bits(after.learner.policy) == bits(state.learner.policy)
@@ -76,37 +68,37 @@ def test_a_value_for_a_hyperparameter_that_is_off_raises():
     init, hyperparameters = make_functions(small_config(), toys.RandomEnds()).init, make_hyperparameters(small_config().ppo)
     key = jax.random.key(0)
 
-    def start(limit):
-        return init(key, dataclasses.replace(hyperparameters, target_kl=limit))
+    def start(name, value):
+        return init(key, dataclasses.replace(hyperparameters, **{name: value}))
 
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl, but target_kl = 0 in the config"):
-        start(jnp.float32(0.01))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl"):
-        jax.eval_shape(jax.vmap(start), jnp.array([0.0, 0.01]))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):
-        init(key, dataclasses.replace(hyperparameters, clip_value_eps=CustomSchedule(lambda x: x)))
     schedule = dataclasses.replace(hyperparameters.clip_value_eps, final=jnp.float32(0.1))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):
-        init(key, dataclasses.replace(hyperparameters, clip_value_eps=schedule))
+    off = (("target_kl", jnp.float32(0.01)), ("clip_value_eps", CustomSchedule(lambda x: x)), ("clip_value_eps", schedule))
+    for name, value in off:
+        with pytest.raises(ConfigError, match=rf"^The hyperparameters set {name}, but {name} = 0 in the config"):
+            start(name, value)
+    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl"):
+        jax.eval_shape(jax.vmap(lambda limit: start("target_kl", limit)), jnp.array([0.0, 0.01]))
     jax.eval_shape(init, key, hyperparameters)
 
 
 def test_missing_seeds_axis_and_what_is_no_environment_raise():
     state = jax.eval_shape(make_functions(small_config(), toys.RandomEnds()).init, jax.random.key(0))
-    alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
-    with pytest.raises(
-        ConfigError,
-        match=r"^seeds_axis = True, but there is no such axis: call the function under jax.vmap\(…, axis_name='seeds'\)",
-    ):
+    alone, no_axis = (
+        make_functions(small_config(), toys.RandomEnds(), seeds_axis=True),
+        r"^seeds_axis = True, but there is no such axis:",
+    )
+    with pytest.raises(ConfigError, match=rf"{no_axis} call the function under jax.vmap\(…, axis_name='seeds'\)"):
         jax.eval_shape(alone.collect, state)
-    with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
-        inspect.unwrap(jax_vector.check_env)("gymnax:CartPole-v1", "")
-    with pytest.raises(
-        EnvError, match=r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$"
+    for given, message in (
+        ("gymnax:CartPole-v1", r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"),
+        (
+            toys.RandomEnds,
+            r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$",
+        ),
+        (object(), r"^<x> is neither a JAX nor a Gymnasium environment: it lacks observation_space"),
     ):
-        inspect.unwrap(jax_vector.check_env)(toys.RandomEnds, "")
-    with pytest.raises(EnvError, match=r"^<x> is neither a JAX nor a Gymnasium environment: it lacks observation_space"):
-        inspect.unwrap(jax_vector.check_env)(object(), "<x>")
+        with pytest.raises(EnvError, match=message):
+            inspect.unwrap(jax_vector.check_env)(given, "<x>")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import itertools
+import threading
 from types import SimpleNamespace
+from unittest import mock
 
 import gymnasium as gym
 import jax
@@ -13,17 +15,19 @@ import pytest
 
 from buffers import buffer_of
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer, gymnasium_programs, program_cache
+from proximo.collect.environment import LazyVectorEnvironment
 from proximo.collect.gymnasium_collector import _Group
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_trainer import bad_environment
 from proximo.config import Config, override
-from proximo.envs.custom import from_class
+from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import EnvironmentFault
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
+from proximo.errors import EnvError, EnvironmentFault
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
+from proximo.threads import in_thread
 from proximo.types import GymnasiumCollectorState
 
 import gym_toys
@@ -161,39 +165,26 @@ def nan_at(x, *place):
 def test_an_environment_with_nan_is_named_by_its_number_in_all_processes():
     made, _ = rollouts(EVERYTHING)
     rollout = jax.tree.map(jnp.asarray, next(rollout for rollout in made if rollout.truncated.any()))
+    t, i = np.argwhere(rollout.truncated)[0]
     seen = {**rollout.observation, "previous_reward": nan_at(rollout.observation["previous_reward"], 4, 1)}
     last = {name: nan_at(x, 2) for name, x in rollout.last_observation.items()}
-    t, i = np.argwhere(rollout.truncated)[0]
-    for changes, found in (
-        ({}, ""),
-        (
-            {"reward": nan_at(rollout.reward, 3, 1), "observation": seen},
-            "environment 5 gave it as reward in step 3 of the rollout",
-        ),
-        ({"last_observation": last}, "environment 6 gave it as observation in step 16 of the rollout"),
-        (
-            {"bootstrap_value": nan_at(rollout.bootstrap_value, t, i)},
-            f"environment {4 + i} gave it as final observation in step {t} of the rollout",
-        ),
+    for changes, *found in (
+        ({},),
+        ({"reward": nan_at(rollout.reward, 3, 1), "observation": seen}, 5, "reward", 3),
+        ({"last_observation": last}, 6, "observation", 16),
+        ({"bootstrap_value": nan_at(rollout.bootstrap_value, t, i)}, 4 + i, "final observation", t),
     ):
-        assert bad_environment(dataclasses.replace(rollout, **changes), 4) == found
+        expected = "environment {} gave it as {} in step {} of the rollout".format(*found) if found else ""
+        assert bad_environment(dataclasses.replace(rollout, **changes), 4) == expected
 
 
 LOST = (5, 15)
 """Steps of each rollout in which a worker is killed: in the middle of a sequence, and the last one."""
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"memory": "gru"},
-        pytest.param(
-            {"memory": "gru", "reset_memory": False, "burn_in": 2, "observe_reward": True}, marks=pytest.mark.slow, id="burn-in"
-        ),
-    ],
-)
-def test_first_minibatch_has_ratio_one_with_lost_workers(settings):
-    collector = make_collector(num_workers=2, sequence_length=4, **settings)
+@pytest.mark.parametrize("more", [{}, pytest.param({"reset_memory": False, "burn_in": 2}, marks=pytest.mark.slow)])
+def test_first_minibatch_has_ratio_one_with_lost_workers(more):
+    collector = make_collector(num_workers=2, sequence_length=4, memory="gru", observe_reward=bool(more), **more)
     kill_first_worker(collector.environments.open(), [t + 16 * rollout for t in LOST for rollout in range(2)])
     made, policy = collected_by(collector)
     expected = np.ones((16, 4), bool)
@@ -451,29 +442,21 @@ def test_only_a_lagged_learner_starts_with_ratios_other_than_one():
     assert all(row["train/ratio_max"] - 1 > 1e-3 for row in behind[1:])
 
 
-def one_environment(lost, episode_start, invalid=(), terminated=()):
-    """Four steps of one environment, in which it is lost at ``lost``."""
-    places = {"lost": lost, "invalid": (*lost, *invalid), "terminated": terminated}
-    buffer = buffer_of(np.ones((4, 1)), **{name: [(t, 0) for t in steps] for name, steps in places.items()})
-    buffer.episode_start[list(episode_start)] = True
-    return buffer
-
-
 @pytest.mark.parametrize(
-    ("buffer", "truncated"),
+    ("lost", "starts", "more", "truncated"),
     [
-        (one_environment(lost=[2], episode_start=[0, 3]), {1: 12.0, 2: 0.0}),
-        (one_environment(lost=[0], episode_start=[1]), {0: 0.0}),  # the row before lies in the rollout before
-        (one_environment(lost=[2], episode_start=[0, 2, 3]), {2: 0.0}),  # its episode had just begun
-        (
-            one_environment(lost=[2], episode_start=[0, 3], terminated=[1]),
-            {2: 0.0},
-        ),  # it had terminated, which stays a termination
-        (one_environment(lost=[2], episode_start=[0, 3], invalid=[1]), {2: 0.0}),  # an autoreset step has nothing to bootstrap
-        (one_environment(lost=[1, 2], episode_start=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
+        ([2], [0, 3], {}, {1: 12.0, 2: 0.0}),
+        ([0], [1], {}, {0: 0.0}),  # the row before lies in the rollout before
+        ([2], [0, 2, 3], {}, {2: 0.0}),  # its episode had just begun
+        ([2], [0, 3], {"terminated": [1]}, {2: 0.0}),  # it had terminated, which stays a termination
+        ([2], [0, 3], {"invalid": [1]}, {2: 0.0}),  # an autoreset step has nothing to bootstrap
+        ([1, 2], [0, 2, 3], {}, {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
     ],
 )
-def test_lost_environment_is_truncated_before_the_invalid_step(buffer, truncated):
+def test_lost_environment_is_truncated_before_the_invalid_step(lost, starts, more, truncated):
+    places = {"lost": lost, **more, "invalid": [*lost, *more.get("invalid", ())]}
+    buffer = buffer_of(np.ones((4, 1)), **{name: [(t, 0) for t in steps] for name, steps in places.items()})
+    buffer.episode_start[starts] = True
     value = 10 + np.arange(4.0)[:, None, None]  # the value of row t is 10 + t
     results = _Group.results(SimpleNamespace(buffer=buffer, packed=value, bootstrap_value=np.zeros((4, 1))))
     found = {int(t): float(results["bootstrap_value"][t, 0]) for t in np.flatnonzero(results["truncated"][:, 0])}
@@ -512,12 +495,6 @@ def test_collected_actions_are_always_allowed_by_the_mask(of):
             np.testing.assert_allclose(rollout.log_prob[rollout.valid], 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
 
 
-def test_class_without_a_gymnasium_base_is_accepted_as_environment():
-    trainer = make_trainer(from_class(gym_toys.Unbased, {}, "toy", NONE))
-    _, metrics = trainer.update(trainer.collector.init(jax.random.key(0)))
-    assert metrics["rollout/length_mean"] == 4
-
-
 def test_half_bounded_box_environments_receive_actions_within_their_space():
     class Checked(gym_toys.Countdown):
         action_space = gym.spaces.Box(np.array([-1.0, 0.0, -np.inf]), np.array([0.1, np.inf, np.inf]), dtype=np.float64)
@@ -531,3 +508,28 @@ def test_half_bounded_box_environments_receive_actions_within_their_space():
     for _ in range(3):
         state, _ = trainer.update(state)
     assert trainer.last_rollout.action[..., 0].max() > 1, "never stored clipped"
+
+
+def test_environments_that_are_being_made_when_they_are_closed_end():
+    """Ctrl-C does not wait for the thread that makes them."""
+    making, go_on = threading.Event(), threading.Event()
+    made = mock.create_autospec(VectorEnvironment, instance=True)
+
+    def make(*arguments):
+        making.set()
+        assert go_on.wait(10)
+        return made
+
+    slow = mock.create_autospec(GymnasiumEnvironment, instance=True, id="slow")
+    slow.open.side_effect = make
+    lazy = LazyVectorEnvironment(slow, VectorOptions(), 2, 1, "for a test")
+    opening = in_thread(lazy.open)
+    assert making.wait(10)
+    lazy.close()
+    go_on.set()
+    with pytest.raises(EnvError, match="slow was closed while its environments were made"):
+        opening.result(10)
+    assert made.close.call_count == 1
+    assert lazy.open() is made  # it may be opened again
+    lazy.close()
+    assert made.close.call_count == 2

@@ -1,11 +1,13 @@
-"""Bit for bit: how a training is divided into calls changes nothing, and its seed decides all."""
+"""Bit for bit: how a training is divided into calls changes nothing, and its seed decides all. Precision of products."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import CAPACITY, bits, trainer
+from proximo.collect import JaxTrainer
+
+from helpers import CAPACITY, bits, small_collector, trainer
 
 KINDS = ["none", "gru"]
 
@@ -44,20 +46,25 @@ def test_one_seed_repeats_and_two_differ(memory):
     assert bits(one.collector.observation) != bits(other.collector.observation)
 
 
-def test_environments_differ_among_each_other():
+def test_environments_differ_and_metrics_after_the_last_update_stay_zero():
     t = trainer("none")
-    observation = np.asarray(t.init(0).collector.observation)
+    state = t.init(0)
+    observation = np.asarray(state.collector.observation)
     assert len(np.unique(observation, axis=0)) == len(observation)
-
-
-def test_metrics_after_the_last_update_stay_zero():
-    t = trainer("none")
-    _, metrics = t.advance(t.init(0), 3)
+    after, metrics = t.advance(state, 3)
+    assert after.learner.steps.tolist() == [96, 0]
     assert metrics["train/loss"].shape == (CAPACITY,)
     assert metrics["train/loss"][3] == 0.0
     assert jnp.all(metrics["train/loss"][:3] != 0.0)
 
 
-def test_updates_count_their_steps():
-    t = trainer("none")
-    assert t.advance(t.init(0), 3)[0].learner.steps.tolist() == [96, 0]
+@pytest.mark.parametrize("method", ["update", "inspect_before"])
+def test_matmul_precision_reaches_every_matrix_product(method):
+    def products(precision):
+        collector = small_collector(matmul_precision=precision)
+        lowered = jax.jit(getattr(JaxTrainer(collector), method)).lower(collector.init(jax.random.key(0)))
+        return [line for line in lowered.as_text().splitlines() if "dot_general" in line]
+
+    assert products("highest")
+    assert all("HIGHEST" in line for line in products("highest"))
+    assert not any("HIGHEST" in line for line in products("default"))

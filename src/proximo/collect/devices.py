@@ -101,20 +101,16 @@ def check_divisible(config: Config, count: int) -> None:
     """Raise ``ConfigError`` unless ``count`` devices can have equal parts of environments and minibatches."""
     num_envs, num_minibatches = config.env.num_envs, config.ppo.num_minibatches
     if num_envs % count:
-        below = num_envs // count * count
-        fewer = largest_divisor(num_envs, count)
         raise ConfigError(
-            f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or use {fewer} devices."
+            f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose a multiple of {count}, or use "
+            f"{largest_divisor(num_envs, count)} devices."
         )
     each = config.batch_size // config.sequence_length // count
     if each % num_minibatches:
-        fitting = [largest_divisor(each, num_minibatches)]
-        fitting += [divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0][:1]
         raise ConfigError(
             f"num_minibatches = {num_minibatches}: each of {count} devices has {each} "
-            f"{'sequences' if config.network.remembers else 'steps'} of a rollout, which cannot be divided into so many equal parts: "
-            f"choose num_minibatches = {' or '.join(map(str, fitting))}."
+            f"{'sequences' if config.network.remembers else 'steps'} of a rollout: choose a divisor of {each}, such as "
+            f"{largest_divisor(each, num_minibatches)}."
         )
 
 

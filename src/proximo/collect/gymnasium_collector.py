@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from proximo.collect.devices import joined, on_one_device
-from proximo.collect.environment import vector_options
+from proximo.collect.environment import LazyVectorEnvironment, vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.gymnasium_programs import Collected, GymnasiumPrograms, PackedPolicy, Rows
-from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -21,18 +26,17 @@ from proximo.collect.devices import on_one_device
 from proximo.collect.episode_tally import Episode
 from proximo.collect.gymnasium_collector import GymnasiumCollector, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
-from proximo.collect.ray_connection import connect
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import AUTO, RESETS, reports_waiting, split
 from proximo.envs.gymnasium.worker_process import search_path
-from proximo.errors import EnvError, EnvironmentFault
+from proximo.errors import ConfigError, EnvError, EnvironmentFault, lacking
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.types import BurnIn, GymnasiumCollectorState, Rollout
 
-CLOSE_SECONDS = 1.0
+CONNECT_SECONDS, CLOSE_SECONDS = 5.0, 1.0
 
 
 class RolloutPart(NamedTuple):
@@ -268,3 +272,58 @@ class RayCollector(GymnasiumCollector):
         burn_in = fields.pop("burn_in_steps")
         rollout = Rollout(**fields, burn_in_steps=burn_in and BurnIn(**burn_in))
         return rollout, self.programs.begin(0, policy, key)[2], found
+
+
+def check_installed() -> None:
+    """Raise ``EnvError`` if Ray is not installed."""
+    if find_spec("ray") is None:  # not imported here: it reads variables that ``connect`` sets
+        raise lacking("actors (Ray)", "ray")
+
+
+def connect() -> Any:
+    """Connect this process to Ray, unless it is connected: to the cluster at ``RAY_ADDRESS`` or, without this
+    variable, to the one that runs on this machine. ``local`` starts Ray on this machine. Returns the module ``ray``.
+    Raises ``EnvError`` if it is not installed, and ``ConfigError`` if no cluster answers or Ray cannot start."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
+    check_installed()
+    address = os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "local":  # no other machine takes part: have Ray listen on loopback, as it does on Windows
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray  # pyright: ignore[reportMissingImports]
+
+    if ray.is_initialized():
+        return ray
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    options["job_config"] = job = ray.job_config.JobConfig()
+    job._runtime_env_has_working_dir = lambda: True  # Ray would put the working folder first in an actor's path
+    connecting: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            if address not in ("auto", "local"):  # Ray itself would try for minutes and end the process
+                if (head := re.fullmatch(r"([^\s:/]+):(\d+)", address)) is None:
+                    raise ValueError("expected local, or HOST:PORT of its head")
+                socket.create_connection((head[1], int(head[2])), CONNECT_SECONDS).close()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called")  # Ray executes another program at once
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+            connecting.set_result(None)
+        except BaseException as error:
+            connecting.set_exception(error)
+        else:
+            threading.Event().wait()
+
+    # On Linux, Ray ends with the thread that started it. In the main thread, it would replace signal handlers.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        connecting.result()
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split()).split(". ")[0].rstrip(".")
+        if address == "local":
+            raise ConfigError(f"RAY_ADDRESS = local: Ray cannot start on this machine ({reason}).") from error
+        where = "on this machine" if address == "auto" else f"at RAY_ADDRESS = {address}"
+        raise ConfigError(
+            f"no Ray cluster answers {where} ({reason}): start its head with `ray start --head`, which shows its address "
+            "HOST:PORT, or set RAY_ADDRESS=local to start Ray on this machine for this training."
+        ) from error
+    return ray

@@ -13,9 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
 from proximo.collect import jax_vector
-from proximo.collect.environment import vector_options
+from proximo.collect.environment import LazyVectorEnvironment, vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
-from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
 from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment

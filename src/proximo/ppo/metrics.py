@@ -1,6 +1,6 @@
 """The metrics of an update, from those of its gradient steps.
 
-To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
+To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize``.
 Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
 ``tracking/metrics_window.py`` merges the updates of a row. Each metric needs a row in docs/metrics.md.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from proximo.config.custom import is_transformation
+from proximo.errors import ConfigError
 from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
@@ -17,11 +18,13 @@ from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
-RESERVED = frozenset({
-    "grad_norm", "active", "value_mean", "advantage_mean", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
-    "gradient_steps", "loss", "extra_loss",
-})  # fmt: skip
-"""Names that no custom loss may give to a metric, in addition to those of the loss itself."""
+
+def joined(metrics: Metrics, custom: Metrics) -> Metrics:
+    """``metrics`` and those of custom losses. Raises ``ConfigError`` if a name is taken."""
+    for name in custom:
+        if name in metrics:
+            raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
+    return {**metrics, **custom}
 
 
 def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
@@ -35,7 +38,6 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}
     h, progress = state.enabled_hyperparameters, state.progress
     metrics = {
-        **{name: mean_of_steps(x, taken) for name, x in averaged.items()},
         "ratio_min": smallest(jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf))),
         "ratio_max": largest(jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf))),
         "gradient_steps": jnp.sum(step_metrics["active"]),
@@ -51,4 +53,4 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         metrics["critic_learning_rate"] = h.critic_learning_rate(progress)
     if state.adaptive.kl_coef is not None:
         metrics["kl_coef"] = state.adaptive.kl_coef
-    return metrics
+    return joined(metrics, {name: mean_of_steps(x, taken) for name, x in averaged.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -63,13 +64,10 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
 
 def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
     """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda``; see ``generalized_advantages``."""
-    names = ("reward", "value", "bootstrap_value", "terminated", "truncated", "valid")
-    steps = {name: getattr(rollout, name) for name in names}
-
-    def advantages_of_env(steps: dict[str, Array], last_value: Float[Array, ""]) -> Float[Array, " T"]:
-        return generalized_advantages(**steps, last_value=last_value, gamma=h.gamma, gae_lambda=h.gae_lambda)
-
-    return jax.vmap(advantages_of_env, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
+    advantages = partial(generalized_advantages, gamma=h.gamma, gae_lambda=h.gae_lambda)
+    values = rollout.reward, rollout.value, rollout.last_value, rollout.bootstrap_value
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    return jax.vmap(advantages, in_axes=(1, 1, 0, 1, 1, 1, 1), out_axes=1)(*values, *flags)
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
