@@ -109,31 +109,16 @@ TWO = {"extra_loss": penalised, "objective": own.simple_policy_optimization}
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"extra_loss": own.of_each_row},
-            r"^extra_loss: the function returns \(f32\[1,2\], \{\}\), expected \(loss, metrics\): one",
-        ),
-        (
-            {"extra_loss": lambda p, m: m.mean(m.advantage)},
-            r"^extra_loss: the function returns f32\[\], expected \(loss, metrics\)",
-        ),
+        ({"extra_loss": own.of_each_row}, r"^extra_loss: the function returns \(f32\[1,2\], \{\}\), expected \(loss, metrics\)"),
+        ({"extra_loss": lambda p, m: m.mean(m.advantage)}, r"^extra_loss: the function returns f32\[\], expected"),
         ({"extra_loss": returning(lambda m: m.advantage)}, r"returns \(f32\[\], \{'metric': f32\[1,2\]\}\), expected"),
         ({"extra_loss": returning(lambda m: "text")}, r"returns \(f32\[\], \{'metric': 'text'\}\), expected"),
-        (
-            {"extra_loss": own.named_like_ours},
-            r"^A custom loss returns the metric 'entropy', which exists already: give it another",
-        ),
+        ({"extra_loss": own.named_like_ours}, r"^A custom loss returns the metric 'entropy', which exists already"),
         (TWO, r"^A custom loss returns the metric 'penalty', which exists already"),
-        (
-            {"objective": raising},
-            r"^The custom code of objective raised TypeError: .*\(test_custom_losses.py, line \d+\)\.(\n|$)",
-        ),
+        ({"objective": raising}, r"^The custom code of objective raised TypeError: .*\(test_custom_losses.py, line"),
         ({"objective": NoFunction}, r"^objective = test_custom_losses:NoFunction: expected a function \(policy, minibatch\)"),
         ({"objective": "custom_networks:no_los"}, r"has no such name \(did you mean 'no_loss'\?\)"),
-        (
-            {"objective": "optax:huber_loss"},
-            r"^objective = 'optax:huber_loss' is function: expected a class, or a function of a custom",
-        ),
+        ({"objective": "optax:huber_loss"}, r"^objective = 'optax:huber_loss' is function: expected a class"),
     ],
 )
 def test_invalid_loss_raises_before_training(settings, message):

@@ -150,32 +150,20 @@ def test_a_schedule_that_grows_from_zero_warns(function, share):
     [
         ({"optimizer": lambda rate: rate}, r"^optimizer: the function returns \w+, expected an optax transformation"),
         ({"optimizer": dict}, r"^optimizer = "),
-        (
-            {"optimizer": "optax:ScaleState"},
-            r"^optimizer = 'optax:ScaleState' is type: expected an optax transformation, or a func",
-        ),
+        ({"optimizer": "optax:ScaleState"}, r"^optimizer = 'optax:ScaleState' is type: expected an optax transf"),
         ({"optimizer": f"{__name__}:ONE"}, r"^optimizer = .* is dict: expected an optax transformation"),
         ({"optimizer": lambda: optax.sgd(1.0)}, r"^The custom code of optimizer raised TypeError"),
         ({"optimizer": optax.polyak_sgd()}, r"^The custom code of optimizer raised TypeError: .*'value'"),
         ({"critic_optimizer": optax.polyak_sgd()}, r"^The custom code of critic_optimizer raised TypeError: .*'value'"),
         ({"learning_rate": lambda progress: jnp.ones(2)}, r"^The function of learning_rate raised Type"),
         ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
-        (
-            {"learning_rate": lambda x: 0.5 - x},
-            r"returns 0\.5, .*, -0\.5 from the start to .*: expected finite numbers of at least 0\.",
-        ),
+        ({"learning_rate": lambda x: 0.5 - x}, r"returns 0\.5, .*, -0\.5 .*: expected finite numbers of at least 0\."),
         ({"clip_eps": lambda x: x / (1.0 - x)}, r"returns 0, .*, inf from the start .*: expected finite numbers of at least 0"),
         ({"learning_rate": optax.linear_schedule(1e-3, 0.0, 2_500)}, r"^learning_rate = .* counts steps.* give it one step"),
         ({"clip_eps": optax.piecewise_constant_schedule(0.2, {1_000: 0.5})}, r"^clip_eps = .* counts steps"),
-        (
-            {"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"},
-            r"^learning_rate = 1e-2 has no effect .*its own learning rate",
-        ),
+        ({"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"}, r"^learning_rate = 1e-2 has no effect .*its own"),
         ({"critic_optimizer": plain_adam(1e-3), "critic_learning_rate": 1}, r"^critic_learning_rate = 1 has no effect"),
-        (
-            {"optimizer": optax.sgd, "optimizer_settings": "eps=1e-8"},
-            r"^optimizer_settings = eps=1e-08 has no effect with optimizer",
-        ),
+        ({"optimizer": optax.sgd, "optimizer_settings": "eps=1e-8"}, r"^optimizer_settings = eps=1e-08 has no effect"),
         ({"optimizer_settings": {"b1": 1}}, r"^optimizer_settings.b1 = 1: expected at most 0.999999"),
     ],
 )

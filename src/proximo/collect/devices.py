@@ -1,8 +1,8 @@
 """Several devices: how a training is divided over a mesh.
 
-Each device has an equal part of the environments, and a copy of everything else (``proximo.math.across_devices``). Several
-seeds in one program are divided themselves, if their number is a multiple of the number of devices: they need no communication.
-Cores share any number of seeds (``filled``).
+Each device has an equal part of the environments, and a copy of everything else
+(``proximo.math.across_devices``). Several seeds in one program are divided themselves, if their number is a
+multiple of the number of devices: they need no communication. Cores share any number of seeds (``filled``).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def make_mesh(config: Config) -> Mesh | None:
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
-    """``mesh`` for seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, cores share
-    the seeds, which are ``filled``."""
+    """``mesh`` for seeds in one program: with the axis of seeds, if they can be divided equally. Without a
+    mesh, cores share the seeds, which are ``filled``."""
     if mesh is None:
         cores = _sharing_cores(num_seeds)
         return _mesh(cores, SEED_GROUPS_AXIS) if len(cores) > 1 else None
@@ -80,8 +80,8 @@ def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
 
 
 def filled(seeds: list[T], mesh: Mesh | None) -> list[T]:
-    """``seeds``, with the first one repeated until cores share them equally: a core would be idle otherwise. With a ``mesh``,
-    cores share none."""
+    """``seeds``, with the first one repeated until cores share them equally: a core would be idle otherwise.
+    With a ``mesh``, cores share none."""
     cores = [] if mesh else _sharing_cores(len(seeds))
     return seeds + seeds[:1] * (-len(seeds) % len(cores)) if cores else seeds
 
@@ -130,9 +130,9 @@ def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stac
 
 
 def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
-    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several processes call this
-    together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the place of its array. In a compiled function, it is a
-    constraint."""
+    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several
+    processes call this together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the place
+    of its array. In a compiled function, it is a constraint."""
     if mesh is None:
         return tree
     shardings, leaves = _shardings(tree, mesh, stacked), jax.tree.leaves(tree)

@@ -102,8 +102,8 @@ def evaluation_environment(
 def evaluation_during_training(
     config: Config, env: Environment, other: Any = None, env_settings: dict[str, Any] | None = None
 ) -> tuple[Environment, Config]:
-    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``. ``other`` and
-    ``env_settings`` are by default those of ``config``."""
+    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``.
+    ``other`` and ``env_settings`` are by default those of ``config``."""
     from_file = other is None and config.given.get("eval_env") != config.run.eval_env
     other = config.run.eval_env if other is None else other
     env_settings = config.run.eval_env_settings if env_settings is None else env_settings
@@ -117,8 +117,8 @@ def evaluation_during_training(
 
 
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
-    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, except those of
-    bytes, by which the policy scales them."""
+    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ,
+    except those of bytes, by which the policy scales them."""
 
     def without_bounds(leaf: Any) -> Any:
         is_free = isinstance(leaf, Box) and leaf.dtype != "uint8"

@@ -21,8 +21,8 @@ class Episode(NamedTuple):
 
 
 class EpisodeTally:
-    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was
-    cut short by a lost worker is not counted."""
+    """Counts the running episode of each environment. A lost life does not end an episode, and an episode
+    that was cut short by a lost worker is not counted."""
 
     def __init__(self, num_envs: int):
         self.episode_return = np.zeros(num_envs)
@@ -59,8 +59,8 @@ class EpisodeTally:
         return self.finished
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the ``finished`` episodes, 0 if there are none. The rate of successes is given as soon as an environment has
-        reported one."""
+        """Statistics of the ``finished`` episodes, 0 if there are none. The rate of successes is given as
+        soon as an environment has reported one."""
         self._reports_success |= any(episode.success != UNREPORTED for episode in self.finished)
         numbers = [episode[1:] for episode in self.finished] or [(0.0, 0, UNREPORTED)]
         returns, lengths, successes = np.array(numbers, float).T

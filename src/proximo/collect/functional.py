@@ -55,8 +55,8 @@ class JaxTrainer:
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         """Run several updates in one call.
 
-        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does not change its
-        bits (docs/decisions/0004-traced-trip-count.md).
+        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does
+        not change its bits (docs/decisions/0004-traced-trip-count.md).
 
         Args:
             state: the training state.

@@ -42,8 +42,8 @@ class _Group:
     """A group of environments, which steps at its own pace: its columns of the rollout buffer, what the collector adds to them
     (packed steps, bootstrap values, the previous action and reward), and its memory.
 
-    The buffer has B + T steps. Its first B + 1 rows are the last ones of the previous rollout: burn-in, and the first row. Views
-    are made once, because this takes as long as a step of a small environment.
+    The buffer has B + T steps. Its first B + 1 rows are the last ones of the previous rollout: burn-in, and
+    the first row. Views are made once, because this takes as long as a step of a small environment.
     """
 
     def __init__(self, index: int, vector_env: VectorEnvironment, programs: GymnasiumPrograms, policy: ActorCritic):
@@ -146,11 +146,11 @@ class _Group:
 class GymnasiumCollector:
     """Steps Gymnasium environments with a policy.
 
-    Environments cannot be saved. After ``begin`` the next rollout resets them, with seeds from the key of the given state,
-    so that two runs from one state are equal.
+    Environments cannot be saved. After ``begin`` the next rollout resets them, with seeds from the key of
+    the given state, so that two runs from one state are equal.
 
-    ``part`` has the numbers of its environments if others are collected elsewhere, for example by other ``peers``. Seeds and
-    noise of an environment depend on its number, and not on the part.
+    ``part`` has the numbers of its environments if others are collected elsewhere, for example by other
+    ``peers``. Seeds and noise of an environment depend on its number, and not on the part.
     """
 
     def __init__(

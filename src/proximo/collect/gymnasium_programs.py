@@ -51,8 +51,8 @@ class PackedMetrics(eqx.Module):
 
 
 class GymnasiumPrograms:
-    """The functions for one ``Config``. Each is compiled when it is first called, and again for other shapes. ``learn`` computes
-    on the devices of ``mesh``, everything else on one.
+    """The functions for one ``Config``. Each is compiled when it is first called, and again for other
+    shapes. ``learn`` computes on the devices of ``mesh``, everything else on one.
 
     The policy is passed as one flat vector and its large arrays, and a step returns one array: each argument and result of a
     compiled call costs as much as the arithmetic of a small network (docs/decisions/0006-gymnasium-collector.md).
@@ -81,8 +81,8 @@ class GymnasiumPrograms:
         self.action = columns[1]
         starts = np.cumsum([0, *(math.prod(x.shape[1:]) for x in columns)]).tolist()
         self.env_action, self._sampled, self.observed_action, *_ = (slice(*pair) for pair in itertools.pairwise(starts))
-        """The columns of a packed step: the action as the environment takes it, as it was sampled, and as the policy observes
-        it in the next step, if it does. The log-probability and the value follow."""
+        """The columns of a packed step: the action as the environment takes it, as it was sampled, and as
+        the policy observes it in the next step, if it does. The log-probability and the value follow."""
         self.columns = starts[-1]
 
         def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
@@ -137,8 +137,8 @@ class GymnasiumPrograms:
         return policy.with_previous_step(raw, episode_start, Previous(action, reward.astype(float)))
 
     def _read(self, policy: ActorCritic, rows: Rows) -> tuple[Observation, Array, Array]:
-        """What the policy reads in several rows: observation, ``episode_start`` and ``valid``. An observation on padding is 0
-        here: it may be NaN, which would enter gradients, as 0 · NaN."""
+        """What the policy reads in several rows: observation, ``episode_start`` and ``valid``. An
+        observation on padding is 0 here: it may be NaN, which would enter gradients, as 0 · NaN."""
         observation, episode_start, valid = rows
 
         def without_padding(x: Array) -> Array:

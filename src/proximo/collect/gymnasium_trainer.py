@@ -21,8 +21,8 @@ from proximo.types import GymnasiumCollectorState, Rollout, TrainState, int_of_s
 
 
 class GymnasiumTrainer:
-    """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each update, with the
-    policy from before the update."""
+    """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each
+    update, with the policy from before the update."""
 
     def __init__(self, collector: GymnasiumCollector):
         self.config, self.collector = collector.config, collector
@@ -39,8 +39,8 @@ class GymnasiumTrainer:
         """The error that ended collecting. Each later update raises it."""
 
     def begin(self, state: TrainState) -> TrainState:
-        """Train this state from now on, with new episodes: the running returns that scale rewards begin at 0. The
-        learner is moved to the devices that it computes on."""
+        """Train this state from now on, with new episodes: the running returns that scale rewards begin at
+        0. The learner is moved to the devices that it computes on."""
         self.collector.begin()
         self._ahead = self._failure = None
         self.bad_environment = ""
@@ -116,8 +116,8 @@ class GymnasiumTrainer:
 
 
 def bad_environment(rollout: Rollout, first_env: int) -> str:
-    """Which environment returned NaN or infinity, and in which step, in words; empty if none did. ``first_env`` is the number
-    of the first environment of ``rollout``."""
+    """Which environment returned NaN or infinity, and in which step, in words; empty if none did.
+    ``first_env`` is the number of the first environment of ``rollout``."""
     observations = zip(*map(jax.tree.leaves, (rollout.observation, rollout.last_observation)), strict=True)
     checked: list[tuple[str, Any, Any]] = [("observation", np.concatenate([x, last[None]]), True) for x, last in observations]
     checked += [("reward", rollout.reward, rollout.valid), ("final observation", rollout.bootstrap_value, rollout.truncated)]

@@ -25,8 +25,8 @@ NO_LIMIT = 2**32 - 1
 
 
 class StepEpisodes(NamedTuple):
-    """The running episodes after each step of a rollout: return and length so far, whether a success is reported (None if it
-    never is), and whether the episode ends with the step and is counted."""
+    """The running episodes after each step of a rollout: return and length so far, whether a success is
+    reported (None if it never is), and whether the episode ends with the step and is counted."""
 
     episode_return: Float[Array, "T N"]
     length: UInt32[Array, "T N"]
@@ -68,8 +68,8 @@ class JaxCollector:
         return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can
-        deadlock XLA's CPU runtime on few cores."""
+        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal
+        initializers can deadlock XLA's CPU runtime on few cores."""
         return jax.lax.map(lambda key: self.init(key, hyperparameters), keys)
 
     def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
@@ -158,8 +158,8 @@ class JaxCollector:
         return dataclasses.replace(state, key=key), rollout, finished
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
-        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns fields of
-        ``Rollout`` and the episodes."""
+        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns
+        fields of ``Rollout`` and the episodes."""
         always = jnp.ones_like(state.episode_start)
         before = jax_vector.StepState(state.env_state, state.observation, state.memory, state.previous)
         arguments = before, state.episode_start, always, noise, key_step, state.env_params

@@ -103,8 +103,8 @@ def step(
 
 
 class StepState(NamedTuple):
-    """What the environments and the policy pass on from step to step, N ...: the observation as the environments returned it, and the
-    previous action and reward, if the policy observes them."""
+    """What the environments and the policy pass on from step to step, N ...: the observation as the
+    environments returned it, and the previous action and reward, if the policy observes them."""
 
     env_state: PyTree
     observation: Observation
@@ -122,8 +122,8 @@ def policy_step(
     keys: Key[Array, " N"],
     params: PyTree,
 ) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
-    """Act, step, remember; in trainings and evaluations. Without ``noise``, from ``policy.actor.noise``, the actions are the most probable
-    ones. Where ``valid`` is false, the memory stays as it was.
+    """Act, step, remember; in trainings and evaluations. Without ``noise``, from ``policy.actor.noise``, the
+    actions are the most probable ones. Where ``valid`` is false, the memory stays as it was.
 
     Returns what is passed on, the step as fields of ``Rollout``, and which environments report a success (None if
     they never do). Environments whose episode ended are not reset.
@@ -158,8 +158,8 @@ def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
 def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     """Check that ``given`` follows the protocol of JAX environments, and return it, with spaces of proximo.
 
-    Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the protocol is broken, or
-    ``given`` is a Gymnasium environment or a name.
+    Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the
+    protocol is broken, or ``given`` is a Gymnasium environment or a name.
     """
     if isinstance(given, str):
         raise EnvError(f"env = {given!r} is a name: expected the environment itself, as proximo.make_env({given!r}).")

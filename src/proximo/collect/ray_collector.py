@@ -76,8 +76,8 @@ class RolloutActor:
         return self._collector
 
     def run(self, policy: list[np.ndarray], key: np.ndarray, begins: bool | None) -> RolloutPart:
-        """Collect a rollout of the policy with these arrays. ``begins`` is whether new episodes begin; with None, the environments are
-        made, the programs compiled, and a rollout of zeros is returned."""
+        """Collect a rollout of the policy with these arrays. ``begins`` is whether new episodes begin; with
+        None, the environments are made, the programs compiled, and a rollout of zeros is returned."""
         collector, timing = self._open(), Timing()
         actor_critic = jax.tree.unflatten(jax.tree.structure(collector.programs.policy), map(jnp.asarray, policy))
         state = GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
@@ -103,8 +103,8 @@ class RolloutActor:
 
 @contextlib.contextmanager
 def ends_if_hung(timing: Timing, seconds: float) -> Iterator[None]:
-    """Context manager: end this process if environments take no step for ``seconds``, or none within ten times as long from the
-    beginning. The learner then replaces the actor."""
+    """Context manager: end this process if environments take no step for ``seconds``, or none within ten
+    times as long from the beginning. The learner then replaces the actor."""
     is_over = threading.Event()
 
     def watch() -> None:
@@ -123,8 +123,8 @@ def ends_if_hung(timing: Timing, seconds: float) -> Iterator[None]:
 
 
 class RolloutActors:
-    """Starts Ray actors when they are first needed, calls all of them at once, and replaces those that die. Warnings go to ``warn``,
-    which may be set at any time."""
+    """Starts Ray actors when they are first needed, calls all of them at once, and replaces those that die.
+    Warnings go to ``warn``, which may be set at any time."""
 
     def __init__(self, config: Config, env: GymnasiumEnvironment):
         self.config, self.env = config, env

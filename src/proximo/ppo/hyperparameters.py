@@ -33,8 +33,8 @@ OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
 class Hyperparameters(eqx.Module):
     """The traced settings, as ``make_hyperparameters`` fills them. ``config.schema`` describes each.
 
-    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters``
-    then has None, and code that reads them is not compiled.
+    Those that may be None are in ``OPTIONAL``: the value 0 switches them off.
+    ``LearnerState.enabled_hyperparameters`` then has None, and code that reads them is not compiled.
     """
 
     total_steps: Array
@@ -102,8 +102,8 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 
 
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
-    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0: it was probably
-    written for the remaining share."""
+    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0: it was
+    probably written for the remaining share."""
     function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
     is_of_optax = (getattr(function, "__module__", None) or "").startswith("optax.")
     # This may run inside jit.

@@ -1,7 +1,7 @@
 """PPO's loss on one minibatch, with its metrics.
 
-``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there: the clipped one calls it, and
-``value_loss_per_step`` below chooses between the two.
+``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there:
+the clipped one calls it, and ``value_loss_per_step`` below chooses between the two.
 """
 
 from __future__ import annotations

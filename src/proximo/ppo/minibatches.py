@@ -54,9 +54,9 @@ class Batch(Sequences):
 class Minibatch(Batch):
     """The ``S`` sequences of ``L`` steps of a gradient step, and what the current policy computes for them.
 
-    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``), ``memory``
-    and ``burn_in_steps``, and ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two by the policy that
-    acted).
+    Its base classes add ``observation``, ``episode_start``, ``action`` and ``valid`` (as in ``Rollout``),
+    ``memory`` and ``burn_in_steps``, and ``advantage``, ``target``, ``log_prob`` and ``value`` (the last two
+    by the policy that acted).
 
     Attributes:
         distribution: L S: distribution of actions, by the current parameters.
@@ -190,9 +190,9 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
 
 
 def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
-    """What the minibatches of an epoch have before their gradient steps: the numbers of their sequences, their advantages, normalized
-    if asked, the number of their valid steps on all devices, and their number. Devices reduce for all of them together, because
-    each all-reduce has a latency."""
+    """What the minibatches of an epoch have before their gradient steps: the numbers of their sequences,
+    their advantages, normalized if asked, the number of their valid steps on all devices, and their
+    number. Devices reduce for all of them together, because each all-reduce has a latency."""
 
     def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
         advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]

@@ -104,8 +104,8 @@ def clipping(state: LearnerState) -> optax.GradientTransformation:
 def adam(state: LearnerState, rate: Array, decayed: Mask | None) -> optax.GradientTransformation:
     """Adam, then weight decay where ``decayed(parameters)``, then the learning rate.
 
-    Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2).
-    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
+    Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101,
+    algorithm 2). Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
     """
 
     def decay(update: Any, parameter: Any, is_decayed: Any) -> Any:

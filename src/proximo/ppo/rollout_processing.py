@@ -25,8 +25,8 @@ REWARD_CLIP = 10.0
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
     """Scale rewards as the learner reads them: by ``reward_scale``, by their sign (``clip_reward``), by ``normalize_reward``.
 
-    With ``normalize_reward``, they are divided by the standard deviation of the discounted return and clipped to ± 10.
-    The statistics of the return include this rollout before its rewards are divided.
+    With ``normalize_reward``, they are divided by the standard deviation of the discounted return and
+    clipped to ± 10. The statistics of the return include this rollout before its rewards are divided.
 
     Returns:
         The new statistics (None without ``normalize_reward``), and the rollout with scaled rewards.
