@@ -16,7 +16,7 @@ from proximo.ppo import diagnostics
 from proximo.ppo.diagnostics import diagnose_memory, find_non_finite
 from proximo.ppo.rollout_processing import update_normalizer
 
-from helpers import CAPACITY, REMEMBERING, collected, collected_parts, drawn_policy, small_collector, spoiled
+from helpers import REMEMBERING, collected, collected_parts, drawn_policy, small_collector, spoiled
 
 RATIOS = jax.jit(diagnostics.ratios)
 
@@ -113,15 +113,12 @@ def test_staleness_compares_memories_after_burn_in():
 
 
 def test_training_measures_memory_at_the_diagnose_interval():
-    collector = small_collector(memory="gru", sequence_length=4, diagnose_every=3, seeds_axis=True)
-    keys = jax.random.split(jax.random.key(0), 2)
-
-    def run(key):
-        return JaxTrainer(collector).advance(collector.init(key), jnp.int32(CAPACITY), CAPACITY)[1]
-
-    metrics = jax.jit(jax.vmap(run, axis_name="seeds"))(keys)
+    learner, rollout = collected("gru")
+    learner = dataclasses.replace(learner, static=dataclasses.replace(learner.static, diagnose_every=3))
+    program = jax.jit(lambda steps: learn(dataclasses.replace(learner, steps=steps), jnp.array(True), rollout)[2])
+    rows = [program(jnp.array([update * rollout.reward.size, 0], jnp.uint32)) for update in range(4)]
     for name in ("memory/staleness", "memory/use"):
-        assert (np.isfinite(metrics[name]) == [False, False, True, False]).all()
+        assert [bool(np.isfinite(row[name])) for row in rows] == [False, False, True, False]
     for settings in ({"memory": "none"}, {"memory": "gru", "diagnose_every": -1}):
         assert small_collector(**settings).config.diagnose_every == 0
 

@@ -82,12 +82,7 @@ class JaxTrainer:
         with self._precision():
             _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
             learned = diagnostics.learned_from(state.learner, rollout)
-        return rollout, {
-            **learned,
-            "episode_returns": episodes.episode_return,
-            "episode_lengths": episodes.length,
-            "episode_ends": episodes.finished,
-        }
+        return rollout, learned | {name: x for name, x in episodes.items() if name != "success"}
 
     def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
         """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
+from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
 from proximo.collect.learning import fresh_learner, without_running_return
@@ -24,14 +23,9 @@ from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollecto
 NO_LIMIT = 2**32 - 1
 
 
-class StepEpisodes(NamedTuple):
-    """The running episodes after each step of a rollout: return and length so far, whether a success is
-    reported (None if it never is), and whether the episode ends with the step and is counted."""
-
-    episode_return: Float[Array, "T N"]
-    length: UInt32[Array, "T N"]
-    success: Bool[Array, "T N"] | None
-    finished: Bool[Array, "T N"]
+Episodes = dict[str, Array]
+"""The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
+end with the step and are counted, and ``success``, if it is ever reported."""
 
 
 class JaxCollector:
@@ -109,7 +103,7 @@ class JaxCollector:
         state, rollout, episodes = self.collect_episodes(policy, state)
         return state, rollout, _episode_metrics(episodes)
 
-    def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, StepEpisodes]:
+    def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Episodes]:
         """``collect`` with the episodes themselves in place of their metrics."""
         whole = (self.config.ppo.num_steps, self.config.env.num_envs)
         shape = (whole[0], state.episode_start.shape[0])  # on several devices, each has a part of the environments
@@ -140,7 +134,7 @@ class JaxCollector:
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
         last = jax.tree.map(lambda m: m[-1], memory)
         memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
-        fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
+        fields, episodes = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
         rollout = Rollout(
             **fields,
@@ -155,7 +149,7 @@ class JaxCollector:
         if burn_in:
             late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
-        return dataclasses.replace(state, key=key), rollout, finished
+        return dataclasses.replace(state, key=key), rollout, episodes
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
         """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns
@@ -178,7 +172,9 @@ class JaxCollector:
         )
         step |= {"episode_start": state.episode_start, "truncated": truncated, "bootstrap_value": bootstrap_value}
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
-        finished = StepEpisodes(episode_return.value, length, success, done & ~state.episode.partial)
+        ends = done & ~state.episode.partial
+        episodes = {"episode_returns": episode_return.value, "episode_lengths": length, "episode_ends": ends}
+        episodes |= {} if success is None else {"success": success}
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -195,20 +191,21 @@ class JaxCollector:
             step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
             previous=after.previous,
         )
-        return state, (step, finished)
+        return state, (step, episodes)
 
 
-def _episode_metrics(episodes: StepEpisodes) -> Metrics:
+def _episode_metrics(episodes: Episodes) -> Metrics:
     """Statistics of the episodes that finished, 0 if none did."""
-    finished = episodes.finished
+    finished = episodes["episode_ends"]
     number = count(finished)
     metrics = {"rollout/episodes": number}
-    for name, x in {"return": episodes.episode_return, "length": episodes.length.astype(jnp.float32)}.items():
+    for name in ("return", "length"):
+        x = episodes[f"episode_{name}s"].astype(jnp.float32)
         metrics[f"rollout/{name}_mean"] = masked_mean(x, finished)
         metrics[f"rollout/{name}_std"] = masked_std(x, finished)
         for extreme, function, of_all, other in (("min", jnp.min, smallest, jnp.inf), ("max", jnp.max, largest, -jnp.inf)):
             found = of_all(function(jnp.where(finished, x, other)))
             metrics[f"rollout/{name}_{extreme}"] = jnp.where(number > 0, found, 0.0)
-    if episodes.success is not None:
-        metrics["rollout/success_rate"] = masked_mean((episodes.success & finished).astype(jnp.float32), finished)
+    if "success" in episodes:
+        metrics["rollout/success_rate"] = masked_mean((episodes["success"] & finished).astype(jnp.float32), finished)
     return metrics
