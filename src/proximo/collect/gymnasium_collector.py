@@ -66,7 +66,8 @@ class _Group:
         """The step that it takes now."""
         self.memory = self.memory_before = policy.init_memory(self.size)
         """After and before the last step."""
-        self.stored = [self.memory] * (steps[0] // programs.sequence_length)
+        self.num_sequences = steps[0] // programs.sequence_length
+        self.stored = [self.memory] * self.num_sequences
         """The memories before its sequences or their burn-in, whose last one belongs to the next rollout."""
 
     def after_reset(self) -> None:
@@ -111,12 +112,11 @@ class _Group:
 
     def store_previous(self) -> None:
         """Store this step as the one before the next step. On padding, the last valid one stays."""
-        for stored, new in zip(
-            self.previous, (self.packed[..., self.programs.observed_action], self.buffer.reward), strict=False
-        ):
-            stored[self.t + 1] = stored[self.t]
-            valid = self.buffer.valid[self.t]
-            stored[self.t + 1][valid] = new[self.t][valid]
+        t, valid = self.t, self.buffer.valid[self.t]
+        step = self.packed[t][:, self.programs.observed_action], self.buffer.reward[t]
+        for stored, new in zip(self.previous, step, strict=False):
+            stored[t + 1] = stored[t]
+            stored[t + 1][valid] = new[valid]
 
     def bootstrap(self) -> None:
         """Store the values of the final observations of episodes that were truncated in this step."""
@@ -139,8 +139,7 @@ class _Group:
         return {"reward": reward, "terminated": terminated, "truncated": truncated, "bootstrap_value": bootstrap_value}
 
     def collected(self) -> Collected:
-        count = len(self.packed) // self.programs.sequence_length
-        return self.rows, self.packed, self.results(), [*self.stored[:count], self.memory]
+        return self.rows, self.packed, self.results(), [*self.stored[: self.num_sequences], self.memory]
 
 
 class GymnasiumCollector:
