@@ -170,10 +170,8 @@ def check_settings(config: Config, env: Environment) -> None:
 
 
 class LazyVectorEnvironment:
-    """A vector environment that is made when it is first needed, and kept until ``close``.
-
-    Its warnings go to ``warn``, which may be set at any time. ``purpose`` names its use in error messages.
-    """
+    """A vector environment that is made when it is first needed, and kept until ``close``. Its warnings go
+    to ``warn``, which may be set at any time. ``purpose`` names its use in error messages."""
 
     def __init__(self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, purpose: str):
         self.env, self.options, self.purpose = env, options, purpose

@@ -39,12 +39,10 @@ class Timing:
 
 
 class _Group:
-    """A group of environments, which steps at its own pace: its columns of the rollout buffer, what the collector adds to them
-    (packed steps, bootstrap values, the previous action and reward), and its memory.
-
+    """A group of environments, which steps at its own pace: its columns of the rollout buffer, what the
+    collector adds to them (packed steps, bootstrap values, the previous action and reward), and its memory.
     The buffer has B + T steps. Its first B + 1 rows are the last ones of the previous rollout: burn-in, and
-    the first row. Views are made once, because this takes as long as a step of a small environment.
-    """
+    the first row. Views are made once, because this takes as long as a step of a small environment."""
 
     def __init__(self, index: int, vector_env: VectorEnvironment, programs: GymnasiumPrograms, policy: ActorCritic):
         columns, self.index, self.programs = vector_env.groups[index], index, programs
@@ -125,10 +123,9 @@ class _Group:
         self.bootstrap_value[self.t] = np.where(self.buffer.truncated[self.t], values, 0.0)
 
     def results(self) -> dict[str, np.ndarray]:
-        """The fields of a ``Rollout`` that are results of steps, T n. A lost life is a termination for the learner.
-
-        An environment that was lost in step t leaves padding. Its episode is truncated before it, with the value of step t.
-        """
+        """The fields of a ``Rollout`` that are results of steps, T n. A lost life is a termination for the
+        learner. An environment that was lost in step t leaves padding. Its episode is truncated before it,
+        with the value of step t."""
         buffer, bootstrap_value = self.buffer, self.bootstrap_value.copy()
         terminated, truncated = buffer.terminated | buffer.life_lost, buffer.truncated.copy()
         for t, i in np.argwhere(buffer.lost):
@@ -143,14 +140,10 @@ class _Group:
 
 
 class GymnasiumCollector:
-    """Steps Gymnasium environments with a policy.
-
-    Environments cannot be saved. After ``begin`` the next rollout resets them, with seeds from the key of
-    the given state, so that two runs from one state are equal.
-
-    ``part`` has the numbers of its environments if others are collected elsewhere, for example by other
-    ``peers``. Seeds and noise of an environment depend on its number, and not on the part.
-    """
+    """Steps Gymnasium environments with a policy. Environments cannot be saved. After ``begin`` the next
+    rollout resets them, with seeds from the key of the given state, so that two runs from one state are
+    equal. ``part`` has the numbers of its environments if others are collected elsewhere, for example by
+    other ``peers``. Seeds and noise of an environment depend on its number, and not on the part."""
 
     def __init__(
         self,

@@ -52,11 +52,10 @@ class PackedMetrics(eqx.Module):
 
 class GymnasiumPrograms:
     """The functions for one ``Config``. Each is compiled when it is first called, and again for other
-    shapes. ``learn`` computes on the devices of ``mesh``, everything else on one.
-
-    The policy is passed as one flat vector and its large arrays, and a step returns one array: each argument and result of a
-    compiled call costs as much as the arithmetic of a small network (docs/decisions/0006-gymnasium-collector.md).
-    """
+    shapes. ``learn`` computes on the devices of ``mesh``, everything else on one. The policy is passed as
+    one flat vector and its large arrays, and a step returns one array: each argument and result of a
+    compiled call costs as much as the arithmetic of a small network
+    (docs/decisions/0006-gymnasium-collector.md)."""
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
         self.config, self.space, self.mesh = config, env.observation_space, mesh

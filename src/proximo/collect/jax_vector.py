@@ -40,10 +40,8 @@ def over_seeds(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
 
 def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
-    """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
-
-    With one answer for all seeds ``lax.cond`` stays a branch under vmap.
-    """
+    """Whether the condition holds in any environment; with ``seeds_axis``, of any seed. With one answer for
+    all seeds ``lax.cond`` stays a branch under vmap."""
     answer = jnp.any(condition)
     if not seeds_axis:
         return answer
@@ -58,11 +56,10 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
 def where_any(
     condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool, cheap: bool = True
 ) -> PyTree:
-    """``compute()`` where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs it.
-
-    Resets and values of final observations are rare. With ``MANY_ENVS`` environments they are not, and the branch itself takes
-    time on an accelerator (benchmarks/RESULTS.md): there, all that is ``cheap`` is computed in every step.
-    """
+    """``compute()`` where ``condition`` holds, else ``otherwise``. It is computed only if some environment
+    needs it. Resets and values of final observations are rare. With ``MANY_ENVS`` environments they are not,
+    and the branch itself takes time on an accelerator (benchmarks/RESULTS.md): there, all that is ``cheap``
+    is computed in every step."""
     if cheap and jax.default_backend() != "cpu" and condition.shape[0] >= MANY_ENVS:
         return select(condition, compute(), otherwise)
     return jax.lax.cond(anywhere(condition, seeds_axis), lambda: select(condition, compute(), otherwise), lambda: otherwise)
@@ -123,11 +120,9 @@ def policy_step(
     params: PyTree,
 ) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
     """Act, step, remember; in trainings and evaluations. Without ``noise``, from ``policy.actor.noise``, the
-    actions are the most probable ones. Where ``valid`` is false, the memory stays as it was.
-
-    Returns what is passed on, the step as fields of ``Rollout``, and which environments report a success (None if
-    they never do). Environments whose episode ended are not reset.
-    """
+    actions are the most probable ones. Where ``valid`` is false, the memory stays as it was. Returns what is
+    passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
+    do). Environments whose episode ended are not reset."""
     observed = policy.with_previous_step(before.observation, episode_start, before.previous)
     memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
     env_state, observation, reward, terminated, truncated, success = step(
@@ -157,10 +152,8 @@ def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
 
 def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     """Check that ``given`` follows the protocol of JAX environments, and return it, with spaces of proximo.
-
     Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the
-    protocol is broken, or ``given`` is a Gymnasium environment or a name.
-    """
+    protocol is broken, or ``given`` is a Gymnasium environment or a name."""
     if isinstance(given, str):
         raise EnvError(f"env = {given!r} is a name: expected the environment itself, as proximo.make_env({given!r}).")
     if isinstance(given, GymnasiumEnvironment):

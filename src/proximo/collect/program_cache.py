@@ -27,11 +27,10 @@ _lock = threading.Lock()
 
 
 class CompiledFunction:
-    """A function that is compiled ahead of its calls, once for each size of its arguments.
-
-    A call finds its program by a number, because comparing the shapes of all arguments takes longer than running a small network.
-    It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and runs slowly.
-    """
+    """A function that is compiled ahead of its calls, once for each size of its arguments. A call finds its
+    program by a number, because comparing the shapes of all arguments takes longer than running a small
+    network. It donates the arguments with the indices ``donate``. If it is ``brief``, it compiles faster and
+    runs slowly."""
 
     def __init__(self, function: Callable[..., Any], donate: tuple[int, ...] = (), brief: bool = False):
         self._function, self._donate, self._brief = function, donate, brief

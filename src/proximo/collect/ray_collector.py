@@ -53,9 +53,7 @@ class RolloutPart(NamedTuple):
 
 class RolloutActor:
     """A ``GymnasiumCollector`` of the environments with the numbers ``part``, in a process of Ray.
-
-    ``pickled`` is the pair of configuration and environment, and ``path`` is the learner's ``sys.path``.
-    """
+    ``pickled`` is the pair of configuration and environment, and ``path`` is the learner's ``sys.path``."""
 
     def __init__(self, pickled: bytes, path: tuple[str, ...], part: range):
         self._made_with = pickled, path, part
@@ -217,10 +215,9 @@ def pickled(config: Config, env: GymnasiumEnvironment) -> bytes:
 
 
 class RayCollector(GymnasiumCollector):
-    """A ``GymnasiumCollector`` whose environments are divided equally among ``actors`` Ray actors.
-
-    If an actor dies, its part of the rollout has no valid step. The actor that replaces it begins new episodes in the next rollout.
-    """
+    """A ``GymnasiumCollector`` whose environments are divided equally among ``actors`` Ray actors. If an
+    actor dies, its part of the rollout has no valid step. The actor that replaces it begins new episodes in
+    the next rollout."""
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, programs: GymnasiumPrograms | None = None):
         super().__init__(config, env, programs)

@@ -71,10 +71,8 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 def gradient_step(
     state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, inputs: MinibatchInputs
 ) -> tuple[Carry, Metrics]:
-    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``.
-
-    If the approximate KL exceeds ``target_kl``, this step and all later ones of the update are discarded.
-    """
+    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``. If the approximate KL
+    exceeds ``target_kl``, this step and all later ones of the update are discarded."""
     (learned, active), (indices, advantage, num_valid, index) = carry, inputs
     minibatch = dataclasses.replace(take(batch, indices), advantage=advantage)
 

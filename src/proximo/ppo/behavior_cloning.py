@@ -70,10 +70,9 @@ def clone(
 
 
 def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
-    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a Gaussian.
-
-    With this gradient, the standard deviation would shrink towards 0 where demonstrations always agree, and PPO could no longer explore.
-    """
+    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a
+    Gaussian. With this gradient, the standard deviation would shrink towards 0 where demonstrations always
+    agree, and PPO could no longer explore."""
     _, distribution, _ = unroll(policy, sequences)
     if isinstance(distribution, Gaussian):
         distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))

@@ -23,11 +23,10 @@ from proximo.types import Metrics, Rollout, steps_to_float
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
     """What ``ppo.update(state, rollout)`` learns from in its first epoch, with axes ``T N ...``.
-
-    ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled reward.
-    ``actions`` are as the environment received them, ``observations`` as it returned them. Advantages and returns
-    use the values that were collected. With ``recompute_advantage``, the update computes the values again if the policy has changed.
-    """
+    ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled
+    reward. ``actions`` are as the environment received them, ``observations`` as it returned them.
+    Advantages and returns use the values that were collected. With ``recompute_advantage``, the update
+    computes the values again if the policy has changed."""
     _, scaled = scale_rewards(state, rollout)
     advantage = compute_advantages(scaled, state.hyperparameters)
     return {
@@ -40,10 +39,9 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
 
 
 def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float[Array, "T N"]:
-    """Probability of each action under ``policy``, after an update, divided by its probability under the policy that acted.
-
-    Observations are normalized by the statistics from ``before`` the update, so that only the parameters differ.
-    """
+    """Probability of each action under ``policy``, after an update, divided by its probability under the
+    policy that acted. Observations are normalized by the statistics from ``before`` the update, so that only
+    the parameters differ."""
     policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.static.sequence_length
     _, distribution, _ = unroll(policy, sequences_of(rollout, length))
     log_ratio = distribution.log_prob(split_sequences(rollout.action, length)) - split_sequences(rollout.log_prob, length)

@@ -86,9 +86,7 @@ def _array(x: float) -> Array:
 
 def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
     """Raise ``ConfigError`` if a hyperparameter that the config switches ``off`` is not 0: no code reads it.
-
-    If all hyperparameters are traced, their values are unknown and not checked.
-    """
+    If all hyperparameters are traced, their values are unknown and not checked."""
     if all(isinstance(x, Tracer) for x in jax.tree.leaves(hyperparameters)):
         return
     for name in sorted(off):

@@ -28,12 +28,10 @@ def joined(metrics: Metrics, custom: Metrics) -> Metrics:
 
 
 def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
-    """Reduce the metrics of the gradient steps (``K M``: epochs, minibatches) to metrics of the update.
-
-    Most are means over the steps taken and the step at which ``target_kl`` stopped the update. Others are
+    """Reduce the metrics of the gradient steps (``K M``: epochs, minibatches) to metrics of the update. Most
+    are means over the steps taken and the step at which ``target_kl`` stopped the update. Others are
     extremes of the ratio, and the current values of scheduled hyperparameters. ``state`` is the learner
-    before the update, and ``batch`` the whole rollout.
-    """
+    before the update, and ``batch`` the whole rollout."""
     taken = taken_steps(step_metrics["active"])
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}
     h, progress = state.enabled_hyperparameters, state.progress

@@ -101,9 +101,7 @@ class Minibatch(Batch):
 
 def split_sequences(x: Shaped[Array, "T N ..."], length: int) -> Shaped[Array, "L S ..."]:
     """Cut time into contiguous sequences of ``length`` L, a divisor of T: ``[T, N] -> [T/L, L, N] -> [L, T/L * N]``.
-
-    The steps in a plain ``reshape(L, -1)`` would not follow each other.
-    """
+    The steps in a plain ``reshape(L, -1)`` would not follow each other."""
     steps, envs, *rest = x.shape
     sequences = x.reshape((steps // length, length, envs, *rest))
     return jnp.swapaxes(sequences, 0, 1).reshape((length, steps // length * envs, *rest))

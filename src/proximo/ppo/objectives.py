@@ -68,11 +68,9 @@ def resolve_objective(setting: str, value: str | Custom) -> Objective:
 def call_objective(
     setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Call an objective, and check that it returns one number (broadcasting would sum others) and a dictionary of numbers.
-
-    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its
-    mean was not taken by ``minibatch.mean``. A loss that is NaN ends the training.
-    """
+    """Call an objective, and check that it returns one number (broadcasting would sum others) and a
+    dictionary of numbers. On several devices, a custom loss or metric that is not the same on all of them
+    becomes NaN, because its mean was not taken by ``minibatch.mean``. A loss that is NaN ends the training."""
     returned: Any = function(policy, minibatch)
     is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
     if not is_pair or not all(map(_is_number, (returned[0], *returned[1].values()))):

@@ -34,11 +34,8 @@ class Learned(NamedTuple):
 
 
 class Optimizer:
-    """Takes gradient steps on the policy of a learner.
-
-    The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md).
-    """
+    """Takes gradient steps on the policy of a learner. The trainable parameters are one vector, on which
+    Adam is faster than on many small arrays (docs/decisions/0015-flat-parameters.md)."""
 
     def __init__(self, state: LearnerState):
         trainable, self._constants = split_policy(state.policy)
@@ -148,10 +145,8 @@ def custom_optimizers(state: LearnerState, rate: Array, critic_rate: Array | Non
 
 
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
-    """The trainable parameters of a policy, and the rest (statistics of the normalizer, static parts).
-
-    Both are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them.
-    """
+    """The trainable parameters of a policy, and the rest (statistics of the normalizer, static parts). Both
+    are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them."""
     trainable = jax.tree.map(eqx.is_inexact_array, policy)
     trainable = dataclasses.replace(trainable, normalizer=jax.tree.map(lambda _: False, policy.normalizer))
     return eqx.partition(policy, trainable)
@@ -165,11 +160,9 @@ def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
 
 
 def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:
-    """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels.
-
-    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and
-    proximo). Zero is not a neutral value for others, such as biases and the eigenvalues of an LRU.
-    """
+    """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels. These are
+    the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and
+    proximo). Zero is not a neutral value for others, such as biases and the eigenvalues of an LRU."""
 
     def is_weight_matrix(path: tuple[Any, ...], parameter: Array) -> bool:
         # The last two names: an nnx parameter is an attribute of its variable.

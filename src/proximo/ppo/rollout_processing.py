@@ -46,10 +46,9 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
 
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
     """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
-
-    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values
-    (``recompute_advantage``). ``value`` keeps the values of the policy that acted, because the value clip is centered on it.
-    """
+    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and
+    values (``recompute_advantage``). ``value`` keeps the values of the policy that acted, because the value
+    clip is centered on it."""
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:
         renewed = refresh_memory(policy, renewed, static.sequence_length)
@@ -71,18 +70,14 @@ def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T 
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``value`` and ``last_value`` computed with ``policy``.
-
-    ``bootstrap_value`` stays, because the rollout does not contain the final observations of truncated episodes.
-    """
+    """``rollout`` with ``value`` and ``last_value`` computed with ``policy``. ``bootstrap_value`` stays,
+    because the rollout does not contain the final observations of truncated episodes."""
     _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
     return dataclasses.replace(rollout, value=join_sequences(value, rollout.episode_start.shape[1]), last_value=last_value)
 
 
 def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
-    """``policy`` whose normalizer includes the valid observations of ``rollout``.
-
-    It is called after the update, so that the statistics do not change from the first step to the last minibatch.
-    """
+    """``policy`` whose normalizer includes the valid observations of ``rollout``. It is called after the
+    update, so that the statistics do not change from the first step to the last minibatch."""
     return dataclasses.replace(policy, normalizer=with_observations(policy.normalizer, rollout.observation, rollout.valid))
