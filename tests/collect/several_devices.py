@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-import gymnasium
 import numpy as np
 
 import proximo
@@ -269,26 +268,13 @@ def more_runs():
     return runs((1, 2, 8), histograms=True)
 
 
-class Twin(gymnasium.Env):
-    """A Gymnasium environment with the spaces of ``toys.RandomEnds``."""
-
-    observation_space, action_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,)), gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.np_random.normal(size=3).astype(np.float32), {}
-
-    def step(self, action):
-        return self.np_random.normal(size=3).astype(np.float32), float(action), self.np_random.random() < 0.2, False, {}
-
-
 def environments():
     """An agent on four devices that changes from a JAX environment to a Gymnasium environment and back, and is saved and loaded."""
-    agent = learned(ID, 4)
-    for env in (Twin, toys.RandomEnds(), Twin):
+    agent, twin = learned("toys:Counting", 4), gym_toys.Countdown
+    for env in (twin, toys.Counting(), twin):
         agent.set_env(env).learn(TOTAL)
     with tempfile.TemporaryDirectory() as folder:
-        loaded = proximo.load(agent.save(Path(folder) / "agent"), env=Twin)
+        loaded = proximo.load(agent.save(Path(folder) / "agent"), env=twin)
     return {"steps": agent.step, "loaded": of_parameters(loaded.policy.actor_critic, agent.policy.actor_critic)}
 
 

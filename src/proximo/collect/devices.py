@@ -5,8 +5,6 @@ Each device has an equal part of the environments, and a copy of everything else
 multiple of the number of devices: they need no communication. Cores share any number of seeds (``filled``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

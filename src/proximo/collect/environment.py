@@ -1,7 +1,5 @@
 """The environment that the settings of a training describe: how it is made, preprocessed and stepped."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

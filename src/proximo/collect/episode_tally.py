@@ -1,7 +1,5 @@
 """The episodes that finish in Gymnasium environments: returns of raw rewards, lengths, successes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A training on a JAX environment, and its pieces, as pure functions, to be jitted, vmapped and scanned."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

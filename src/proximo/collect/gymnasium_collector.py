@@ -1,7 +1,5 @@
 """Collects rollouts of Gymnasium environments. The next rollout starts where the last one ended."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Sequence

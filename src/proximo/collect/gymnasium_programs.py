@@ -1,7 +1,5 @@
 """The compiled functions for Gymnasium environments: acting, from the buffer to a ``Rollout``, learning."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Collects and learns on Gymnasium environments: alternately, or at the same time with ``learner_lag``."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from typing import Any

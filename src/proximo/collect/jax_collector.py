@@ -1,7 +1,5 @@
 """Collects rollouts of JAX environments: environments and policy in one pure function."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

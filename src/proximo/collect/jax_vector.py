@@ -1,7 +1,5 @@
 """One JAX environment as ``N`` environments: reset, step, a step with a policy, and the check of its protocol."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

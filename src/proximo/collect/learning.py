@@ -1,7 +1,5 @@
 """The learner's first state, and an update that is dropped if it has NaN or infinity."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import equinox as eqx

@@ -1,7 +1,5 @@
 """Checks, before a training, that a policy can be made for an environment, and that custom code works."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

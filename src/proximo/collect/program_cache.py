@@ -1,7 +1,5 @@
 """Compiled functions, and the program cache: compiled functions and environments that are used again in this process."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Collects rollouts of Gymnasium environments in Ray actors, each of which steps a part of them. Ray is imported when it is used."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Hyperparameters that follow the divergence of the policy from update to update."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

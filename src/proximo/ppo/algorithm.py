@@ -1,7 +1,5 @@
 """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347): the learning part of algorithm 1."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 

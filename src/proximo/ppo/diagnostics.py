@@ -1,7 +1,5 @@
 """Diagnostics of an update: its transitions and ratios, the use of its memory, and NaN or infinity."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -4,8 +4,6 @@
 the clipped one calls it, and ``value_loss_per_step`` below chooses between the two.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 

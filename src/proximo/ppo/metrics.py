@@ -5,8 +5,6 @@ Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, fo
 ``tracking/metrics_window.py`` merges the updates of a row. Each metric needs a row in docs/metrics.md.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 
 from proximo.config.custom import is_transformation

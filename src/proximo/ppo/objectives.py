@@ -1,7 +1,5 @@
 """Objectives: functions ``(policy, minibatch) -> (loss, metrics)`` that an update minimizes, built in or custom."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Hashable

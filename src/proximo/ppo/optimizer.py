@@ -1,7 +1,5 @@
 """The optimizer: Adam, with decoupled weight decay and a learning rate for the critic where they are set; or custom optimizers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple

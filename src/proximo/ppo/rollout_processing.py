@@ -1,7 +1,5 @@
 """What happens to a rollout before and after the gradient steps."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 
