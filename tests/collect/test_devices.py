@@ -72,8 +72,7 @@ def test_a_custom_loss_with_a_local_mean_ends_the_training_and_a_metric_is_nan(f
 def test_functions_on_several_devices_can_be_vmapped_over_seeds(fast):
     found = fast["seeds_axis"]
     assert found["devices"] == 2
-    assert found["policy"] < 1e-9
-    assert found["metrics"] < 1e-5  # those of episodes are in float32
+    assert found["same"] == 0.0 < found["others"], "no seed changes another one"
 
 
 def check_runs(found):
