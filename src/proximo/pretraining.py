@@ -18,7 +18,7 @@ from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.observations import convert_observation, count_stacked
 from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
-from proximo.ppo.behavior_cloning import CloningSettings, Demonstrations, clone, padded
+from proximo.ppo.behavior_cloning import Demonstrations, clone, padded
 from proximo.signatures import is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary
 from proximo.types import Observation
@@ -79,11 +79,11 @@ def pretrain(
         policy = state.learner.policy
         length = config.sequence_length if policy.is_recurrent else 1
         demonstrations = padded(_convert(agent, policy, observations, actions, episode_start, rewards), length)
-        settings = CloningSettings(num_epochs, max(1, round(minibatch_size / length)), length)
+        sizes = num_epochs, max(1, round(minibatch_size / length)), length
         key, shuffle_key = jax.random.split(state.learner.key)
         rates = jnp.float32(learning_rate), jnp.float32(config.ppo.max_grad_norm)
         with jax.default_matmul_precision(config.run.matmul_precision):
-            policy, losses = _clone(shuffle_key, policy, demonstrations, *rates, settings)
+            policy, losses = _clone(shuffle_key, policy, demonstrations, *rates, *sizes)
         if not np.isfinite(losses).all():
             raise TrainingError(
                 f"The losses of the epochs are {np.asarray(losses).tolist()}: use a learning_rate below {learning_rate}, and check that "

@@ -22,14 +22,7 @@ from proximo.training.run_summary import describe_devices
 import toys
 from helpers import small_collector, small_config
 
-from several_devices import ADAM_EPS, ENVS, EPOCHS, LEARNING_RATE, MINIBATCHES, STEPS, UPDATES  # isort: skip
-
-GRADIENT_STEPS = EPOCHS * MINIBATCHES
-# Both updates add the same numbers in another order: the error of a sum of n numbers is at most n u times the sum of their sizes, with the unit
-# roundoff u = 2^-24. A gradient, whose norm is clipped to 0.5, is a mean of n = T N / M transitions, so it differs by at most n u g, where g is the mean
-# size of its summands (below 10 in these cases). Adam changes a parameter by lr m / (sqrt(v) + eps), whose derivative is at most lr / eps. The
-# differences of all gradient steps add up.
-FLOAT32_BOUND = GRADIENT_STEPS * LEARNING_RATE / ADAM_EPS * (ENVS * STEPS / MINIBATCHES) * 2**-24 * 10
+from several_devices import CASES, ENVS, EPOCHS, MINIBATCHES, STEPS  # isort: skip
 
 
 def measured(*parts):
@@ -46,30 +39,22 @@ def measured(*parts):
 @pytest.fixture(scope="module")
 def fast():
     """The parts that every run of the tests measures, in one process."""
-    return measured("float32", "float64", "local_loss", "seeds_axis", "trainings", "runs")
+    return measured("updates", "local_loss", "seeds_axis", "trainings", "runs")
 
 
-@pytest.mark.parametrize(("case", "count"), UPDATES)
-def test_update_equals_that_of_one_device_in_the_same_groups(fast, case, count):
-    found = fast["float64"][f"{case} {count}"]
-    assert found["policy"] < 1e-12
-    assert found["learner"] < 1e-12
+@pytest.mark.parametrize("case", CASES)
+def test_update_equals_that_of_one_device_in_the_same_groups(fast, case):
+    found = fast["updates"][case]
+    assert max(found["policy"], found["learner"]) < 1e-12
     assert found["metrics"] < 1e-9
-
-
-def test_update_in_float32_differs_by_rounding(fast):
-    assert 0 < fast["float32"]["policy"] < FLOAT32_BOUND
-
-
-def test_target_kl_stops_all_devices_at_the_same_gradient_step(fast):
-    for count in (2, 4):
-        assert 0 < fast["float64"][f"gru {count}"]["gradient_steps"] < GRADIENT_STEPS
+    # target_kl stops all devices at the same gradient step.
+    assert 0 < found["gradient_steps"] < EPOCHS * MINIBATCHES or case == "mlp"
 
 
 @pytest.mark.parametrize("mistake", ["advantages", "observations", "kl"])
 def test_a_local_reduction_fails(fast, mistake):
-    found = fast["float64"][mistake]
-    assert max(found["policy"], found["learner"], found["metrics"]) > FLOAT32_BOUND
+    found = fast["updates"][mistake]
+    assert max(found["policy"], found["learner"], found["metrics"]) > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["jax", "gymnasium"])
@@ -80,20 +65,14 @@ def test_a_training_equals_that_of_one_device_in_the_same_groups(fast, kind):
     assert (found["learns_on"], found["acts_on"]) == (4, 1)
 
 
-def test_a_custom_loss_with_a_local_mean_ends_the_training(fast):
-    assert fast["local_loss"]["healthy"] is False
-
-
-def test_a_custom_metric_with_a_local_mean_is_nan(fast):
-    assert fast["local_loss"]["here"]
-    assert not fast["local_loss"]["everywhere"]
+def test_a_custom_loss_with_a_local_mean_ends_the_training_and_a_metric_is_nan(fast):
+    assert fast["local_loss"] == {"healthy": False, "here": True, "everywhere": False}
 
 
 def test_functions_on_several_devices_can_be_vmapped_over_seeds(fast):
     found = fast["seeds_axis"]
     assert found["devices"] == 2
-    assert found["policy"] < 1e-9
-    assert found["metrics"] < 1e-5  # those of episodes are in float32
+    assert found["same"] == 0.0 < found["others"], "no seed changes another one"
 
 
 def check_runs(found):
@@ -133,21 +112,19 @@ def test_resume_warning_states_what_another_number_changes():
 
 
 @pytest.mark.parametrize(
-    ("settings", "count", "fix"),
+    ("settings", "fix"),
     [
-        ({"num_envs": 10}, 4, "num_envs = 8 or 12, or use 2 devices."),
-        ({"num_envs": 3}, 4, "num_envs = 4, or use 3 devices."),
-        ({"num_envs": 4, "num_steps": 8, "num_minibatches": 32}, 4, "num_minibatches = 8."),
+        ({"num_envs": 10}, "num_envs = 10 cannot be divided equally among 4 devices: choose a multiple of 4, or use 2 devices."),
+        ({"num_envs": 4, "num_steps": 8, "num_minibatches": 32}, "8 steps of a rollout: choose a divisor of 8, such as 8."),
         (
             {"num_envs": 4, "num_steps": 12, "memory": "gru", "sequence_length": 2, "num_minibatches": 4},
-            4,
-            "4 devices has 6 sequences of a rollout, which cannot be divided into so many equal parts: choose num_minibatches = 3 or 6.",
+            "each of 4 devices has 6 sequences of a rollout: choose a divisor of 6, such as 3.",
         ),
     ],
 )
-def test_settings_that_do_not_divide_are_refused(settings, count, fix):
-    with pytest.raises(ConfigError, match="cannot be divided") as error:
-        check_divisible(small_config(**settings), count)
+def test_settings_that_do_not_divide_are_refused(settings, fix):
+    with pytest.raises(ConfigError) as error:
+        check_divisible(small_config(**settings), 4)
     assert str(error.value).endswith(fix)
     check_divisible(small_config(**settings), 1)
 

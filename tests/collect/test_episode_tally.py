@@ -9,7 +9,8 @@ from proximo.tracking.metrics_window import MetricsWindow
 
 
 def added(tally, buffer):
-    return tally.metrics(tally.add(buffer))
+    tally.add(buffer)
+    return tally.metrics()
 
 
 def by_hand(buffers, envs):
@@ -55,36 +56,34 @@ def test_random_rollouts_agree_with_a_count_by_hand():
             assert merged[f"rollout/{name}_{statistic}"] == pytest.approx(getattr(x, statistic)())
 
 
-def test_a_reward_that_is_not_finite_reaches_the_return_of_its_own_episode_alone():
+def tallied(reward, staggered=False, **places):
+    """The episodes of one environment, and their metrics."""
     tally = EpisodeTally(1)
-    tally.begin(False)
-    reward = np.array([1.0, np.nan, 1, 1, np.inf, 1, 1])[:, None]
-    finished = tally.add(buffer_of(reward, terminated=[(1, 0), (3, 0), (4, 0)]))
+    tally.begin(staggered)
+    return tally.add(buffer_of(np.asarray(reward)[:, None], **places)), tally.metrics(), tally
+
+
+def test_a_reward_that_is_not_finite_reaches_the_return_of_its_own_episode_alone():
+    finished, _, tally = tallied([1.0, np.nan, 1, 1, np.inf, 1, 1], terminated=[(1, 0), (3, 0), (4, 0)])
     np.testing.assert_array_equal([episode.episode_return for episode in finished], [np.nan, 2, np.inf])
     assert tally.add(buffer_of(np.ones((3, 1)), terminated=[(2, 0)]))[0].episode_return == 5
 
 
 def test_returns_of_float32_rewards_are_exact():
-    rewards = np.ones((4096, 1), np.float32)
-    rewards[0] = 1e8
-    tally = EpisodeTally(1)
-    tally.begin(False)
-    [episode] = tally.add(buffer_of(rewards, terminated=[(4095, 0)]))
+    [episode], *_ = tallied(np.array([1e8, *[1] * 4095], np.float32), terminated=[(4095, 0)])
     assert episode.episode_return == 1e8 + 4095
 
 
-def test_a_lost_life_neither_ends_an_episode_nor_its_return():
-    tally = EpisodeTally(1)
-    tally.begin(False)
-    row = added(tally, buffer_of(np.ones((6, 1)), terminated=[(5, 0)], life_lost=[(1, 0), (3, 0)]))
-    assert (row["rollout/episodes"], row["rollout/return_mean"]) == (1, 6)
-
-
-def test_first_episodes_of_a_staggered_start_do_not_count():
-    tally = EpisodeTally(1)
-    tally.begin(True)
-    row = added(tally, buffer_of(np.ones((6, 1)), truncated=[(1, 0)], terminated=[(4, 0)]))
-    assert (row["rollout/episodes"], row["rollout/return_mean"]) == (1, 3)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"terminated": [(5, 0)], "life_lost": [(1, 0), (3, 0)]}, 6),  # a lost life does not end an episode
+        ({"staggered": True, "truncated": [(1, 0)], "terminated": [(4, 0)]}, 3),  # the first episode does not count
+    ],
+)
+def test_only_whole_episodes_are_counted(settings, expected):
+    _, row, _ = tallied(np.ones(6), **settings)
+    assert (row["rollout/episodes"], row["rollout/return_mean"]) == (1, expected)
 
 
 def test_success_rate_appears_after_the_first_reported_success():

@@ -1,22 +1,24 @@
-"""The pieces of a training, put together by the user, are the training."""
+"""A training as pure functions: its pieces, put together, are the training; how it is divided into calls, or together with others, changes nothing."""
 
 import dataclasses
 import inspect
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import proximo
-from proximo.collect import jax_vector, make_functions, make_train
+from proximo.collect import JaxTrainer, jax_vector, make_functions, make_train
 from proximo.collect.functional import Functions
+from proximo.collect.learning import fresh_policy
 from proximo.errors import ConfigError, EnvError
 from proximo.math.schedules import CustomSchedule
 from proximo.ppo import make_hyperparameters
 from proximo.spaces import Box, Discrete
 
 import toys
-from helpers import bits, difference, small_config, trainer
+from helpers import CAPACITY, bits, compilations, difference, small_collector, small_config, trainer
 
 
 def scanned(functions, updates):
@@ -46,7 +48,7 @@ def functions():
     return Functions(*map(jax.jit, make_functions(small_config(), toys.RandomEnds())))
 
 
-def test_collect_leaves_the_learner_and_update_the_environments_unchanged(functions):
+def test_collect_and_update_change_only_their_part_of_the_state(functions):
     state = functions.init(jax.random.key(0))
     collected, rollout, episodes = functions.collect(state)
     assert bits(collected.learner.policy) == bits(state.learner.policy)
@@ -55,18 +57,10 @@ def test_collect_leaves_the_learner_and_update_the_environments_unchanged(functi
     assert bits(learned.collector.observation) == bits(collected.collector.observation)
     assert bits(learned.learner.policy) != bits(collected.learner.policy)
     assert "train/approx_kl" in metrics
-
-
-def test_update_learns_from_replaced_rewards(functions):
-    state, rollout, _ = functions.collect(functions.init(jax.random.key(0)))
-    plain, _ = functions.update(state, rollout)
-    more, _ = functions.update(state, dataclasses.replace(rollout, reward=rollout.reward + 1.0))
-    assert difference(plain.learner.policy, more.learner.policy) > 1e-6
-
-
-def test_nan_stops_the_learner_and_is_reported(functions):
-    state, rollout, _ = functions.collect(functions.init(jax.random.key(0)))
-    after, metrics = functions.update(state, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
+    # The update learns from replaced rewards; NaN stops it and is reported.
+    more, _ = functions.update(collected, dataclasses.replace(rollout, reward=rollout.reward + 1.0))
+    assert difference(learned.learner.policy, more.learner.policy) > 1e-6
+    after, metrics = functions.update(collected, dataclasses.replace(rollout, reward=rollout.reward * jnp.nan))
     assert not after.healthy
     assert metrics["bad/reward"] == 1
     assert bits(after.learner.policy) == bits(state.learner.policy)
@@ -76,37 +70,37 @@ def test_a_value_for_a_hyperparameter_that_is_off_raises():
     init, hyperparameters = make_functions(small_config(), toys.RandomEnds()).init, make_hyperparameters(small_config().ppo)
     key = jax.random.key(0)
 
-    def start(limit):
-        return init(key, dataclasses.replace(hyperparameters, target_kl=limit))
+    def start(name, value):
+        return init(key, dataclasses.replace(hyperparameters, **{name: value}))
 
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl, but target_kl = 0 in the config"):
-        start(jnp.float32(0.01))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl"):
-        jax.eval_shape(jax.vmap(start), jnp.array([0.0, 0.01]))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):
-        init(key, dataclasses.replace(hyperparameters, clip_value_eps=CustomSchedule(lambda x: x)))
     schedule = dataclasses.replace(hyperparameters.clip_value_eps, final=jnp.float32(0.1))
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set clip_value_eps"):
-        init(key, dataclasses.replace(hyperparameters, clip_value_eps=schedule))
+    off = (("target_kl", jnp.float32(0.01)), ("clip_value_eps", CustomSchedule(lambda x: x)), ("clip_value_eps", schedule))
+    for name, value in off:
+        with pytest.raises(ConfigError, match=rf"^The hyperparameters set {name}, but {name} = 0 in the config"):
+            start(name, value)
+    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl"):
+        jax.eval_shape(jax.vmap(lambda limit: start("target_kl", limit)), jnp.array([0.0, 0.01]))
     jax.eval_shape(init, key, hyperparameters)
 
 
 def test_missing_seeds_axis_and_what_is_no_environment_raise():
     state = jax.eval_shape(make_functions(small_config(), toys.RandomEnds()).init, jax.random.key(0))
-    alone = make_functions(small_config(), toys.RandomEnds(), seeds_axis=True)
-    with pytest.raises(
-        ConfigError,
-        match=r"^seeds_axis = True, but there is no such axis: call the function under jax.vmap\(…, axis_name='seeds'\)",
-    ):
+    alone, no_axis = (
+        make_functions(small_config(), toys.RandomEnds(), seeds_axis=True),
+        r"^seeds_axis = True, but there is no such axis:",
+    )
+    with pytest.raises(ConfigError, match=rf"{no_axis} call the function under jax.vmap\(…, axis_name='seeds'\)"):
         jax.eval_shape(alone.collect, state)
-    with pytest.raises(EnvError, match=r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"):
-        inspect.unwrap(jax_vector.check_env)("gymnax:CartPole-v1", "")
-    with pytest.raises(
-        EnvError, match=r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$"
+    for given, message in (
+        ("gymnax:CartPole-v1", r"^env = 'gymnax:CartPole-v1' is a name: expected the environment itself"),
+        (
+            toys.RandomEnds,
+            r"^env = <class 'toys.RandomEnds'> is a class: expected an environment: call it, with its arguments\.$",
+        ),
+        (object(), r"^<x> is neither a JAX nor a Gymnasium environment: it lacks observation_space"),
     ):
-        inspect.unwrap(jax_vector.check_env)(toys.RandomEnds, "")
-    with pytest.raises(EnvError, match=r"^<x> is neither a JAX nor a Gymnasium environment: it lacks observation_space"):
-        inspect.unwrap(jax_vector.check_env)(object(), "<x>")
+        with pytest.raises(EnvError, match=message):
+            inspect.unwrap(jax_vector.check_env)(given, "<x>")
 
 
 @pytest.mark.parametrize(
@@ -123,3 +117,114 @@ def test_a_mesh_that_cannot_divide_environments_raises(axis, kind):
     for make in (make_functions, make_train):
         with pytest.raises(ConfigError, match=r"expected an axis 'envs' and automatic axes, as jax.make_mesh"):
             make(small_config(), toys.RandomEnds(), mesh=mesh)
+
+
+KINDS = ["none", "gru"]
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_updates_in_one_call_equal_as_many_calls(memory):
+    t = trainer(memory)
+    together, metrics = t.advance(t.init(0), 3)
+    state, rows = t.init(0), []
+    for _ in range(3):
+        # Through the host and back, as a checkpoint goes.
+        state = jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(x)), state)
+        assert bits(together) != bits(state)
+        state, row = t.advance(state, 1)
+        rows.append(row)
+    assert bits(together) == bits(state)
+    for name, column in metrics.items():
+        assert column[:3].tobytes() == np.stack([row[name][0] for row in rows]).tobytes()
+
+
+def test_dropping_the_memory_changes_the_continued_training():
+    t = trainer("gru")
+    whole, _ = t.advance(t.init(1), 4)
+    half, _ = t.advance(t.init(1), 2)
+    half.collector.__dict__["memory"] = jax.tree.map(jnp.zeros_like, half.collector.memory)
+    forgotten, _ = t.advance(half, 2)
+    assert bits(whole) != bits(forgotten)
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_one_seed_repeats_and_two_differ(memory):
+    t = trainer(memory)
+    one, again, other = (t.advance(t.init(seed), 2)[0] for seed in (5, 5, 6))
+    assert bits(one) == bits(again)
+    assert bits(one.learner.policy.actor) != bits(other.learner.policy.actor)
+    assert bits(one.collector.observation) != bits(other.collector.observation)
+
+
+def test_environments_differ_and_metrics_after_the_last_update_stay_zero():
+    t = trainer("none")
+    state = t.init(0)
+    observation = np.asarray(state.collector.observation)
+    assert len(np.unique(observation, axis=0)) == len(observation)
+    after, metrics = t.advance(state, 3)
+    assert after.learner.steps.tolist() == [96, 0]
+    assert metrics["train/loss"].shape == (CAPACITY,)
+    assert metrics["train/loss"][3] == 0.0
+    assert jnp.all(metrics["train/loss"][:3] != 0.0)
+
+
+@pytest.mark.parametrize("method", ["update", "inspect_before"])
+def test_matmul_precision_reaches_every_matrix_product(method):
+    def products(precision):
+        collector = small_collector(matmul_precision=precision)
+        lowered = jax.jit(getattr(JaxTrainer(collector), method)).lower(collector.init(jax.random.key(0)))
+        return [line for line in lowered.as_text().splitlines() if "dot_general" in line]
+
+    assert products("highest")
+    assert all("HIGHEST" in line for line in products("highest"))
+    assert not any("HIGHEST" in line for line in products("default"))
+
+
+def with_rate(state, rate):
+    h = make_hyperparameters(small_config(learning_rate=rate).ppo)
+    hyperparameters = dataclasses.replace(state.learner.hyperparameters, learning_rate=h.learning_rate)
+    return dataclasses.replace(state, learner=dataclasses.replace(state.learner, hyperparameters=hyperparameters))
+
+
+def test_another_seed_length_or_learning_rate_compiles_nothing():
+    t = trainer("none")
+    states = [t.init(0), t.init(1), with_rate(t.init(2), "linear(1e-2, 1e-5)")]
+    jax.block_until_ready(t.advance(states[0], 1))
+    with compilations() as compiled:
+        jax.block_until_ready([t.advance(state, n) for state, n in zip(states, (1, 2, 3), strict=True)])
+    assert compiled == []
+    with compilations() as compiled:  # which are counted
+        jax.block_until_ready(jax.jit(lambda x: x * 17.25 + 3.5)(jnp.ones(23)))
+    assert len(compiled) > 0
+
+
+def test_seeds_trained_together_equal_seeds_trained_alone():
+    collector = small_collector(seeds_axis=True, sequence_length=4, normalize_reward=True)
+    keys = jax.random.split(jax.random.key(3), 2)
+    together = jax.jit(collector.init_seeds)(keys)
+    program = jax.jit(jax.vmap(lambda state: JaxTrainer(collector).advance(state, jnp.int32(2), 2), axis_name="seeds"))
+    together, metrics = program(together)
+    t = trainer("none")
+    for n in range(2):
+        alone, alone_metrics = t.advance(t.collector.init(keys[n]), 2)
+        this = jax.tree.map(lambda x, n=n: x[n], together)
+        assert difference(this.learner.policy, alone.learner.policy) < 1e-4
+        assert difference(this.collector.observation, alone.collector.observation) < 1e-4
+        assert difference(metrics["train/loss"][n], alone_metrics["train/loss"][:2]) < 1e-3
+    one, other = (jax.tree.map(lambda x, n=n: x[n], together.learner.policy) for n in range(2))
+    assert bits(one) != bits(other)
+
+
+def test_a_whole_training_can_be_vmapped_over_learning_rates():
+    config = small_config(total_steps=96)
+    train = make_train(config, toys.RandomEnds())
+    each = [make_hyperparameters(small_config(learning_rate=r, total_steps=96).ppo) for r in ("0", "1e-3", "1e-2")]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    key = jax.random.key(0)
+    states, metrics = jax.jit(jax.vmap(train, in_axes=(None, 0)))(key, stacked)
+    assert metrics["train/learning_rate"][:, 0].tolist() == pytest.approx([0.0, 1e-3, 1e-2])
+    assert metrics["train/loss"].shape == (3, 3)
+    start = fresh_policy(jax.random.split(key, 3)[0], toys.RandomEnds(), config)
+    moved = [float(difference(jax.tree.map(lambda x, n=n: x[n], states.learner.policy.actor), start.actor)) for n in range(3)]
+    assert moved[0] == 0.0
+    assert 0.0 < moved[1] < moved[2]

@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import itertools
+import threading
 from types import SimpleNamespace
+from unittest import mock
 
 import gymnasium as gym
 import jax
@@ -13,17 +15,19 @@ import pytest
 
 from buffers import buffer_of
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer, gymnasium_programs, program_cache
-from proximo.collect.gymnasium_collector import _Steps
+from proximo.collect.environment import LazyVectorEnvironment
+from proximo.collect.gymnasium_collector import _Group
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.gymnasium_trainer import bad_environment
 from proximo.config import Config, override
-from proximo.envs.custom import from_class
+from proximo.envs import GymnasiumEnvironment
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
-from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.ppo.minibatches import run_burn_in, sequences_of, split_sequences, unroll
 from proximo.ppo.rollout_processing import refresh_memory
+from proximo.threads import in_thread
 from proximo.types import GymnasiumCollectorState
 
 import gym_toys
@@ -38,14 +42,26 @@ MODES = ["", "NextStep", "SameStep", "Disabled"]
 EVERYTHING = "burning in and observing"
 
 
+MADE = []
+
+
+@pytest.fixture(autouse=True)
+def close():
+    """Close the environments of all collectors that a test has made."""
+    yield
+    while MADE:
+        MADE.pop().environments.close()
+
+
 def make_collector(env=None, **settings):
-    """A collector on random walks. The caller closes its environments."""
+    """A collector on random walks."""
     env = env or from_factory(gym_toys.Walk, "toy", NONE)
     config = override(Config(), {**SMALL, **settings})
     # How environments are stepped changes no program.
     compiled = frozenset((name, x) for name, x in settings.items() if name not in ("num_workers", "learner_lag", "overlap"))
     programs = program_cache.reuse((env.observation_space, env.action_space, compiled), lambda: GymnasiumPrograms(config, env))
-    return GymnasiumCollector(config, env, programs)
+    MADE.append(GymnasiumCollector(config, env, programs))
+    return MADE[-1]
 
 
 def make_trainer(env=None, **settings):
@@ -68,11 +84,8 @@ def start_of(collector):
 @functools.cache
 def rollouts(memory="none", mode="", overlap=False):
     """Rollouts, one after the other by one policy, and that policy."""
-    collector = make_collector(vector_env(mode) if mode else None, **REMEMBERING[memory], sequence_length=4, overlap=overlap)
-    try:
-        return collected_by(collector, 4)
-    finally:
-        collector.environments.close()
+    settings = {**REMEMBERING[memory], "sequence_length": 4, "overlap": overlap}
+    return collected_by(make_collector(vector_env(mode) if mode else None, **settings), 4)
 
 
 def collected_by(collector, count=2):
@@ -121,15 +134,14 @@ def test_nan_on_padding_enters_nothing(monkeypatch):
     collector = make_collector(vector_env("NextStep"), memory="gru", burn_in=2, sequence_length=4)
     program, pairs = collector.programs.rollout, []
 
-    def both(size, policy, rows, *rest):
-        (observation,), episode_start, valid = rows
+    def both(size, policy, groups):
+        ((((observation,), episode_start, valid), *rest),) = groups
         padded = np.where(valid[..., None], observation, np.nan)
-        pairs.append([program(size, policy, ((x,), episode_start, valid), *rest) for x in (observation, padded)])
+        pairs.append([program(size, policy, [(((x,), episode_start, valid), *rest)]) for x in (observation, padded)])
         return pairs[-1][0]
 
     monkeypatch.setattr(collector.programs, "rollout", both)
     collected_by(collector)
-    collector.environments.close()
     for rollout, other in pairs:
         assert not rollout.valid.all()
         assert bits(rollout) == bits(other)
@@ -144,7 +156,6 @@ def test_the_next_rollout_changes_no_earlier_one():
     before = bits(jax.tree.map(np.array, rollout))
     collector.collect(policy, state)
     assert bits(rollout) == before
-    collector.environments.close()
 
 
 def nan_at(x, *place):
@@ -154,42 +165,28 @@ def nan_at(x, *place):
 def test_an_environment_with_nan_is_named_by_its_number_in_all_processes():
     made, _ = rollouts(EVERYTHING)
     rollout = jax.tree.map(jnp.asarray, next(rollout for rollout in made if rollout.truncated.any()))
+    t, i = np.argwhere(rollout.truncated)[0]
     seen = {**rollout.observation, "previous_reward": nan_at(rollout.observation["previous_reward"], 4, 1)}
     last = {name: nan_at(x, 2) for name, x in rollout.last_observation.items()}
-    t, i = np.argwhere(rollout.truncated)[0]
-    for changes, found in (
-        ({}, ""),
-        (
-            {"reward": nan_at(rollout.reward, 3, 1), "observation": seen},
-            "environment 5 gave it as reward in step 3 of the rollout",
-        ),
-        ({"last_observation": last}, "environment 6 gave it as observation in step 16 of the rollout"),
-        (
-            {"bootstrap_value": nan_at(rollout.bootstrap_value, t, i)},
-            f"environment {4 + i} gave it as final observation in step {t} of the rollout",
-        ),
+    for changes, *found in (
+        ({},),
+        ({"reward": nan_at(rollout.reward, 3, 1), "observation": seen}, 5, "reward", 3),
+        ({"last_observation": last}, 6, "observation", 16),
+        ({"bootstrap_value": nan_at(rollout.bootstrap_value, t, i)}, 4 + i, "final observation", t),
     ):
-        assert bad_environment(dataclasses.replace(rollout, **changes), 4) == found
+        expected = "environment {} gave it as {} in step {} of the rollout".format(*found) if found else ""
+        assert bad_environment(dataclasses.replace(rollout, **changes), 4) == expected
 
 
 LOST = (5, 15)
 """Steps of each rollout in which a worker is killed: in the middle of a sequence, and the last one."""
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"memory": "gru"},
-        pytest.param(
-            {"memory": "gru", "reset_memory": False, "burn_in": 2, "observe_reward": True}, marks=pytest.mark.slow, id="burn-in"
-        ),
-    ],
-)
-def test_first_minibatch_has_ratio_one_with_lost_workers(settings):
-    collector = make_collector(num_workers=2, sequence_length=4, **settings)
+@pytest.mark.parametrize("more", [{}, pytest.param({"reset_memory": False, "burn_in": 2}, marks=pytest.mark.slow)])
+def test_first_minibatch_has_ratio_one_with_lost_workers(more):
+    collector = make_collector(num_workers=2, sequence_length=4, memory="gru", observe_reward=bool(more), **more)
     kill_first_worker(collector.environments.open(), [t + 16 * rollout for t in LOST for rollout in range(2)])
     made, policy = collected_by(collector)
-    collector.environments.close()
     expected = np.ones((16, 4), bool)
     expected[np.ix_(LOST, (0, 1))] = False
     for rollout in made:
@@ -295,7 +292,6 @@ def test_a_truncation_is_bootstrapped_with_the_memory_after_the_step(mode, monke
 
     monkeypatch.setattr(collector.programs, "final_value", final_value)
     _, rollout, _ = collector.collect(policy, state)
-    collector.environments.close()
     memory, never = policy.init_memory(4), np.zeros(4, bool)
     left = iter(finals)
     apart = 0.0
@@ -329,7 +325,6 @@ def test_restart_resets_only_memory_and_running_returns():
     assert bits(restarted.learner.policy) == bits(state.learner.policy)
     assert all(float(jnp.abs(leaf[0]).max()) == 0 for leaf in jax.tree.leaves(rollout.memory))
     assert rollout.episode_start[0].all()
-    trainer.close()
 
 
 def test_fault_while_collecting_ahead_raises_after_the_concurrent_update():
@@ -343,7 +338,6 @@ def test_fault_while_collecting_ahead_raises_after_the_concurrent_update():
     assert int(state.learner.steps[0]) == 128
     with pytest.raises(EnvironmentFault, match="the pole has fallen off"):
         trainer.update(state)
-    trainer.close()
 
 
 def test_the_number_of_workers_changes_no_bit():
@@ -351,7 +345,6 @@ def test_the_number_of_workers_changes_no_bit():
     for workers in (0, 1, 2):
         collector = make_collector(num_workers=workers, **REMEMBERING[EVERYTHING], sequence_length=4)
         made.append(bits(collected_by(collector)[0]))
-        collector.environments.close()
     assert made[0] == made[1] == made[2]
 
 
@@ -378,7 +371,6 @@ def test_vector_environments_of_two_groups_step_at_the_same_time():
 
     collector = make_collector(threaded(Recorded), overlap=True)
     collected_by(collector, 1)
-    collector.environments.close()
     groups = sorted({group for _, group in calls})
     assert len(groups) == 2
     for call, group in calls[:-1]:
@@ -419,7 +411,6 @@ def test_interrupted_rollout_of_two_vector_environments_is_discarded():
     with pytest.raises(KeyboardInterrupt):
         collector.collect(policy, state)
     assert bits(collector.collect(policy, state)[1]) == expected, "it begins again"
-    collector.environments.close()
 
 
 def trained(updates=4, **settings):
@@ -431,7 +422,6 @@ def trained(updates=4, **settings):
         keys.append(str(bits(state.collector.key)))
         total = sum(row[f"time/share_{name}"] for name in ("environment", "policy", "update", "rest"))
         assert total == pytest.approx(1.0, abs=1e-6)
-    trainer.close()
     assert len(set(keys)) == updates, "no two rollouts have the same noise"
     return state, metrics
 
@@ -452,31 +442,23 @@ def test_only_a_lagged_learner_starts_with_ratios_other_than_one():
     assert all(row["train/ratio_max"] - 1 > 1e-3 for row in behind[1:])
 
 
-def one_environment(lost, episode_start, invalid=(), terminated=()):
-    """Four steps of one environment, in which it is lost at ``lost``."""
-    places = {"lost": lost, "invalid": (*lost, *invalid), "terminated": terminated}
-    buffer = buffer_of(np.ones((4, 1)), **{name: [(t, 0) for t in steps] for name, steps in places.items()})
-    buffer.episode_start[list(episode_start)] = True
-    return buffer
-
-
 @pytest.mark.parametrize(
-    ("buffer", "truncated"),
+    ("lost", "starts", "more", "truncated"),
     [
-        (one_environment(lost=[2], episode_start=[0, 3]), {1: 12.0, 2: 0.0}),
-        (one_environment(lost=[0], episode_start=[1]), {0: 0.0}),  # the row before lies in the rollout before
-        (one_environment(lost=[2], episode_start=[0, 2, 3]), {2: 0.0}),  # its episode had just begun
-        (
-            one_environment(lost=[2], episode_start=[0, 3], terminated=[1]),
-            {2: 0.0},
-        ),  # it had terminated, which stays a termination
-        (one_environment(lost=[2], episode_start=[0, 3], invalid=[1]), {2: 0.0}),  # an autoreset step has nothing to bootstrap
-        (one_environment(lost=[1, 2], episode_start=[0, 2, 3]), {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
+        ([2], [0, 3], {}, {1: 12.0, 2: 0.0}),
+        ([0], [1], {}, {0: 0.0}),  # the row before lies in the rollout before
+        ([2], [0, 2, 3], {}, {2: 0.0}),  # its episode had just begun
+        ([2], [0, 3], {"terminated": [1]}, {2: 0.0}),  # it had terminated, which stays a termination
+        ([2], [0, 3], {"invalid": [1]}, {2: 0.0}),  # an autoreset step has nothing to bootstrap
+        ([1, 2], [0, 2, 3], {}, {0: 11.0, 1: 0.0, 2: 0.0}),  # twice, one after the other
     ],
 )
-def test_lost_environment_is_truncated_before_the_invalid_step(buffer, truncated):
+def test_lost_environment_is_truncated_before_the_invalid_step(lost, starts, more, truncated):
+    places = {"lost": lost, **more, "invalid": [*lost, *more.get("invalid", ())]}
+    buffer = buffer_of(np.ones((4, 1)), **{name: [(t, 0) for t in steps] for name, steps in places.items()})
+    buffer.episode_start[starts] = True
     value = 10 + np.arange(4.0)[:, None, None]  # the value of row t is 10 + t
-    results = _Steps.results(SimpleNamespace(buffer=buffer, packed=value, bootstrap_value=np.zeros((4, 1))))
+    results = _Group.results(SimpleNamespace(buffer=buffer, packed=value, bootstrap_value=np.zeros((4, 1))))
     found = {int(t): float(results["bootstrap_value"][t, 0]) for t in np.flatnonzero(results["truncated"][:, 0])}
     assert found == truncated
     np.testing.assert_array_equal(buffer.truncated, np.zeros((4, 1), bool), "what the environment said stays")
@@ -491,41 +473,26 @@ def test_lost_life_terminates_for_the_learner_but_not_for_statistics():
     np.testing.assert_array_equal(np.flatnonzero(rollout.episode_start[:, 0]), [0, 12])
     assert metrics["rollout/episodes"] == 4
     assert metrics["rollout/return_mean"] == 24.0, "all three lives"
-    collector.environments.close()
 
 
-def test_dict_observation_with_mask_trains_with_allowed_actions_only():
+def test_dict_observation_with_mask_and_camera_trains():
     trainer = make_trainer(from_factory(gym_toys.Parts, "toy", NONE), encoder="auto", normalize_observation=False, num_envs=2)
-    state = trainer.collector.init(jax.random.key(0))
-    for _ in range(2):
-        state, metrics = trainer.update(state)
+    state, metrics = trainer.update(trainer.collector.init(jax.random.key(0)))
     assert metrics["rollout/episodes"] > 0
     assert bool(state.healthy)
-    trainer.close()
 
 
 @pytest.mark.parametrize("of", [gym_toys.InfoMask, gym_toys.InfoMaskParts, gym_toys.MethodMask, gym_toys.MethodMaskParts])
 def test_collected_actions_are_always_allowed_by_the_mask(of):
     """The environments raise for a forbidden action, and their episodes end at different times."""
-    config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
     for mode in ("serial", "workers", "NextStep", "SameStep", "Disabled"):
         single = mode in ("serial", "workers")
         make = of if single else functools.partial(gym_toys.CustomVector, mode=mode, of=of)
         env = (from_factory if single else from_vector)(make, "toy", NONE)
-        collector = GymnasiumCollector(override(config, {"num_workers": 2 * (mode == "workers")}), env, programs)
-        made, _ = collected_by(collector, 3)
-        programs = collector.programs
-        collector.environments.close()
-        for rollout in made:
+        settings = {"normalize_observation": False, "num_workers": 2 * (mode == "workers")}
+        for rollout in collected_by(make_collector(env, **settings), 3)[0]:
             assert ((rollout.terminated | rollout.truncated).sum(0) > 0).all(), mode
             np.testing.assert_allclose(rollout.log_prob[rollout.valid], 0, atol=1e-5, err_msg=f"{mode}: one action is allowed")
-
-
-def test_class_without_a_gymnasium_base_is_accepted_as_environment():
-    trainer = make_trainer(from_class(gym_toys.Unbased, {}, "toy", NONE))
-    _, metrics = trainer.update(trainer.collector.init(jax.random.key(0)))
-    assert metrics["rollout/length_mean"] == 4
-    trainer.close()
 
 
 def test_half_bounded_box_environments_receive_actions_within_their_space():
@@ -541,15 +508,28 @@ def test_half_bounded_box_environments_receive_actions_within_their_space():
     for _ in range(3):
         state, _ = trainer.update(state)
     assert trainer.last_rollout.action[..., 0].max() > 1, "never stored clipped"
-    trainer.close()
 
 
-class FarAway(gym_toys.Countdown):
-    def __init__(self):
-        super().__init__()
-        self.action_space = gym.spaces.Discrete(4, start=2**24 + 1)
+def test_environments_that_are_being_made_when_they_are_closed_end():
+    """Ctrl-C does not wait for the thread that makes them."""
+    making, go_on = threading.Event(), threading.Event()
+    made = mock.create_autospec(VectorEnvironment, instance=True)
 
+    def make(*arguments):
+        making.set()
+        assert go_on.wait(10)
+        return made
 
-def test_actions_that_float32_would_round_are_refused():
-    with pytest.raises(EnvError, match=r"reaches beyond ±2²⁴, where float32 rounds integers"):
-        make_collector(from_factory(FarAway, "toy", NONE))
+    slow = mock.create_autospec(GymnasiumEnvironment, instance=True, id="slow")
+    slow.open.side_effect = make
+    lazy = LazyVectorEnvironment(slow, VectorOptions(), 2, 1, "for a test")
+    opening = in_thread(lazy.open)
+    assert making.wait(10)
+    lazy.close()
+    go_on.set()
+    with pytest.raises(EnvError, match="slow was closed while its environments were made"):
+        opening.result(10)
+    assert made.close.call_count == 1
+    assert lazy.open() is made  # it may be opened again
+    lazy.close()
+    assert made.close.call_count == 2

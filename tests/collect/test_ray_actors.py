@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proximo.collect.ray_actors import RolloutActor
-from proximo.collect.ray_connection import connect
+from proximo.collect.ray_collector import RolloutActor, connect
 from proximo.config import Config, override
 from proximo.envs.custom import from_class
 from proximo.envs.gymnasium.preprocessing import Preprocessing
@@ -114,34 +113,24 @@ def test_a_killed_actor_is_replaced_until_the_limit():
     assert_all_end()
 
 
-def test_fault_of_an_environment_names_its_number_among_all():
-    with (
-        training(gym_toys.Misbehaving, {"what": "raise", "at": 3}, **ACTORS, num_envs=2) as (update, *_),
-        pytest.raises(EnvironmentFault, match=r"toy.step of environment 0 .* raised ZeroDivisionError: the pole has fallen off"),
-    ):
-        update()
+HANG = {"worker_settings": "step_timeout=1,max_restarts=0"}
 
 
-def test_a_hang_in_an_actor_is_found_by_the_time_limit_of_its_worker():
-    hangs = {"what": "hang", "at": 3}
-    with (
-        training(
-            gym_toys.Misbehaving, hangs, **ACTORS, num_envs=2, num_workers=0, worker_settings="step_timeout=1,max_restarts=0"
-        ) as (
-            update,
-            *_,
+@pytest.mark.parametrize(
+    ("env", "env_settings", "settings", "message"),
+    [
+        (
+            gym_toys.Misbehaving,
+            {"what": "raise", "at": 3},
+            {"num_envs": 2},
+            r"toy.step of environment 0 .* raised ZeroDivisionError",
         ),
-        pytest.raises(EnvironmentFault, match=r"step_timeout"),
-    ):
-        update()
-    assert_all_end()
-
-
-def test_a_hang_in_an_actor_without_workers_is_found():
-    with (
-        training(gym_toys.HangingVector, **ACTORS, worker_settings="step_timeout=1,max_restarts=0") as (update, *_),
-        pytest.raises(EnvironmentFault, match=r"environments 0 … 1 was lost"),
-    ):
+        (gym_toys.Misbehaving, {"what": "hang", "at": 3}, {"num_envs": 2, "num_workers": 0, **HANG}, r"step_timeout"),
+        (gym_toys.HangingVector, {}, HANG, r"environments 0 … 1 was lost"),  # without workers
+    ],
+)
+def test_a_fault_and_a_hang_in_an_actor_end_the_training(env, env_settings, settings, message):
+    with training(env, env_settings, **ACTORS, **settings) as (update, *_), pytest.raises(EnvironmentFault, match=message):
         update()
     assert_all_end()
 
@@ -151,7 +140,7 @@ class Foreign(RolloutActor):
 
 
 def test_an_actor_that_cannot_start_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("proximo.collect.ray_actors.RolloutActor", Foreign)
+    monkeypatch.setattr("proximo.collect.ray_collector.RolloutActor", Foreign)
     message = r"environments 0 … 1 cannot start: ModuleNotFoundError: No module named 'test_ray_actors'\.$"
     with pytest.raises(EnvError, match=message), training(**ACTORS):
         pass

@@ -11,8 +11,7 @@ import pytest
 from proximo.cli import main
 from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
-from proximo.collect.ray_actors import RolloutActor, RolloutActors
-from proximo.collect.ray_collector import RayCollector
+from proximo.collect.ray_collector import RayCollector, RolloutActor, RolloutActors
 from proximo.config import Config, override
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing

@@ -16,7 +16,7 @@ from proximo.ppo import diagnostics
 from proximo.ppo.diagnostics import diagnose_memory, find_non_finite
 from proximo.ppo.rollout_processing import update_normalizer
 
-from helpers import CAPACITY, REMEMBERING, collected, collected_parts, drawn_policy, small_collector, spoiled
+from helpers import REMEMBERING, collected, collected_parts, drawn_policy, small_collector, spoiled
 
 RATIOS = jax.jit(diagnostics.ratios)
 
@@ -113,15 +113,12 @@ def test_staleness_compares_memories_after_burn_in():
 
 
 def test_training_measures_memory_at_the_diagnose_interval():
-    collector = small_collector(memory="gru", sequence_length=4, diagnose_every=3, seeds_axis=True)
-    keys = jax.random.split(jax.random.key(0), 2)
-
-    def run(key):
-        return JaxTrainer(collector).advance(collector.init(key), jnp.int32(CAPACITY), CAPACITY)[1]
-
-    metrics = jax.jit(jax.vmap(run, axis_name="seeds"))(keys)
+    learner, rollout = collected("gru")
+    learner = dataclasses.replace(learner, static=dataclasses.replace(learner.static, diagnose_every=3))
+    program = jax.jit(lambda steps: learn(dataclasses.replace(learner, steps=steps), jnp.array(True), rollout)[2])
+    rows = [program(jnp.array([update * rollout.reward.size, 0], jnp.uint32)) for update in range(4)]
     for name in ("memory/staleness", "memory/use"):
-        assert (np.isfinite(metrics[name]) == [False, False, True, False]).all()
+        assert [bool(np.isfinite(row[name])) for row in rows] == [False, False, True, False]
     for settings in ({"memory": "none"}, {"memory": "gru", "diagnose_every": -1}):
         assert small_collector(**settings).config.diagnose_every == 0
 
@@ -137,32 +134,28 @@ def test_source_is_reported_and_padding_is_ignored():
     learner, rollout = collected()
     assert sources(spoiled(rollout), {}, learner, learner) == set()
     nan, huge = jnp.nan, rollout.observation.at[0, 0, 0].set(1e25)
-    overflowing = jax.jit(update_normalizer)(learner.policy, dataclasses.replace(rollout, observation=huge))
-    cases = {
-        "observation": (dataclasses.replace(rollout, observation=rollout.observation.at[2, 1, 0].set(nan)), {}, learner.policy),
-        "observation ": (
-            dataclasses.replace(rollout, bootstrap_value=rollout.bootstrap_value.at[2, 1].set(nan)),
-            {},
-            learner.policy,
-        ),
-        "reward": (dataclasses.replace(rollout, reward=rollout.reward.at[3, 0].set(-jnp.inf)), {}, learner.policy),
-        "loss": (rollout, {"loss": jnp.array(nan)}, learner.policy),
-        "gradient": (rollout, {"grad_norm": jnp.array(jnp.inf)}, learner.policy),
-        "parameters": (rollout, {}, jax.tree.map(lambda x: x * nan, learner.policy)),
-        "parameters ": (rollout, {}, overflowing),
-    }
-    for source, (rows, metrics, policy) in cases.items():
-        assert sources(rows, metrics, learner, dataclasses.replace(learner, policy=policy)) == {source.strip()}
 
+    def changed(**fields):
+        return dataclasses.replace(rollout, **fields)
 
-def test_every_part_of_an_observation_is_checked():
+    overflowing = jax.jit(update_normalizer)(learner.policy, changed(observation=huge))
+    for source, rows, metrics, policy in (
+        ("observation", changed(observation=rollout.observation.at[2, 1, 0].set(nan)), {}, learner.policy),
+        ("observation", changed(bootstrap_value=rollout.bootstrap_value.at[2, 1].set(nan)), {}, learner.policy),
+        ("reward", changed(reward=rollout.reward.at[3, 0].set(-jnp.inf)), {}, learner.policy),
+        ("loss", rollout, {"loss": jnp.array(nan)}, learner.policy),
+        ("gradient", rollout, {"grad_norm": jnp.array(jnp.inf)}, learner.policy),
+        ("parameters", rollout, {}, jax.tree.map(lambda x: x * nan, learner.policy)),
+        ("parameters", rollout, {}, overflowing),
+    ):
+        assert sources(rows, metrics, learner, dataclasses.replace(learner, policy=policy)) == {source}
+    # Each part of an observation is checked.
     learner, rollout = collected_parts()
     assert sources(rollout, {}, learner, learner) == set()
     body = rollout.observation["body"]
-    broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(jnp.nan), *body[1:])}
-    assert sources(dataclasses.replace(rollout, observation=broken), {}, learner, learner) == {"observation"}
-    padding = dataclasses.replace(rollout, observation=broken, valid=rollout.valid.at[1, 0].set(False))
-    assert sources(padding, {}, learner, learner) == set()
+    broken = {**rollout.observation, "body": (body[0].at[1, 0, 2].set(nan), *body[1:])}
+    assert sources(changed(observation=broken), {}, learner, learner) == {"observation"}
+    assert sources(changed(observation=broken, valid=rollout.valid.at[1, 0].set(False)), {}, learner, learner) == set()
 
 
 def test_overflowing_reward_statistics_are_reported_as_reward():
@@ -184,8 +177,7 @@ def test_an_infinity_that_stays_is_a_constant_of_a_custom_network():
 
     inf, nan = jnp.inf, jnp.nan
     assert not is_bad((-inf, 1.0), (-inf, 2.0))
-    for bias in ((inf, 1.0), (-inf, inf), (-inf, nan)):
-        assert is_bad((-inf, 1.0), bias)
+    assert all(is_bad((-inf, 1.0), bias) for bias in ((inf, 1.0), (-inf, inf), (-inf, nan)))
     assert is_bad((nan, 1.0), (nan, 1.0))
 
 

@@ -12,6 +12,7 @@ from commands import BATCH, SMALL, final_state
 from proximo import jax_setup
 from proximo.collect.devices import with_device_number
 from proximo.config import Config, override
+from proximo.settings import make_config
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.system_info import system_differences
 from proximo.training.jax_backend import JaxBackend
@@ -19,7 +20,7 @@ from proximo.training.run_summary import describe_devices
 from proximo.training.timed_calls import TimedCalls
 from proximo.tuning import batch
 
-from studies import Watching, config
+from studies import Watching
 
 SETTINGS = {**SMALL, "eval_every": 5 * BATCH}
 
@@ -36,7 +37,8 @@ def narrowed(rates):
     """A batch of trials goes on with the last one after the first evaluation: its slots then, and the seconds of the whole batch, in those of the
     slots that are left."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
-    trials = batch.Batch([config(learning_rate=rate) for rate in rates], [100], len(rates), Watching())
+    configs = [make_config("toys:RandomEnds", {**SETTINGS, "learning_rate": rate}, preset=False) for rate in rates]  # as compiled
+    trials = batch.Batch(configs, [100], len(rates), Watching())
     for _, _, results in trials.train(2):
         trials.live = {len(rates) - 1} if results else trials.live
     return trials.slots, trials.full_seconds / (trials.timed.seconds_per_update * trials.total_updates)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
-from proximo.collect.compiled_function import CompiledFunction
+from proximo.collect.program_cache import CompiledFunction
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment

@@ -1,11 +1,9 @@
 """Several devices: how a training is divided over a mesh.
 
-Each device has an equal part of the environments, and a copy of everything else (``proximo.math.across_devices``). Several
-seeds in one program are divided themselves, if their number is a multiple of the number of devices: they need no communication.
-Cores share any number of seeds (``filled``).
+Each device has an equal part of the environments, and a copy of everything else
+(``proximo.math.across_devices``). Several seeds in one program are divided themselves, if their number is a
+multiple of the number of devices: they need no communication. Cores share any number of seeds (``filled``).
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
@@ -70,8 +69,8 @@ def make_mesh(config: Config) -> Mesh | None:
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
-    """``mesh`` for seeds in one program: with the axis of seeds, if they can be divided equally. Without a mesh, cores share
-    the seeds, which are ``filled``."""
+    """``mesh`` for seeds in one program: with the axis of seeds, if they can be divided equally. Without a
+    mesh, cores share the seeds, which are ``filled``."""
     if mesh is None:
         cores = _sharing_cores(num_seeds)
         return _mesh(cores, SEED_GROUPS_AXIS) if len(cores) > 1 else None
@@ -79,8 +78,8 @@ def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
 
 
 def filled(seeds: list[T], mesh: Mesh | None) -> list[T]:
-    """``seeds``, with the first one repeated until cores share them equally: a core would be idle otherwise. With a ``mesh``,
-    cores share none."""
+    """``seeds``, with the first one repeated until cores share them equally: a core would be idle otherwise.
+    With a ``mesh``, cores share none."""
     cores = [] if mesh else _sharing_cores(len(seeds))
     return seeds + seeds[:1] * (-len(seeds) % len(cores)) if cores else seeds
 
@@ -100,20 +99,16 @@ def check_divisible(config: Config, count: int) -> None:
     """Raise ``ConfigError`` unless ``count`` devices can have equal parts of environments and minibatches."""
     num_envs, num_minibatches = config.env.num_envs, config.ppo.num_minibatches
     if num_envs % count:
-        below = num_envs // count * count
-        fewer = largest_divisor(num_envs, count)
         raise ConfigError(
-            f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose num_envs = "
-            f"{f'{below} or ' if below else ''}{below + count}, or use {fewer} devices."
+            f"num_envs = {num_envs} cannot be divided equally among {count} devices: choose a multiple of {count}, or use "
+            f"{largest_divisor(num_envs, count)} devices."
         )
     each = config.batch_size // config.sequence_length // count
     if each % num_minibatches:
-        fitting = [largest_divisor(each, num_minibatches)]
-        fitting += [divisor for divisor in range(num_minibatches, each + 1) if each % divisor == 0][:1]
         raise ConfigError(
             f"num_minibatches = {num_minibatches}: each of {count} devices has {each} "
-            f"{'sequences' if config.network.remembers else 'steps'} of a rollout, which cannot be divided into so many equal parts: "
-            f"choose num_minibatches = {' or '.join(map(str, fitting))}."
+            f"{'sequences' if config.network.remembers else 'steps'} of a rollout: choose a divisor of {each}, such as "
+            f"{largest_divisor(each, num_minibatches)}."
         )
 
 
@@ -133,12 +128,15 @@ def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stac
 
 
 def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
-    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several processes call this
-    together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the place of its array."""
+    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several
+    processes call this together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the place
+    of its array. In a compiled function, it is a constraint."""
     if mesh is None:
         return tree
-    shardings = _shardings(tree, mesh, stacked)
-    if isinstance(jax.tree.leaves(tree)[0], jax.ShapeDtypeStruct):
+    shardings, leaves = _shardings(tree, mesh, stacked), jax.tree.leaves(tree)
+    if any(isinstance(x, Tracer) for x in leaves):
+        return jax.lax.with_sharding_constraint(tree, shardings)
+    if isinstance(leaves[0], jax.ShapeDtypeStruct):
         return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree, shardings)
     return jax.tree.map(_own_shards, tree, shardings) if mesh.is_multi_process else jax.device_put(tree, shardings)
 
@@ -164,6 +162,10 @@ def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
     return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
 
 
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
 def _numbers(x: Any) -> np.ndarray:
     """An array as NumPy has it: of random keys, their data."""
     return np.asarray(jax.random.key_data(x) if _is_key(x) else x)
@@ -174,8 +176,9 @@ def _like(numbers: Any, x: Any) -> Any:
     return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x)) if _is_key(x) else numbers
 
 
-def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+def _is_spread(x: Any) -> bool:
+    """Whether other processes have parts of ``x``."""
+    return isinstance(x, jax.Array) and not x.is_fully_addressable
 
 
 def whole(tree: T) -> T:
@@ -186,16 +189,6 @@ def whole(tree: T) -> T:
         gathered = iter(jax.jit(lambda arrays: arrays, out_shardings=everywhere)(spread))
         tree = jax.tree.map(lambda x: next(gathered) if _is_spread(x) else x, tree)
     return on_one_device(tree)
-
-
-def _is_spread(x: Any) -> bool:
-    """Whether other processes have parts of ``x``."""
-    return isinstance(x, jax.Array) and not x.is_fully_addressable
-
-
-def constrained(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
-    """``placed`` for a compiled function."""
-    return tree if mesh is None else jax.lax.with_sharding_constraint(tree, _shardings(tree, mesh, stacked))
 
 
 def from_first(tree: T | None, template: T) -> T:
@@ -214,12 +207,10 @@ def from_first(tree: T | None, template: T) -> T:
 
 def row_of(tree: T, index: int) -> T:
     """Row ``index`` of the first axis of all arrays in ``tree``."""
-
-    def row(x: jax.Array) -> jax.Array:
-        # x[index] would compile two programs for each shape, and jnp.asarray one.
-        return _like(jax.device_put(np.array(_numbers(x)[index])), x) if jax.default_backend() == "cpu" else x[index]
-
-    return jax.tree.map(row, tree)
+    if jax.default_backend() != "cpu":
+        return jax.tree.map(lambda x: x[index], tree)
+    # x[index] would compile two programs for each shape, and jnp.asarray one.
+    return jax.tree.map(lambda x: _like(jax.device_put(np.array(_numbers(x)[index])), x), tree)
 
 
 def on_one_device(tree: T) -> T:
@@ -239,26 +230,22 @@ def _shardings(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
 
 
 def _specs(tree: PyTree, mesh: Mesh | AbstractMesh, stacked: bool) -> PyTree:
-    """How each array of ``tree`` is divided."""
+    """How each array of ``tree`` is divided: by its axis of environments, if its field has one, or by seeds."""
     if mesh.axis_names == (SEED_GROUPS_AXIS,):
         return jax.tree.map(lambda x: PartitionSpec(SEED_GROUPS_AXIS) if x.ndim else PartitionSpec(), tree)
 
-    def of_node(node: PyTree) -> PyTree:
-        return jax.tree_util.tree_map_with_path(lambda path, _: of_axis(_env_axis(node, path)), node)
+    def axis(node: PyTree, field: str) -> int | None:
+        if isinstance(node, RewardNormalizer):
+            return 0 if field == "running_return" else None
+        if isinstance(node, Rollout):
+            return 0 if field.startswith("last_") else 1
+        return None if field in ("env_params", "key") else int(field == "burn_in_steps")
 
-    def of_axis(axis: int | None) -> PartitionSpec:
-        return PartitionSpec() if axis is None else PartitionSpec(*[None] * (axis + stacked), ENVS_AXIS)
+    def of_node(node: PyTree) -> PyTree:
+        def of_array(path: tuple[Any, ...], _: Any) -> PartitionSpec:
+            divided_axis = axis(node, path[0].name) if isinstance(node, DIVIDED) else None
+            return PartitionSpec() if divided_axis is None else PartitionSpec(*[None] * (divided_axis + stacked), ENVS_AXIS)
+
+        return jax.tree_util.tree_map_with_path(of_array, node)
 
     return jax.tree.map(of_node, tree, is_leaf=lambda node: isinstance(node, DIVIDED))
-
-
-def _env_axis(node: PyTree, path: tuple[Any, ...]) -> int | None:
-    """The axis of environments in the field of ``node`` at ``path``; None if all devices have the same."""
-    field = path[0].name if isinstance(node, DIVIDED) else ""
-    if isinstance(node, RewardNormalizer):
-        return 0 if field == "running_return" else None
-    if isinstance(node, JaxCollectorState):
-        return None if field in ("env_params", "key") else int(field == "burn_in_steps")
-    if isinstance(node, Rollout):
-        return 0 if field.startswith("last_") else 1
-    return None

@@ -1,7 +1,5 @@
 """The environment that the settings of a training describe: how it is made, preprocessed and stepped."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -13,13 +11,14 @@ from proximo.config import GYMNASIUM_ONLY, LEAVES, Config, override
 from proximo.config.coercion import wrapper_call
 from proximo.config.custom import is_lost
 from proximo.config.schema import WORKER_SETTINGS
+from proximo.custom_code import custom_code_errors
 from proximo.envs import Environment, GymnasiumEnvironment, Preprocessing, make_env
 from proximo.envs.base import unwrapped
 from proximo.envs.custom import from_object
-from proximo.envs.gymnasium.vector_environment import VectorOptions
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions, reports_waiting
 from proximo.errors import ConfigError, EnvError
 from proximo.jax_setup import cores
-from proximo.spaces import Box, Space, tree
+from proximo.spaces import Box, tree
 
 
 def environment(config: Config) -> Environment:
@@ -72,12 +71,28 @@ def evaluation_environment(
             f"{given} requires a new environment, but {config.env.id} was given as an object: use agent.evaluate, or pass the object "
             "as env=…."
         )
+    if isinstance(other, str) and is_lost(other):
+        raise EnvError(
+            f"eval_env = {other} was an object in the program that trained the run: pass it again, as proximo.load(run, eval_env=…)."
+        )
     config = config if levels is None else override(config, {"levels": levels})
     if is_same:
         config = override(config, {"env_settings": env_settings} if env_settings else {})
         made = environment(config)
     else:
-        made, config = _other_environment(config, other, env_settings, from_file)
+        env_id = other
+        if isinstance(other, str):
+            library, of_training = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
+            env_settings = {**(config.env.env_settings if library and library == of_training else {}), **env_settings}
+            made = make_env(other, env_settings, preprocessing_of(config), from_file)
+        else:
+            env_id, made = from_object(other, env_settings, preprocessing_of(config))
+        config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
+        steps_itself = not isinstance(made, GymnasiumEnvironment) or made.make is None
+        names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
+        config = override(config, {name: LEAVES[name].default for name in names})
+        check_settings(config, made)
+        made = _reused(config, made) if isinstance(other, str) else made
     check_same_spaces(env, made, config.env.id)
     return made, config
 
@@ -85,8 +100,8 @@ def evaluation_environment(
 def evaluation_during_training(
     config: Config, env: Environment, other: Any = None, env_settings: dict[str, Any] | None = None
 ) -> tuple[Environment, Config]:
-    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``. ``other`` and
-    ``env_settings`` are by default those of ``config``."""
+    """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``.
+    ``other`` and ``env_settings`` are by default those of ``config``."""
     from_file = other is None and config.given.get("eval_env") != config.run.eval_env
     other = config.run.eval_env if other is None else other
     env_settings = config.run.eval_env_settings if env_settings is None else env_settings
@@ -99,47 +114,21 @@ def evaluation_during_training(
         raise
 
 
-def _other_environment(config: Config, other: Any, env_settings: dict[str, Any], from_file: bool) -> tuple[Environment, Config]:
-    """Another environment than that of ``config``, which only an evaluation steps."""
-    if isinstance(other, str):
-        if is_lost(other):
-            raise EnvError(
-                f"eval_env = {other} was an object in the program that trained the run: pass it again, as proximo.load(run, eval_env=…)."
-            )
-        library, before = other.rpartition(":")[0], config.env.id.rpartition(":")[0]
-        env_id, env_settings = other, {**(config.env.env_settings if library and library == before else {}), **env_settings}
-        made = make_env(env_id, env_settings, preprocessing_of(config), from_file)
-    else:
-        env_id, made = from_object(other, env_settings, preprocessing_of(config))
-    config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
-    steps_itself = not isinstance(made, GymnasiumEnvironment) or made.make is None
-    names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
-    config = override(config, {name: LEAVES[name].default for name in names})
-    check_settings(config, made)
-    return (_reused(config, made) if isinstance(other, str) else made), config
-
-
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
-    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ, except those of
-    bytes, by which the policy scales them."""
-    for role in ("observation", "action"):
-        space, other_space = (getattr(e, f"{role}_space") for e in (env, other))
-        is_same = _unbounded(space) == _unbounded(other_space) if role == "observation" else space == other_space
-        if not is_same:
-            raise ConfigError(
-                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings "
-                "of it that have this space."
-            )
-
-
-def _unbounded(space: Space) -> Any:
-    """The leaves of ``space`` without the bounds that no encoder reads."""
+    """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ,
+    except those of bytes, by which the policy scales them."""
 
     def without_bounds(leaf: Any) -> Any:
         is_free = isinstance(leaf, Box) and leaf.dtype != "uint8"
         return dataclasses.replace(leaf, low=-math.inf, high=math.inf) if is_free else leaf
 
-    return tree(without_bounds, space)
+    for role, compared in (("observation", lambda space: tree(without_bounds, space)), ("action", lambda space: space)):
+        space, other_space = (getattr(e, f"{role}_space") for e in (env, other))
+        if compared(space) != compared(other_space):
+            raise ConfigError(
+                f"The {role} space of {other_id} is {other_space}, but the policy is for {space}: choose an environment and settings "
+                "of it that have this space."
+            )
 
 
 def preprocessing_of(config: Config) -> Preprocessing:
@@ -176,3 +165,54 @@ def check_settings(config: Config, env: Environment) -> None:
         leaf = LEAVES[name]
         if getattr(getattr(config, leaf.group), name) != leaf.default:
             raise ConfigError(f"{name} is for Gymnasium environments: it has no effect on {config.env.id}, a JAX environment.")
+
+
+class LazyVectorEnvironment:
+    """A vector environment that is made when it is first needed, and kept until ``close``. Its warnings go
+    to ``warn``, which may be set at any time. ``purpose`` names its use in error messages."""
+
+    def __init__(self, env: GymnasiumEnvironment, options: VectorOptions, num_envs: int, num_steps: int, purpose: str):
+        self.env, self.options, self.purpose = env, options, purpose
+        self.num_envs, self.num_steps = num_envs, num_steps
+        self.vector_env: VectorEnvironment | None = None
+        self._closed = 0
+        """How often it was closed."""
+        self.warn: Callable[[str], None] = options.warn
+
+    def open(self) -> VectorEnvironment:
+        """The vector environment, made now if it is not there yet."""
+        if self.vector_env is None:
+            options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
+            closed = self._closed
+            with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
+                vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options)
+            if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
+                self.close()
+                raise EnvError(f"{self.env.id} was closed while its environments were made.")
+            return vector_env
+        return self.vector_env
+
+    def reset(self, seed: int) -> VectorEnvironment:
+        """Begin new episodes in the first row of the buffer; the seeds of all environments follow from ``seed``."""
+        vector_env = self.open()
+        limit = self.options.reset_timeout if vector_env.num_workers else 0.0
+        with reports_waiting(self.warn, self.num_envs, self.env.id, limit):
+            vector_env.reset(seed)
+        return vector_env
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were lost and started again so far."""
+        return 0 if self.vector_env is None else self.vector_env.restarts
+
+    def describe(self) -> str:
+        """How the environments are stepped, in words."""
+        overlap = ", the policy acting for one half while the other steps" if len(self.open().groups) > 1 else ""
+        return f"{self.open().description}{overlap}"
+
+    def close(self) -> None:
+        """End the environments and their processes."""
+        self._closed += 1
+        vector_env, self.vector_env = self.vector_env, None
+        if vector_env is not None:
+            vector_env.close()

@@ -1,8 +1,5 @@
 """The episodes that finish in Gymnasium environments: returns of raw rewards, lengths, successes."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +19,8 @@ class Episode(NamedTuple):
 
 
 class EpisodeTally:
-    """Counts the running episode of each environment. A lost life does not end an episode, and an episode that was
-    cut short by a lost worker is not counted."""
+    """Counts the running episode of each environment. A lost life does not end an episode, and an episode
+    that was cut short by a lost worker is not counted."""
 
     def __init__(self, num_envs: int):
         self.episode_return = np.zeros(num_envs)
@@ -33,49 +30,39 @@ class EpisodeTally:
         self._is_partial = np.zeros(num_envs, bool)
         self._reports_success = False
         self.finished: list[Episode] = []
-        """The episodes that finished in the last rollout."""
+        """Those that finished in the last rollout."""
 
     def begin(self, staggered: bool = False) -> None:
         """Count new episodes. With a ``staggered`` start the first ones are cut short and not counted."""
         self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
 
     def add(self, buffer: RolloutBuffer) -> list[Episode]:
-        """Count the steps of a rollout. Returns the episodes that ``finished`` in it, environment by environment."""
+        """Count the steps of a rollout. Returns the episodes that finished in it, environment by environment."""
         valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
         rewards = np.where(valid, buffer.reward, 0.0).astype(np.float64)
         start = np.zeros(len(self.length), int)  # of the running episode in this rollout, N
-        finished: list[Episode] = []
+        self.finished = []
         for i, t in np.argwhere((ends | buffer.lost).T):
             if ends[t, i] and not self._is_partial[i]:
                 # Summed for each episode, so that NaN or infinity changes the return of one episode only.
                 episode_return = self.episode_return[i] + rewards[start[i] : t + 1, i].sum()
                 length = self.length[i] + valid[start[i] : t + 1, i].sum()
-                finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
+                self.finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
             self.episode_return[i], self.length[i], self._is_partial[i] = 0.0, 0, False
             start[i] = t + 1
         is_running = np.arange(len(valid))[:, None] >= start
         self.episode_return += np.where(is_running, rewards, 0.0).sum(axis=0)
         self.length += (valid & is_running).sum(axis=0)
-        self.finished = finished
-        return finished
+        return self.finished
 
-    def metrics(self, finished: list[Episode]) -> dict[str, float]:
-        """Statistics of the episodes that ``finished`` in a rollout, 0 if none did. The rate of successes is given as
+    def metrics(self) -> dict[str, float]:
+        """Statistics of the ``finished`` episodes, 0 if there are none. The rate of successes is given as
         soon as an environment has reported one."""
-        self._reports_success |= any(episode.success != UNREPORTED for episode in finished)
-        metrics = {
-            "rollout/episodes": float(len(finished)),
-            **_statistics("return", [episode.episode_return for episode in finished]),
-            **_statistics("length", [episode.length for episode in finished]),
-        }
-        if self._reports_success:
-            successes = [episode.success == SUCCESS for episode in finished]
-            metrics["rollout/success_rate"] = float(np.mean(successes)) if finished else 0.0
-        return metrics
-
-
-def _statistics(name: str, values: Sequence[float]) -> dict[str, float]:
-    x = np.array(values, float) if values else np.zeros(1)
-    functions = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
-    return {f"rollout/{name}_{word}": float(function(x)) for word, function in functions.items()}
+        self._reports_success |= any(episode.success != UNREPORTED for episode in self.finished)
+        numbers = [episode[1:] for episode in self.finished] or [(0.0, 0, UNREPORTED)]
+        returns, lengths, successes = np.array(numbers, float).T
+        metrics = {"rollout/episodes": float(len(self.finished))}
+        for name, x in (("return", returns), ("length", lengths)):
+            metrics |= {f"rollout/{name}_{word}": float(getattr(x, word)()) for word in ("mean", "std", "min", "max")}
+        return metrics | ({"rollout/success_rate": float((successes == SUCCESS).mean())} if self._reports_success else {})

@@ -1,29 +1,91 @@
-"""A training, and its pieces, as pure functions, to be jitted, vmapped and scanned by the user."""
-
-from __future__ import annotations
+"""A training on a JAX environment, and its pieces, as pure functions, to be jitted, vmapped and scanned."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Int32, Key
 
 from proximo.collect import jax_vector
-from proximo.collect.devices import check_divisible, constrained, divided
+from proximo.collect.devices import check_divisible, divided, placed
 from proximo.collect.jax_collector import JaxCollector
-from proximo.collect.jax_trainer import JaxTrainer
-from proximo.collect.learning import learn
+from proximo.collect.learning import kept, learn
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
+from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.types import Metrics, Rollout, TrainState
+
+
+class JaxTrainer:
+    """Collects and learns on a JAX environment. Its methods are pure functions of the training state, which you can jit and vmap.
+
+    Args:
+        collector: collects the rollouts. With its ``seeds_axis`` the methods run under ``jax.vmap(..., axis_name="seeds")``.
+    """
+
+    def __init__(self, collector: JaxCollector):
+        self.collector = collector
+        self._precision = functools.partial(jax.default_matmul_precision, collector.config.run.matmul_precision)
+
+    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """Collect a rollout and learn from it. After the first NaN or infinity, the state no longer changes.
+
+        Args:
+            state: the training state.
+
+        Returns:
+            The next state, and metrics ``train/…`` and ``rollout/…``.
+        """
+        with self._precision():
+            collected, rollout, episodes = self.collector.collect(state.learner.policy, state.collector)
+            learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
+        return TrainState(learner, kept(healthy, collected, state.collector), healthy), {**metrics, **episodes}
+
+    def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
+        """Run several updates in one call.
+
+        ``num_updates`` is traced: one program serves every number, so the division of a run into calls does
+        not change its bits (docs/decisions/0004-traced-trip-count.md).
+
+        Args:
+            state: the training state.
+            num_updates: number of updates, at most ``capacity``.
+            capacity: length of the arrays of metrics.
+
+        Returns:
+            The next state, and metrics: arrays of shape ``(capacity,)``, of which the first ``num_updates`` entries are filled.
+        """
+        update = jax.jit(self.update, inline=True)  # traced once, for the shapes and for the loop
+        shapes = jax.eval_shape(lambda s: update(s)[1], state)
+        buffers = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+
+        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, buffers = carry
+            state, metrics = update(state)
+            return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
+
+        return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
+
+    def inspect_before(self, state: TrainState) -> tuple[Rollout, dict[str, Any]]:
+        """The rollout that ``update`` will collect from ``state``, and its quantities for histograms."""
+        with self._precision():
+            _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
+            learned = diagnostics.learned_from(state.learner, rollout)
+        return rollout, learned | {name: x for name, x in episodes.items() if name != "success"}
+
+    def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
+        """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
+        with self._precision():
+            return diagnostics.ratios(before.learner, after.learner.policy, rollout)
 
 
 class Functions(NamedTuple):
@@ -67,14 +129,14 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
         The functions, a named tuple ``(init, collect, update)``.
 
     Raises:
-        ConfigError: the environments or minibatches cannot be divided equally over ``mesh``.
+        ConfigError: environments or minibatches cannot be divided equally over ``mesh``.
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
     collector = _checked_collector(config, env, seeds_axis, mesh)
     with_precision = jax.default_matmul_precision(config.run.matmul_precision)
 
     def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        return constrained(collector.init(key, hyperparameters), mesh)
+        return placed(collector.init(key, hyperparameters), mesh)
 
     def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
         collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
@@ -116,7 +178,7 @@ def make_train(
     advance = divided(lambda state: trainer.advance(state, jnp.int32(total), total), mesh)
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return advance(constrained(collector.init(key, hyperparameters), mesh))
+        return advance(placed(collector.init(key, hyperparameters), mesh))
 
     return train
 

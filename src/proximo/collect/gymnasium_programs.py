@@ -1,7 +1,5 @@
 """The compiled functions for Gymnasium environments: acting, from the buffer to a ``Rollout``, learning."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -16,19 +14,18 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
-from proximo.collect.compiled_function import CompiledFunction
 from proximo.collect.devices import divided
 from proximo.collect.learning import fresh_learner, learn, policy_shapes
+from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
-from proximo.errors import EnvError
 from proximo.networks import ActorCritic
 from proximo.networks.recurrent.protocol import select
 from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import Discrete, MultiDiscrete, zeros
+from proximo.spaces import zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 PackedPolicy = tuple[Array, ...]
@@ -37,6 +34,9 @@ Leaves = tuple[Any, ...]
 """The arrays of an observation, with the previous action and reward if the policy observes them; or of noise."""
 Rows = tuple[Leaves, Any, Any]
 """Observation, ``episode_start`` and ``valid`` of several rows of a buffer, T N ...."""
+Collected = tuple[Rows, Any, dict[str, Any], Sequence[Memory]]
+"""What a group of environments has collected: the rows of its buffer, packed steps (T N columns), the results of steps (fields of
+``Rollout``), and the memories before each sequence or its burn-in, with the one after the last step."""
 LARGE = 2**12
 """An array of so many numbers is a separate argument, which takes 2 µs. Copying it out of the vector takes longer."""
 
@@ -47,27 +47,23 @@ class PackedMetrics(eqx.Module):
     values: Float[Array, " M"]
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def read(self) -> dict[str, float]:
-        """The metrics by name."""
-        return dict(zip(self.names, np.asarray(self.values).tolist(), strict=True))
-
 
 class GymnasiumPrograms:
-    """The functions for one ``Config``. Each is compiled when it is first called, and again for other shapes. ``learn`` computes
-    on the devices of ``mesh``, everything else on one.
-
-    The policy is passed as one flat vector and its large arrays, and a step returns one array: each argument and result of a
-    compiled call costs as much as the arithmetic of a small network (docs/decisions/0006-gymnasium-collector.md).
-    """
+    """The functions for one ``Config``. Each is compiled when it is first called, and again for other
+    shapes. ``learn`` computes on the devices of ``mesh``, everything else on one. The policy is passed as
+    one flat vector and its large arrays, and a step returns one array: each argument and result of a
+    compiled call costs as much as the arithmetic of a small network
+    (docs/decisions/0006-gymnasium-collector.md)."""
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
         self.config, self.space, self.mesh = config, env.observation_space, mesh
-        _check_starts(env.action_space, env.id)
-        policy = policy_shapes(env, config)
-        arrays, self._tree = jax.tree.flatten(policy)
+        self.policy = policy = policy_shapes(env, config)
+        """Its shapes."""
         # Integers, which a custom network may have, would be rounded in the vector.
-        self._is_large = [x.size >= LARGE or not jnp.issubdtype(x.dtype, jnp.floating) for x in arrays]
-        vector, self._unravel = eqx.filter_eval_shape(lambda arrays: ravel_pytree(self._small(arrays)), arrays)
+        self._is_small = jax.tree.map(lambda x: x.size < LARGE and jnp.issubdtype(x.dtype, jnp.floating), policy)
+        small, large = eqx.partition(policy, self._is_small)
+        self._large = jax.tree.structure(large)
+        vector, self._unravel = eqx.filter_eval_shape(ravel_pytree, small)
         self.dtype = vector.dtype
         self.is_recurrent: bool = policy.is_recurrent
         self.sequence_length = config.sequence_length if self.is_recurrent else config.ppo.num_steps
@@ -77,18 +73,22 @@ class GymnasiumPrograms:
         """Whether the policy observes the previous action or reward."""
         self.reads_flags = self.is_recurrent or self.observes_previous
         """Whether the policy depends on ``episode_start`` and ``valid``."""
-        self._observation_leaves = len(leaves(self.space))
         self._noise = jax.tree.structure(jax.eval_shape(lambda: policy.actor.noise(jax.random.key(0), (1,))))
-        env_action, self.action, observed = jax.eval_shape(self._example_actions, policy)
-        sizes = [math.prod(x.shape) for x in (env_action, self.action, observed)]
-        starts = np.cumsum([0, *sizes]).tolist()
-        self.env_action, self._sampled, self.observed_action = (slice(*pair) for pair in itertools.pairwise(starts))
-        """The columns of a packed step: the action as the environment takes it, as it was sampled, and as the policy observes
-        it in the next step, if it does. The log-probability and the value follow."""
-        self.columns = starts[-1] + 2
-        # As one program. Without jit, it takes three times as long and 70 MB.
-        self._fresh = jax.jit(lambda key, hyperparameters: fresh_learner(key, env, config, hyperparameters))
-        self.start = CompiledFunction(lambda seed, hyperparameters: self.init(jax.random.key(seed), hyperparameters), brief=True)
+        columns = jax.eval_shape(self._example, policy)
+        self.action = columns[1]
+        starts = np.cumsum([0, *(math.prod(x.shape[1:]) for x in columns)]).tolist()
+        self.env_action, self._sampled, self.observed_action, *_ = (slice(*pair) for pair in itertools.pairwise(starts))
+        """The columns of a packed step: the action as the environment takes it, as it was sampled, and as
+        the policy observes it in the next step, if it does. The log-probability and the value follow."""
+        self.columns = starts[-1]
+
+        def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
+            learner, key_collector = fresh_learner(key, env, config, hyperparameters)
+            return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
+
+        self.init = jax.jit(init)
+        """``init(key, hyperparameters=None)``: the state before the first step."""
+        self.start = CompiledFunction(lambda seed, hyperparameters: init(jax.random.key(seed), hyperparameters), brief=True)
 
         def compiled(function: Any) -> CompiledFunction:
             return CompiledFunction(jax.default_matmul_precision(config.run.matmul_precision)(function))
@@ -98,37 +98,25 @@ class GymnasiumPrograms:
         self.rollout = compiled(self._rollout)
         self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(_inspect)
 
-    def init(self, key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """The state before the first step."""
-        learner, key_collector = self._fresh(key, hyperparameters or ppo.make_hyperparameters(self.config.ppo))
-        return TrainState(learner, GymnasiumCollectorState(key_collector), jnp.array(True))
-
-    def policy_of(self, arrays: Sequence[Any]) -> ActorCritic:
-        """The policy whose arrays are ``arrays``, in the order of ``jax.tree.leaves``."""
-        return jax.tree.unflatten(self._tree, [jnp.asarray(array) for array in arrays])
-
-    def _example_actions(self, policy: ActorCritic) -> tuple[Array, Array, Array]:
-        """One action as the environment takes it, as it is sampled, and as the policy observes it."""
+    def _example(self, policy: ActorCritic) -> tuple[Array, ...]:
+        """The columns of one step."""
         one = jnp.ones(1, bool)
-        noise = policy.actor.noise(jax.random.key(0), (1,))
         raw = jax.tree.map(jnp.asarray, zeros(self.space, (1,)))
         observation = policy.with_previous_step(raw, one, policy.no_previous_step(1))
-        _, action, _, _ = policy.act(policy.init_memory(1), observation, one, one, noise)
-        return policy.to_space(action)[0], action[0], self._observed_action(policy, action)[0]
+        noise = policy.actor.noise(jax.random.key(0), (1,))
+        return self._step(policy, policy.init_memory(1), observation, one, one, noise)[0]
 
-    def _observed_action(self, policy: ActorCritic, action: Array) -> Array:
-        return policy.actor.features(action) if self.observes_previous else jnp.zeros((len(action), 0))
-
-    def _small(self, leaves: Sequence[Array]) -> list[Array]:
-        return [leaf for leaf, large in zip(leaves, self._is_large, strict=True) if not large]
+    def _step(self, policy: ActorCritic, memory: Memory, *arguments: Any) -> tuple[tuple[Array, ...], Memory]:
+        memory, action, log_prob, value = policy.act(memory, *arguments)
+        observed = policy.actor.features(action) if self.observes_previous else jnp.zeros((len(action), 0))
+        return (policy.to_space(action), action, observed, log_prob, value), memory
 
     def _pack(self, policy: ActorCritic) -> PackedPolicy:
-        leaves = jax.tree.leaves(policy)
-        return ravel_pytree(self._small(leaves))[0], *(x for x, large in zip(leaves, self._is_large, strict=True) if large)
+        small, large = eqx.partition(policy, self._is_small)
+        return ravel_pytree(small)[0], *jax.tree.leaves(large)
 
     def _unpack(self, packed: PackedPolicy) -> ActorCritic:
-        small, large = iter(self._unravel(packed[0])), iter(packed[1:])
-        return jax.tree.unflatten(self._tree, [next(large if is_large else small) for is_large in self._is_large])
+        return eqx.combine(self._unravel(packed[0]), jax.tree.unflatten(self._large, packed[1:]))
 
     def _begin(self, policy: ActorCritic, key: Key[Array, ""]) -> tuple[PackedPolicy, PyTree, Key[Array, ""]]:
         """The packed policy, the noise of a rollout (T N ...), the next key."""
@@ -138,15 +126,16 @@ class GymnasiumPrograms:
 
     def _observed(self, policy: ActorCritic, observation: Leaves, episode_start: Array) -> Observation:
         """What the policy reads, with the previous action and reward if it observes them."""
-        raw, previous = unflatten(self.space, observation), observation[self._observation_leaves :]
+        count = len(leaves(self.space))
+        raw, previous = unflatten(self.space, observation), observation[count:]
         if not previous:
             return raw
         action, reward = previous
         return policy.with_previous_step(raw, episode_start, Previous(action, reward.astype(float)))
 
     def _read(self, policy: ActorCritic, rows: Rows) -> tuple[Observation, Array, Array]:
-        """What the policy reads in several rows: observation, ``episode_start`` and ``valid``. An observation on padding is 0
-        here: it may be NaN, which would enter gradients, as 0 · NaN."""
+        """What the policy reads in several rows: observation, ``episode_start`` and ``valid``. An
+        observation on padding is 0 here: it may be NaN, which would enter gradients, as 0 · NaN."""
         observation, episode_start, valid = rows
 
         def without_padding(x: Array) -> Array:
@@ -160,21 +149,14 @@ class GymnasiumPrograms:
         return run_burn_in(policy, memory, BurnIn(*self._read(policy, rows)))
 
     def _act(
-        self,
-        packed: PackedPolicy,
-        observation: Leaves,
-        noise: Leaves,
-        memory: Memory,
-        episode_start: Array | None,
-        valid: Array | None,
+        self, packed: PackedPolicy, observation: Leaves, noise: Leaves, memory: Memory, episode_start: Any, valid: Any
     ) -> tuple[Float[Array, "n columns"], Memory]:
         """The packed step of a group, and the memory after it. The flags are None if the policy does not read them."""
         policy = self._unpack(packed)
         episode_start = jnp.zeros(observation[0].shape[0], bool) if episode_start is None else episode_start
         valid = jnp.ones_like(episode_start) if valid is None else valid
         observed, noises = self._observed(policy, observation, episode_start), jax.tree.unflatten(self._noise, noise)
-        memory, action, log_prob, value = policy.act(memory, observed, episode_start, valid, noises)
-        columns = (policy.to_space(action), action, self._observed_action(policy, action), log_prob, value)
+        columns, memory = self._step(policy, memory, observed, episode_start, valid, noises)
         return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype) for x in columns], axis=1), memory
 
     def _final_value(self, packed: PackedPolicy, observation: Leaves, memory: Memory) -> Float[Array, " n"]:
@@ -182,50 +164,36 @@ class GymnasiumPrograms:
         policy, never = self._unpack(packed), jnp.zeros(observation[0].shape[0], bool)
         return policy.value(memory, self._observed(policy, observation, never), never)
 
-    def _rollout(
-        self,
-        packed: PackedPolicy,
-        rows: Rows,
-        steps: Float[Array, "T N columns"],
-        results: dict[str, Array],
-        memories: Sequence[Sequence[Memory]],
-        last_memories: Sequence[Memory],
-    ) -> Rollout:
-        """The rollout in a buffer, whose B+T+1 ``rows`` are the burn-in, the steps, and what follows them. ``memories`` are those
-        before each sequence or its burn-in, of each group; ``last_memories`` those after the last step."""
-        policy = self._unpack(packed)
+    def _rollout(self, packed: PackedPolicy, groups: Sequence[Collected]) -> Rollout:
+        """The rollout of all groups. The B+T+1 rows of a buffer are the burn-in, the steps, and what follows them."""
+        stacked = [(*steps, jax.tree.map(lambda *m: jnp.stack(m), *memories)) for *steps, memories in groups]
+        rows, steps, results, memories = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *stacked)
+        policy, start = self._unpack(packed), self.burn_in
         read = self._read(policy, rows)
-
-        def at(part: slice | int) -> tuple[Observation, Array, Array]:
-            return jax.tree.map(lambda x: x[part], read)
-
-        burn_in, (observation, episode_start, valid), last = at(slice(self.burn_in)), at(slice(self.burn_in, -1)), at(-1)
-        last_memory = _of_all_groups(last_memories)
+        burn_in, (observation, episode_start, valid), last = (
+            jax.tree.map(lambda x, part=part: x[part], read) for part in (slice(start), slice(start, -1), -1)
+        )
+        last_memory = jax.tree.map(lambda m: m[-1], memories)
         return Rollout(
             observation=observation,
             episode_start=episode_start,
-            action=steps[..., self._sampled].reshape((*steps.shape[:-1], *self.action.shape)).astype(self.action.dtype),
+            action=steps[..., self._sampled].reshape((*steps.shape[:-1], *self.action.shape[1:])).astype(self.action.dtype),
             log_prob=steps[..., -2],
             value=steps[..., -1],
             **(results | {"reward": results["reward"].astype(steps.dtype)}),
             valid=valid,
-            memory=jax.tree.map(lambda *sequences: jnp.stack(sequences), *map(_of_all_groups, memories)),
+            memory=jax.tree.map(lambda m: m[:-1], memories),
             last_observation=last[0],
             last_episode_start=last[1],
             last_memory=last_memory,
             last_value=policy.value(last_memory, last[0], last[1]),
-            burn_in_steps=BurnIn(*burn_in) if self.burn_in else None,
+            burn_in_steps=BurnIn(*burn_in) if start else None,
         )
-
-
-def _of_all_groups(memories: Sequence[Memory]) -> Memory:
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *memories)
 
 
 def _learn(
     state: ppo.LearnerState, healthy: Bool[Array, ""], rollout: Rollout
 ) -> tuple[ppo.LearnerState, Bool[Array, ""], PackedMetrics]:
-    """``learn``, with packed metrics."""
     learner, healthy, metrics = learn(state, healthy, rollout)
     return learner, healthy, PackedMetrics(jnp.stack(list(metrics.values())), tuple(metrics))
 
@@ -233,14 +201,3 @@ def _learn(
 def _inspect(before: ppo.LearnerState, learned: ActorCritic, rollout: Rollout) -> dict[str, Any]:
     """The quantities of a rollout and of the policy that has learned from it, for histograms."""
     return {**diagnostics.learned_from(before, rollout), "ratios": diagnostics.ratios(before, learned, rollout)}
-
-
-def _check_starts(space: Any, env_id: str) -> None:
-    """Raise ``EnvError`` if actions, which travel as float32, would be rounded."""
-    if isinstance(space, Discrete | MultiDiscrete):
-        reached = np.abs(np.add(space.start, space.n if isinstance(space, Discrete) else space.nvec)).max()
-        if max(reached, np.abs(space.start).max()) > 2**24:
-            raise EnvError(
-                f"The action space {space} of {env_id} reaches beyond ±2²⁴, where float32 rounds integers: declare a space that "
-                "starts at 0, and add the offset in step."
-            )

@@ -1,7 +1,5 @@
 """Collects and learns on Gymnasium environments: alternately, or at the same time with ``learner_lag``."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from typing import Any
@@ -21,8 +19,8 @@ from proximo.types import GymnasiumCollectorState, Rollout, TrainState, int_of_s
 
 
 class GymnasiumTrainer:
-    """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each update, with the
-    policy from before the update."""
+    """Trains on Gymnasium environments. With ``learner_lag``, the next rollout is collected during each
+    update, with the policy from before the update."""
 
     def __init__(self, collector: GymnasiumCollector):
         self.config, self.collector = collector.config, collector
@@ -31,17 +29,16 @@ class GymnasiumTrainer:
         self.is_learning = False
         """Whether an update is being computed."""
         self.bad_environment = ""
-        """Which environment returned the NaN or infinity that ended the training, in words."""
+        """Which environment returned the first NaN or infinity, in words."""
         self.last_episodes: list[Episode] = []
-        """The episodes that finished in ``last_rollout``."""
         self._ahead: tuple[Rollout, dict[str, float], list[Episode]] | None = None
         """The rollout that was collected during the last update, its metrics, and its episodes."""
         self._failure: Exception | None = None
         """The error that ended collecting. Each later update raises it."""
 
     def begin(self, state: TrainState) -> TrainState:
-        """Train this state from now on, with new episodes: the running returns that scale rewards begin at 0. The
-        learner is moved to the devices that it computes on."""
+        """Train this state from now on, with new episodes: the running returns that scale rewards begin at
+        0. The learner is moved to the devices that it computes on."""
         self.collector.begin()
         self._ahead = self._failure = None
         self.bad_environment = ""
@@ -61,7 +58,8 @@ class GymnasiumTrainer:
         assert self._ahead is not None
         (rollout, episodes, finished), self._ahead = self._ahead, None
         learning = None
-        if self.config.ppo.learner_lag and not self._is_last(state):
+        end = self.config.total_updates * self.config.batch_size
+        if self.config.ppo.learner_lag and int_of_steps(state.learner.steps) + self.config.batch_size < end:
             learning = in_thread(self._learn, state, rollout)
             later = (ProximoError, TrainingError) if self.collector.peers.can_rescue else ()
             with contextlib.suppress(*later):  # the next update raises it
@@ -79,9 +77,9 @@ class GymnasiumTrainer:
         if self.last_rollout is None:
             return None
         programs = self.collector.programs
-        learned = programs.inspect(0, before, after.policy, joined(self.last_rollout, programs.mesh))
+        learned = whole(programs.inspect(0, before, after.policy, joined(self.last_rollout, programs.mesh)))
         return {
-            **jax.device_get(whole(learned)),
+            **jax.device_get(learned),
             "episode_returns": np.array([episode.episode_return for episode in self.last_episodes]),
             "episode_lengths": np.array([episode.length for episode in self.last_episodes], np.int64),
             "episode_ends": np.ones(len(self.last_episodes), bool),
@@ -112,15 +110,12 @@ class GymnasiumTrainer:
             self.is_learning = False
         if not healthy and not self.bad_environment:
             self.bad_environment = bad_environment(rollout, self.collector.part.start)
-        return learner, healthy, metrics.read()
-
-    def _is_last(self, state: TrainState) -> bool:
-        return int_of_steps(state.learner.steps) + self.config.batch_size >= self.config.total_updates * self.config.batch_size
+        return learner, healthy, dict(zip(metrics.names, np.asarray(metrics.values).tolist(), strict=True))
 
 
 def bad_environment(rollout: Rollout, first_env: int) -> str:
-    """Which environment returned NaN or infinity, and in which step, in words; empty if none did. ``first_env`` is the number
-    of the first environment of ``rollout``."""
+    """Which environment returned NaN or infinity, and in which step, in words; empty if none did.
+    ``first_env`` is the number of the first environment of ``rollout``."""
     observations = zip(*map(jax.tree.leaves, (rollout.observation, rollout.last_observation)), strict=True)
     checked: list[tuple[str, Any, Any]] = [("observation", np.concatenate([x, last[None]]), True) for x, last in observations]
     checked += [("reward", rollout.reward, rollout.valid), ("final observation", rollout.bootstrap_value, rollout.truncated)]

@@ -1,17 +1,13 @@
 """Collects rollouts of JAX environments: environments and policy in one pure function."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree, UInt32
+from jaxtyping import Array, Key, PyTree
 
 from proximo.collect import jax_vector
 from proximo.collect.learning import fresh_learner, without_running_return
-from proximo.collect.policy_step import StepState, policy_step
 from proximo.config import Config
 from proximo.envs.protocol import Environment
 from proximo.math.across_devices import largest, own_part, smallest
@@ -20,19 +16,14 @@ from proximo.networks import ActorCritic
 from proximo.ppo import LearnerState
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Observation, Rollout, TrainState
+from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
 
 
-class StepEpisodes(NamedTuple):
-    """The running episodes after each step of a rollout: return and length so far, whether a success is reported (None if it
-    never is), and whether the episode ends with the step and is counted."""
-
-    episode_return: Float[Array, "T N"]
-    length: UInt32[Array, "T N"]
-    success: Bool[Array, "T N"] | None
-    finished: Bool[Array, "T N"]
+Episodes = dict[str, Array]
+"""The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
+end with the step and are counted, and ``success``, if it is ever reported."""
 
 
 class JaxCollector:
@@ -69,8 +60,8 @@ class JaxCollector:
         return TrainState(without_running_return(learner), self._init_collector(key, learner.policy), jnp.array(True))
 
     def init_seeds(self, keys: Key[Array, " K"], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal initializers can
-        deadlock XLA's CPU runtime on few cores."""
+        """A state for each key, stacked. They are made one after the other, because vmapped orthogonal
+        initializers can deadlock XLA's CPU runtime on few cores."""
         return jax.lax.map(lambda key: self.init(key, hyperparameters), keys)
 
     def _init_collector(self, key: Key[Array, ""], policy: ActorCritic) -> JaxCollectorState:
@@ -78,6 +69,8 @@ class JaxCollector:
         key, key_reset, key_stagger = jax.random.split(key, 3)
         params = jax.tree.map(jnp.asarray, self.env.default_params)
         env_state, observation = jax_vector.reset(self.env, jax.random.split(key_reset, num_envs), params)
+        always, burn_in, no_previous = jnp.ones(num_envs, bool), self.config.ppo.burn_in, policy.no_previous_step(num_envs)
+        before = policy.with_previous_step(observation, ~always, no_previous), ~always, ~always
         limit = jnp.full(num_envs, self.limit, jnp.uint32)
         if stagger:
             limit = jnp.minimum(limit, jax.random.randint(key_stagger, (num_envs,), 1, stagger + 1).astype(jnp.uint32))
@@ -85,25 +78,15 @@ class JaxCollector:
             env_params=params,
             env_state=env_state,
             observation=observation,
-            episode_start=jnp.ones(num_envs, bool),
+            episode_start=always,
             memory=policy.init_memory(num_envs),
-            episode=EpisodeStatistics(
-                CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.uint32), jnp.full(num_envs, bool(stagger))
-            ),
+            episode=EpisodeStatistics(CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.uint32), always & bool(stagger)),
             step_limit=limit,
             key=key,
-            burn_in_steps=self._empty_burn_in(policy, observation),
-            burn_in_memory=policy.init_memory(num_envs) if self.config.ppo.burn_in else (),
-            previous=policy.no_previous_step(num_envs),
+            burn_in_steps=BurnIn(*jax.tree.map(lambda x: jnp.zeros((burn_in, *x.shape), x.dtype), before)) if burn_in else None,
+            burn_in_memory=policy.init_memory(num_envs) if burn_in else (),
+            previous=no_previous,
         )
-
-    def _empty_burn_in(self, policy: ActorCritic, observation: Observation) -> BurnIn | None:
-        shape = (self.config.ppo.burn_in, self.config.env.num_envs)
-        if not shape[0]:
-            return None
-        never = jnp.zeros(shape, bool)
-        observed = policy.with_previous_step(observation, never[0], policy.no_previous_step(shape[1]))
-        return BurnIn(jax.tree.map(lambda x: jnp.zeros((shape[0], *x.shape), x.dtype), observed), never, never)
 
     def collect(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Metrics]:
         """Take ``num_steps`` steps of all environments.
@@ -118,7 +101,7 @@ class JaxCollector:
         state, rollout, episodes = self.collect_episodes(policy, state)
         return state, rollout, _episode_metrics(episodes)
 
-    def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, StepEpisodes]:
+    def collect_episodes(self, policy: ActorCritic, state: JaxCollectorState) -> tuple[JaxCollectorState, Rollout, Episodes]:
         """``collect`` with the episodes themselves in place of their metrics."""
         whole = (self.config.ppo.num_steps, self.config.env.num_envs)
         shape = (whole[0], state.episode_start.shape[0])  # on several devices, each has a part of the environments
@@ -149,7 +132,7 @@ class JaxCollector:
         state, (memory, out) = jax.lax.scan(piece, state, drawn)
         last = jax.tree.map(lambda m: m[-1], memory)
         memory = jax.tree.map(lambda b, m: jnp.concatenate([b[None], m[:-1]]), before, memory)
-        fields, finished = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
+        fields, episodes = jax.tree.map(lambda x: x.reshape((*shape, *x.shape[3:])), out)
         last_observation = policy.with_previous_step(state.observation, state.episode_start, state.previous)
         rollout = Rollout(
             **fields,
@@ -164,16 +147,15 @@ class JaxCollector:
         if burn_in:
             late = jax.tree.map(lambda x: x[shape[0] - burn_in :], (rollout.observation, rollout.episode_start, rollout.valid))
             state = dataclasses.replace(state, burn_in_steps=BurnIn(*late), burn_in_memory=last)
-        return dataclasses.replace(state, key=key), rollout, finished
+        return dataclasses.replace(state, key=key), rollout, episodes
 
     def _step(self, policy: ActorCritic, state: JaxCollectorState, noise: PyTree, key_step: Array, key_reset: Array) -> tuple:
-        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns fields of
-        ``Rollout`` and the episodes."""
+        """One step of all environments: act, step, bootstrap truncated episodes, reset ended ones. Returns
+        fields of ``Rollout`` and the episodes."""
         always = jnp.ones_like(state.episode_start)
-        before = StepState(state.env_state, state.observation, state.memory, state.previous)
-        after, step, success = policy_step(
-            self.env, policy, before, state.episode_start, always, noise, key_step, state.env_params
-        )
+        before = jax_vector.StepState(state.env_state, state.observation, state.memory, state.previous)
+        arguments = before, state.episode_start, always, noise, key_step, state.env_params
+        after, step, success = jax_vector.policy_step(self.env, policy, *arguments)
         length, episode_return = state.episode.length + 1, state.episode.episode_return.plus(step["reward"])
         over_time = (length >= state.step_limit) & ~step["terminated"]
         truncated = step["truncated"] | over_time
@@ -188,7 +170,9 @@ class JaxCollector:
         )
         step |= {"episode_start": state.episode_start, "truncated": truncated, "bootstrap_value": bootstrap_value}
         # In a staggered start, first episodes are not counted: those that are cut short would bias the means.
-        finished = StepEpisodes(episode_return.value, length, success, done & ~state.episode.partial)
+        ends = done & ~state.episode.partial
+        episodes = {"episode_returns": episode_return.value, "episode_lengths": length, "episode_ends": ends}
+        episodes |= {} if success is None else {"success": success}
         env_state, observation = jax_vector.where_any(
             done,
             lambda: jax_vector.reset(self.env, key_reset, state.env_params),
@@ -205,20 +189,21 @@ class JaxCollector:
             step_limit=jnp.where(done, jnp.uint32(self.limit), state.step_limit),
             previous=after.previous,
         )
-        return state, (step, finished)
+        return state, (step, episodes)
 
 
-def _episode_metrics(episodes: StepEpisodes) -> Metrics:
+def _episode_metrics(episodes: Episodes) -> Metrics:
     """Statistics of the episodes that finished, 0 if none did."""
-    finished = episodes.finished
+    finished = episodes["episode_ends"]
     number = count(finished)
     metrics = {"rollout/episodes": number}
-    for name, x in {"return": episodes.episode_return, "length": episodes.length.astype(jnp.float32)}.items():
+    for name in ("return", "length"):
+        x = episodes[f"episode_{name}s"].astype(jnp.float32)
         metrics[f"rollout/{name}_mean"] = masked_mean(x, finished)
         metrics[f"rollout/{name}_std"] = masked_std(x, finished)
         for extreme, function, of_all, other in (("min", jnp.min, smallest, jnp.inf), ("max", jnp.max, largest, -jnp.inf)):
             found = of_all(function(jnp.where(finished, x, other)))
             metrics[f"rollout/{name}_{extreme}"] = jnp.where(number > 0, found, 0.0)
-    if episodes.success is not None:
-        metrics["rollout/success_rate"] = masked_mean((episodes.success & finished).astype(jnp.float32), finished)
+    if "success" in episodes:
+        metrics["rollout/success_rate"] = masked_mean((episodes["success"] & finished).astype(jnp.float32), finished)
     return metrics

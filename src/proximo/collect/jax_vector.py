@@ -1,10 +1,8 @@
-"""One JAX environment as ``N`` environments: vectorized reset and step, and the check of its protocol."""
-
-from __future__ import annotations
+"""One JAX environment as ``N`` environments: reset, step, a step with a policy, and the check of its protocol."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +14,10 @@ from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import Environment, JaxEnvironment
 from proximo.errors import ConfigError, EnvError
+from proximo.networks import ActorCritic
 from proximo.networks.recurrent import select
 from proximo.spaces import Box, LeafSpace, MultiBinary, Space, tree
+from proximo.types import Memory, Observation, Previous
 
 SEEDS_AXIS = "seeds"
 MANY_ENVS = 1024
@@ -38,10 +38,8 @@ def over_seeds(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
 
 def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, ""]:
-    """Whether the condition holds in any environment; with ``seeds_axis``, of any seed.
-
-    With one answer for all seeds ``lax.cond`` stays a branch under vmap.
-    """
+    """Whether the condition holds in any environment; with ``seeds_axis``, of any seed. With one answer for
+    all seeds ``lax.cond`` stays a branch under vmap."""
     answer = jnp.any(condition)
     if not seeds_axis:
         return answer
@@ -56,11 +54,10 @@ def anywhere(condition: Bool[Array, "*rows"], seeds_axis: bool) -> Bool[Array, "
 def where_any(
     condition: Bool[Array, " N"], compute: Callable[[], PyTree], otherwise: PyTree, seeds_axis: bool, cheap: bool = True
 ) -> PyTree:
-    """``compute()`` where ``condition`` holds, else ``otherwise``. It is computed only if some environment needs it.
-
-    Resets and values of final observations are rare. With ``MANY_ENVS`` environments they are not, and the branch itself takes
-    time on an accelerator (benchmarks/RESULTS.md): there, all that is ``cheap`` is computed in every step.
-    """
+    """``compute()`` where ``condition`` holds, else ``otherwise``. It is computed only if some environment
+    needs it. Resets and values of final observations are rare. With ``MANY_ENVS`` environments they are not,
+    and the branch itself takes time on an accelerator (benchmarks/RESULTS.md): there, all that is ``cheap``
+    is computed in every step."""
     if cheap and jax.default_backend() != "cpu" and condition.shape[0] >= MANY_ENVS:
         return select(condition, compute(), otherwise)
     return jax.lax.cond(anywhere(condition, seeds_axis), lambda: select(condition, compute(), otherwise), lambda: otherwise)
@@ -70,19 +67,14 @@ def as_template(tree: PyTree, template: PyTree) -> PyTree:
     """``tree`` with the types of ``template``: environments may mix Python numbers and arrays, a scan may not."""
 
     def cast(x: Any, like: Any) -> Any:
-        return x if _is_key(like.dtype) else jnp.asarray(x).astype(like.dtype).reshape(like.shape)
+        return x if _is_key(like) else jnp.asarray(x).astype(like.dtype).reshape(like.shape)
 
     return jax.tree.map(cast, tree, template)
 
 
-def _is_key(dtype: Any) -> bool:
-    """Whether ``dtype`` is the type of random keys (``jax.random.key``), which NumPy does not support."""
-    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
-
-
-def _fits_type(dtype: Any, other: Any) -> bool:
-    """Whether a leaf may be stored as ``other``: numbers of the same kind, or keys of the same implementation."""
-    return dtype == other if _is_key(dtype) or _is_key(other) else np.can_cast(dtype, other, "same_kind")
+def _is_key(x: Any) -> bool:
+    """Whether ``x`` has random keys (``jax.random.key``), which NumPy does not support."""
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[PyTree, PyTree]:
@@ -105,6 +97,40 @@ def step(
     return as_template(new, states), as_template(seen, observations), reward, terminated, truncated, success
 
 
+class StepState(NamedTuple):
+    """What the environments and the policy pass on from step to step, N ...: the observation as the
+    environments returned it, and the previous action and reward, if the policy observes them."""
+
+    env_state: PyTree
+    observation: Observation
+    memory: Memory
+    previous: Previous | None
+
+
+def policy_step(
+    env: JaxEnvironment,
+    policy: ActorCritic,
+    before: StepState,
+    episode_start: Bool[Array, " N"],
+    valid: Bool[Array, " N"],
+    noise: PyTree | None,
+    keys: Key[Array, " N"],
+    params: PyTree,
+) -> tuple[StepState, dict[str, Any], Bool[Array, " N"] | None]:
+    """Act, step, remember; in trainings and evaluations. Without ``noise``, from ``policy.actor.noise``, the
+    actions are the most probable ones. Where ``valid`` is false, the memory stays as it was. Returns what is
+    passed on, the step as fields of ``Rollout``, and which environments report a success (None if they never
+    do). Environments whose episode ended are not reset."""
+    observed = policy.with_previous_step(before.observation, episode_start, before.previous)
+    memory, action, log_prob, value = policy.act(before.memory, observed, episode_start, valid, noise)
+    env_state, observation, reward, terminated, truncated, success = step(
+        env, keys, before.env_state, policy.to_space(action), before.observation, params
+    )
+    after = StepState(env_state, observation, memory, policy.previous_step(action, reward))
+    acted = {"observation": observed, "action": action, "log_prob": log_prob, "value": value}
+    return after, {**acted, "reward": reward, "terminated": terminated, "truncated": truncated}, success
+
+
 def reports_success(env: JaxEnvironment) -> bool:
     """Whether the environment reports ``info["success"]``."""
     return info_shapes(env).get("success") is not None
@@ -124,10 +150,8 @@ def _example_action(env: JaxEnvironment) -> jax.ShapeDtypeStruct:
 
 def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     """Check that ``given`` follows the protocol of JAX environments, and return it, with spaces of proximo.
-
-    Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the protocol is broken, or
-    ``given`` is a Gymnasium environment or a name.
-    """
+    Reset and step are traced, and shapes and types are compared with the spaces. Raises ``EnvError`` if the
+    protocol is broken, or ``given`` is a Gymnasium environment or a name."""
     if isinstance(given, str):
         raise EnvError(f"env = {given!r} is a name: expected the environment itself, as proximo.make_env({given!r}).")
     if isinstance(given, GymnasiumEnvironment):
@@ -138,35 +162,39 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
     if inspect.isclass(given):
         raise EnvError(f"env = {given!r} is a class: expected an environment: call it, with its arguments.")
     env: JaxEnvironment = as_jax_environment(given, env_id)
-    params = env.default_params
-    space = env.observation_space
-    key = jax.eval_shape(jax.random.key, 0)
+    key, params, step = jax.eval_shape(jax.random.key, 0), env.default_params, f"{env_id}.step returns"
     state, observation = _traced(f"{env_id}.reset", env.reset, ("state", "observation"), key, params)
-    _check_observation(observation, space, env_id, "reset", None)
-    names, step = ("state", "observation", "reward", "terminated", "truncated", "info"), f"{env_id}.step returns"
-    result = _traced(f"{env_id}.step", env.step, names, key, state, _example_action(env), params)
-    new, seen, reward, terminated, truncated, info = result
-    _check_observation(seen, space, env_id, "step", observation)
-    if not isinstance(info, Mapping) or np.shape(info.get("success", False)) != ():
-        raise EnvError(f"{step} {info!r} as info: expected a dict, whose entry success, if any, is a single number.")
-    for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
-        if not hasattr(value, "dtype") or np.shape(value) != ():
-            got = f"shape {np.shape(value)}" if hasattr(value, "dtype") else f"type {type(value).__name__}"
-            raise EnvError(f"{step} {name} of {got}: expected a single number.")
-        is_right, type_ = np.issubdtype(value.dtype, np.bool_), "bool"
-        if name == "reward":
-            is_right, type_ = np.can_cast(value.dtype, np.float64), "float32"
-        if not is_right:
-            raise EnvError(f"{step} {name} of {value.dtype}: expected {type_}.")
-    if jax.tree.structure(new) != jax.tree.structure(state):
-        raise EnvError(f"{step} a state of another structure than reset: expected {jax.tree.structure(state)}.")
-    for (where, before), after in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(new), strict=True):
-        if np.shape(after) != np.shape(before) or not _fits_type(after.dtype, before.dtype):
-            raise EnvError(
-                f"{step} a state whose leaf {jax.tree_util.keystr(where) or 'itself'} is {after.dtype}{list(after.shape)}, "
-                f"where reset returns {before.dtype}{list(before.shape)}: use one type and shape."
-            )
+    _check_observation(observation, env.observation_space, f"{env_id}.reset returns")
+    names = ("state", "observation", "reward", "terminated", "truncated", "info")
+    stepped = _traced(f"{env_id}.step", env.step, names, key, state, _example_action(env), params)
+    new, seen, reward, terminated, truncated, info = stepped
+    _check_observation(seen, env.observation_space, step)
+    if not isinstance(info, Mapping):
+        raise EnvError(f"{step} {info!r} as info: expected a dict.")
+    success = np.False_ if info.get("success") is None else info["success"]
+    for name, value, number, expected in (
+        ("reward", reward, np.float64, "float32"),
+        ("terminated", terminated, np.bool_, "bool"),
+        ("truncated", truncated, np.bool_, "bool"),
+        ("the success in info", success, np.complex128, "number"),
+    ):
+        if np.shape(value) != () or not np.can_cast(getattr(value, "dtype", object), number):
+            raise EnvError(f"{step} {name} of type {_described(value)}: expected a single {expected}.")
+    for what, before, after in (("a state", state, new), ("an observation", observation, seen)):
+        if jax.tree.structure(after) != jax.tree.structure(before):
+            raise EnvError(f"{step} {what} of another structure than reset: expected {jax.tree.structure(before)}.")
+        for (path, x), y in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
+            # Values of steps are cast to the type of reset: floats as integers would lose their fractions.
+            is_cast = x.dtype == y.dtype if _is_key(x) or _is_key(y) else np.can_cast(y.dtype, x.dtype, "same_kind")
+            if x.shape != y.shape or not is_cast:
+                place = f" whose leaf {jax.tree_util.keystr(path)} is" if path else ""
+                kinds = f"{_described(y)}, where reset returns {_described(x)}"
+                raise EnvError(f"{step} {what}{place} {kinds}: use one type and shape.")
     return env
+
+
+def _described(x: Any) -> str:
+    return f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
 
 
 def _traced(what: str, function: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> tuple[Any, ...]:
@@ -179,30 +207,18 @@ def _traced(what: str, function: Callable[..., Any], names: tuple[str, ...], *ar
     return result
 
 
-def _check_observation(observation: PyTree, space: Space, env_id: str, where: str, of_reset: PyTree) -> None:
-    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of its space, and those of reset."""
-    returns = f"{env_id}.{where} returns an observation"
+def _check_observation(observation: PyTree, space: Space, returns: str) -> None:
+    """Raise ``EnvError`` unless ``observation`` has the parts, shapes and types of ``space``."""
+
+    def fits(x: Any, part: LeafSpace) -> bool:
+        if getattr(x, "shape", None) != part.shape:
+            return False
+        if isinstance(part, Box):
+            return part.dtype != "uint8" or x.dtype == np.uint8
+        return np.issubdtype(x.dtype, np.integer) or (isinstance(part, MultiBinary) and x.dtype == np.bool_)
+
     # The descriptions of the parts are leaves of a pytree themselves.
     parts, structure = jax.tree.flatten(tree(lambda part: part, space))
-    leaves = jax.tree.leaves(observation)
-    if jax.tree.structure(observation) != structure or any(
-        getattr(x, "shape", None) != part.shape for x, part in zip(leaves, parts, strict=True)
-    ):
-        got = jax.tree.map(lambda x: getattr(x, "shape", type(x).__name__), observation)
-        raise EnvError(f"{returns} of shape {got}: its observation space is {space}.")
-    paths = [path for path, _ in jax.tree.leaves_with_path(observation)]
-    before = leaves if of_reset is None else jax.tree.leaves(of_reset)
-    for path, leaf, part, earlier in zip(paths, leaves, parts, before, strict=True):
-        place = f" whose {jax.tree_util.keystr(path)} is" if path else ""
-        if not any(np.issubdtype(leaf.dtype, kind) for kind in _kinds(part)):
-            raise EnvError(f"{returns}{place} of {leaf.dtype}: its observation space is {space}.")
-        # Observations of steps are cast to the type of reset: floats as integers would lose their fractions.
-        if not np.can_cast(leaf.dtype, earlier.dtype, "same_kind"):
-            raise EnvError(f"{returns}{place} of {leaf.dtype}, where reset returns {earlier.dtype}: use one type.")
-
-
-def _kinds(space: LeafSpace) -> tuple[type[np.generic], ...]:
-    """The types of numbers that observations of ``space`` may have."""
-    if isinstance(space, Box):
-        return (np.uint8,) if space.dtype == "uint8" else (np.generic,)
-    return (np.integer, np.bool_) if isinstance(space, MultiBinary) else (np.integer,)
+    is_same = jax.tree.structure(observation) == structure
+    if not is_same or not all(map(fits, jax.tree.leaves(observation), parts)):
+        raise EnvError(f"{returns} an observation {jax.tree.map(_described, observation)}: its observation space is {space}.")

@@ -1,7 +1,5 @@
 """The learner's first state, and an update that is dropped if it has NaN or infinity."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import equinox as eqx
@@ -60,9 +58,8 @@ def learn(
     named = {f"train/{name}": x for name, x in metrics.items()}
     if state.static.diagnose_every:
         due, length = anywhere(diagnostics.memory_is_due(state, rollout), seeds_axis), state.static.sequence_length
-        diagnosed = jax.lax.cond(
-            due, lambda: diagnostics.diagnose_memory(learned.policy, rollout, length), diagnostics.memory_not_measured
-        )
+        no_numbers = {"staleness": jnp.array(jnp.nan), "use": jnp.array(jnp.nan)}
+        diagnosed = jax.lax.cond(due, lambda: diagnostics.diagnose_memory(learned.policy, rollout, length), lambda: no_numbers)
         named |= {f"memory/{name}": x for name, x in diagnosed.items()}
     return kept(healthy, learned, state), healthy, {**named, **flags}
 

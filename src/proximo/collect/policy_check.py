@@ -1,8 +1,6 @@
 """Checks, before a training, that a policy can be made for an environment, and that custom code works."""
 
-from __future__ import annotations
-
-from collections.abc import Set
+import contextlib
 from typing import Any
 
 import jax
@@ -34,25 +32,20 @@ def check_policy(env: Any, config: Config) -> ActorCritic:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
     """
     custom = custom_settings(config).keys()
-    if not custom:
-        return _checked(env, config, custom)
-    with custom_code_errors(f"The custom code of {', '.join(custom)}", ConfigError):
-        return _checked(env, config, custom)
-
-
-def _checked(env: Any, config: Config, custom: Set[str]) -> ActorCritic:
     networks = {name for name in custom if LEAVES[name].group == "network"}
-    spaces = env.observation_space, env.action_space
-    if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
-        raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")
-    policy = check_custom_networks(lambda key: fresh_policy(key, env, config)) if networks else policy_shapes(env, config)
-    if "actor_critic" not in networks:
-        check_layers(policy, spaces[0], config.network)
-    if config.network.action_mapping == "tanh" and isinstance(spaces[1], Box) and not spaces[1].is_bounded().any():
-        needs = "action_mapping = tanh needs a component with bounds on both sides"
-        raise EnvError(f"{needs}, and {spaces[1]} has none: set it to clip.")
-    if custom - networks:
-        jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
+    action_space, what = env.action_space, f"The custom code of {', '.join(custom)}"
+    with custom_code_errors(what, ConfigError) if custom else contextlib.nullcontext():
+        if getattr(Forward.of(config.network), "predict", None) and not isinstance(env, GymnasiumEnvironment):
+            raise ConfigError(f"predict runs outside JAX, on Gymnasium environments only: leave it out on {env}.")
+        policy = check_custom_networks(lambda key: fresh_policy(key, env, config)) if networks else policy_shapes(env, config)
+        if "actor_critic" not in networks:
+            check_layers(policy, env.observation_space, config.network)
+        if config.network.action_mapping == "tanh" and isinstance(action_space, Box) and not action_space.is_bounded().any():
+            raise EnvError(
+                f"action_mapping = tanh needs a component with bounds on both sides, and {action_space} has none: set it to clip."
+            )
+        if custom - networks:
+            jax.eval_shape(lambda: _example_step(jax.random.key(0), env, config))
     return policy
 
 

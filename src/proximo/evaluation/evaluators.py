@@ -13,12 +13,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
 from proximo.collect import jax_vector
-from proximo.collect.compiled_function import TRACING
-from proximo.collect.environment import vector_options
+from proximo.collect.environment import LazyVectorEnvironment, vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
-from proximo.collect.lazy_vector_environment import LazyVectorEnvironment
-from proximo.collect.policy_step import StepState, policy_step
-from proximo.collect.program_cache import environment_key, reuse
+from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
@@ -182,7 +179,7 @@ class _RunningEpisodes(NamedTuple):
     """Episodes so far, one in each of ``N`` environments, after ``time`` steps."""
 
     time: Int32[Array, ""]
-    state: StepState
+    state: jax_vector.StepState
     episode_return: CompensatedSum
     length: Int32[Array, " N"]
     success: Bool[Array, " N"]
@@ -235,7 +232,7 @@ class JaxEvaluator(Evaluator):
         key, key_reset = jax.random.split(jax.random.fold_in(evaluation_key(seed, stream), chunk))
         keys_reset = own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
-        state, never = StepState(env_state, observation, *carried), jnp.zeros(num_envs, bool)
+        state, never = jax_vector.StepState(env_state, observation, *carried), jnp.zeros(num_envs, bool)
         start = _RunningEpisodes(
             jnp.int32(0), state, CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
         )
@@ -247,7 +244,9 @@ class JaxEvaluator(Evaluator):
             or_nan = jnp.where(_all_finite(now.state.observation, num_envs), 0.0, jnp.nan)
             noise = None if deterministic else own(policy.actor.noise(key_act, (self.num_envs,)))
             keys_step = own(jax.random.split(key_step, self.num_envs))
-            after, step, success = policy_step(env, policy, now.state, episode_start, ~now.done, noise, keys_step, params)
+            after, step, success = jax_vector.policy_step(
+                env, policy, now.state, episode_start, ~now.done, noise, keys_step, params
+            )
             return _RunningEpisodes(
                 now.time + 1,
                 after._replace(previous=select(now.done, now.state.previous, after.previous)),

@@ -1,7 +1,5 @@
 """Hyperparameters that follow the divergence of the policy from update to update."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax
@@ -19,8 +17,8 @@ COEF_RANGE = (1e-6, 1e6)
 
 
 def learning_rate(state: LearnerState) -> Float[Array, ""]:
-    """The learning rate of the schedule. With ``desired_kl``, it is raised to the lower end of ``RATE_RANGE``, multiplied
-    by the adapted factor, and clipped to ``RATE_RANGE``."""
+    """The learning rate of the schedule. With ``desired_kl``, it is raised to the lower end of
+    ``RATE_RANGE``, multiplied by the adapted factor, and clipped to ``RATE_RANGE``."""
     rate, factor = state.hyperparameters.learning_rate(state.progress), state.adaptive.rate_factor
     return rate if factor is None else jnp.clip(jnp.maximum(rate, RATE_RANGE[0]) * factor, *RATE_RANGE)
 
@@ -28,8 +26,8 @@ def learning_rate(state: LearnerState) -> Float[Array, ""]:
 def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
     """Adapt β and the learning rate to the divergence that an update has caused.
 
-    The divergence is the mean approximate KL of the epoch where it was largest. ``step_metrics`` has
-    an array ``K M`` for each metric: ``K`` epochs of ``M`` gradient steps.
+    The divergence is the mean approximate KL of the epoch where it was largest. ``step_metrics`` has an
+    array ``K M`` for each metric: ``K`` epochs of ``M`` gradient steps.
 
     Source: Schulman et al. 2017, arXiv:1707.06347: β in section 4, a learning rate that follows the divergence in
     appendix A, table 4. The rule for the learning rate is from Rudin et al. 2021, arXiv:2109.11978.

@@ -1,7 +1,5 @@
 """Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347): the learning part of algorithm 1."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 
@@ -12,7 +10,7 @@ from jaxtyping import Array, Bool, Key
 from proximo.math.across_devices import num_devices, own_key
 from proximo.ppo.adaptive import adapt
 from proximo.ppo.loss import loss
-from proximo.ppo.metrics import summarize
+from proximo.ppo.metrics import joined, summarize
 from proximo.ppo.minibatches import Batch, MinibatchInputs, minibatch_indices, minibatch_inputs, take
 from proximo.ppo.optimizer import Learned, Optimizer
 from proximo.ppo.rollout_processing import prepare_batch, scale_rewards, update_normalizer
@@ -71,17 +69,15 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
 def gradient_step(
     state: LearnerState, optimizer: Optimizer, batch: Batch, carry: Carry, inputs: MinibatchInputs
 ) -> tuple[Carry, Metrics]:
-    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``.
+    """One step of the optimizer on the minibatch of ``batch`` with these ``inputs``. If the approximate KL
+    exceeds ``target_kl``, this step and all later ones of the update are discarded."""
+    (learned, active), (indices, advantage, num_valid, index) = carry, inputs
+    minibatch = dataclasses.replace(take(batch, indices), advantage=advantage)
 
-    If the approximate KL exceeds ``target_kl``, this step and all later ones of the update are discarded.
-    """
-    learned, active = carry
-    minibatch = dataclasses.replace(take(batch, inputs.indices), advantage=inputs.advantage)
-
-    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, inputs.num_valid, inputs.index))
+    stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, num_valid, index))
 
     target_kl = state.enabled_hyperparameters.target_kl
     if target_kl is not None:
         active = active & (metrics["approx_kl"] <= target_kl)
         stepped = jax.tree.map(partial(jnp.where, active), stepped, learned)
-    return (stepped, active), metrics | {"active": active.astype(jnp.float32)}
+    return (stepped, active), joined(metrics, {"active": active.astype(jnp.float32)})

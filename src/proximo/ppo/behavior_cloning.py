@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,40 +26,20 @@ class Demonstrations(Sequences):
     """As the distribution would have sampled it."""
 
 
-Carry = tuple[PyTree, PyTree]
-"""The trainable parameters, and the state of the optimizer."""
-
-
-class CloningSettings(NamedTuple):
-    """How to fit."""
-
-    num_epochs: int
-    num_sequences: int
-    """Sequences of each gradient step."""
-    length: int
-    """Steps of each sequence."""
-
-
 def clone(
     key: Key[Array, ""],
     policy: ActorCritic,
     demonstrations: Demonstrations,
     learning_rate: Float[Array, ""],
     max_grad_norm: Float[Array, ""],
-    settings: CloningSettings,
+    num_epochs: int,
+    num_sequences: int,
+    length: int,
 ) -> tuple[ActorCritic, Float[Array, " epochs"]]:
-    """Maximize the log-likelihood of the demonstrated actions with Adam.
+    """Maximize the log-likelihood of the demonstrated actions with Adam, in gradient steps on ``num_sequences`` sequences of ``length`` steps.
 
     The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence
-    is recomputed with the current parameters.
-
-    Args:
-        key: random key of the shuffles.
-        policy: the policy before.
-        demonstrations: one sequence of all steps, whose number is a multiple of ``settings.length``.
-        learning_rate: learning rate, constant.
-        max_grad_norm: largest norm of a gradient.
-        settings: how to fit.
+    is recomputed with the current parameters. ``demonstrations`` is one sequence of all steps, whose number is a multiple of ``length``.
 
     Returns:
         The fitted policy, and the mean of ``-log π(a|s)`` during each epoch.
@@ -69,13 +48,13 @@ def clone(
     normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
     trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
 
-    def epoch(carry: Carry, key: Key[Array, ""]) -> tuple[Carry, Float[Array, ""]]:
-        sequences = split(eqx.combine(carry[0], constants), demonstrations, settings.length)
+    def epoch(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, Float[Array, ""]]:
+        sequences = split(eqx.combine(carry[0], constants), demonstrations, length)
         count = sequences.valid.shape[1]
-        per_step = min(settings.num_sequences, count)
+        per_step = min(num_sequences, count)
         minibatches = permutation(key, count)[: count // per_step * per_step].reshape(-1, per_step)
 
-        def gradient_step(carry: Carry, indices: UInt32[Array, " size"]) -> tuple[Carry, Array]:
+        def gradient_step(carry: PyTree, indices: UInt32[Array, " size"]) -> tuple[PyTree, Array]:
             trainable, state = carry
             minibatch = take(sequences, indices)
             loss, gradient = jax.value_and_grad(lambda p: cloning_loss(eqx.combine(p, constants), minibatch))(trainable)
@@ -86,15 +65,14 @@ def clone(
         return carry, jnp.mean(losses)
 
     start = trainable, optimizer.init(trainable)
-    (trainable, _), losses = jax.lax.scan(epoch, start, jax.random.split(key, settings.num_epochs))
+    (trainable, _), losses = jax.lax.scan(epoch, start, jax.random.split(key, num_epochs))
     return eqx.combine(trainable, constants), losses
 
 
 def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
-    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a Gaussian.
-
-    With this gradient, the standard deviation would shrink towards 0 where demonstrations always agree, and PPO could no longer explore.
-    """
+    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a
+    Gaussian. With this gradient, the standard deviation would shrink towards 0 where demonstrations always
+    agree, and PPO could no longer explore."""
     _, distribution, _ = unroll(policy, sequences)
     if isinstance(distribution, Gaussian):
         distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))

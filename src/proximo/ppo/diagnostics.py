@@ -1,7 +1,5 @@
 """Diagnostics of an update: its transitions and ratios, the use of its memory, and NaN or infinity."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -23,11 +21,10 @@ from proximo.types import Metrics, Rollout, steps_to_float
 
 def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
     """What ``ppo.update(state, rollout)`` learns from in its first epoch, with axes ``T N ...``.
-
-    ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled reward.
-    ``actions`` are as the environment received them, ``observations`` as it returned them. Advantages and returns
-    use the values that were collected. With ``recompute_advantage``, the update computes the values again if the policy has changed.
-    """
+    ``advantages`` are not normalized. ``returns`` are the targets of the value in units of the scaled
+    reward. ``actions`` are as the environment received them, ``observations`` as it returned them.
+    Advantages and returns use the values that were collected. With ``recompute_advantage``, the update
+    computes the values again if the policy has changed."""
     _, scaled = scale_rewards(state, rollout)
     advantage = compute_advantages(scaled, state.hyperparameters)
     return {
@@ -40,10 +37,9 @@ def learned_from(state: LearnerState, rollout: Rollout) -> dict[str, Any]:
 
 
 def ratios(before: LearnerState, policy: ActorCritic, rollout: Rollout) -> Float[Array, "T N"]:
-    """Probability of each action under ``policy``, after an update, divided by its probability under the policy that acted.
-
-    Observations are normalized by the statistics from ``before`` the update, so that only the parameters differ.
-    """
+    """Probability of each action under ``policy``, after an update, divided by its probability under the
+    policy that acted. Observations are normalized by the statistics from ``before`` the update, so that only
+    the parameters differ."""
     policy, length = dataclasses.replace(policy, normalizer=before.policy.normalizer), before.static.sequence_length
     _, distribution, _ = unroll(policy, sequences_of(rollout, length))
     log_ratio = distribution.log_prob(split_sequences(rollout.action, length)) - split_sequences(rollout.log_prob, length)
@@ -64,8 +60,8 @@ def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metri
         norm of the computed ones; with burn-in, both are compared after it. ``use``: approximate Kullback-Leibler
         divergence between the policy's actions with its memory and with an empty memory at every step.
     """
-    fresh = refresh_memory(policy, rollout, length)
-    sequences = sequences_of(fresh, length)
+    renewed = refresh_memory(policy, rollout, length)
+    sequences = sequences_of(renewed, length)
     _, remembering, _ = unroll(policy, sequences)
     without_memory = dataclasses.replace(policy, reset_memory=True)
     every_step = dataclasses.replace(sequences, episode_start=jnp.ones_like(sequences.episode_start))
@@ -74,25 +70,16 @@ def diagnose_memory(policy: ActorCritic, rollout: Rollout, length: int) -> Metri
     log_ratio = forgetting.log_prob(action) - remembering.log_prob(action)
     if rollout.burn_in_steps is None:
         # Includes last_memory, with which the next rollout begins. The first memory of a rollout is never recomputed and adds 0.
-        memories = [(r.memory, r.last_memory) for r in (rollout, fresh)]
+        memories = [(r.memory, r.last_memory) for r in (rollout, renewed)]
     else:
-        memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, fresh)]
-    return {"staleness": _distance(*memories), "use": masked_mean(approximate_kl(log_ratio), valid)}
-
-
-def memory_not_measured() -> Metrics:
-    """The metrics of an update after which the memory is not diagnosed: NaN."""
-    return {"staleness": jnp.array(jnp.nan), "use": jnp.array(jnp.nan)}
-
-
-def _distance(stored: PyTree[Array], fresh: PyTree[Array]) -> Float[Array, ""]:
-    """``‖stored - fresh‖ / ‖fresh‖`` over all numbers of all memories."""
+        memories = [run_burn_in(policy, stack_memory(r.memory), sequences.burn_in_steps) for r in (rollout, renewed)]
+    stored, fresh = eqx.filter(memories, eqx.is_inexact_array)
 
     def squared(tree: PyTree[Array]) -> Array:
         return total(sum((jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)), jnp.zeros(())))
 
-    stored, fresh = eqx.filter((stored, fresh), eqx.is_inexact_array)
-    return jnp.sqrt(squared(jax.tree.map(jnp.subtract, stored, fresh)) / (squared(fresh) + 1e-12))
+    staleness = jnp.sqrt(squared(jax.tree.map(jnp.subtract, stored, fresh)) / (squared(fresh) + 1e-12))
+    return {"staleness": staleness, "use": masked_mean(approximate_kl(log_ratio), valid)}
 
 
 def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, state: LearnerState) -> dict[str, Bool[Array, ""]]:
@@ -115,6 +102,9 @@ def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, st
             broken = select(valid, broken, jax.tree.map(jnp.zeros_like, broken))
         return on_any_device(jnp.any(jnp.array([jnp.any(x) for x in jax.tree.leaves(broken)])))
 
+    def without_constants(old: Array, new: Array) -> Array:
+        return jnp.where(jnp.isinf(new) & (new == old), 0, new)
+
     return {
         # The final observation of a truncated episode is not stored. Its value is: not finite if the observation was not.
         "observation": bad(rollout.observation, rollout.valid) | bad((rollout.last_observation, rollout.bootstrap_value)),
@@ -124,11 +114,7 @@ def find_non_finite(rollout: Rollout, metrics: Metrics, before: LearnerState, st
         # Clipping divides by the norm: a gradient with an infinite norm would become zero without notice, even if the loss is finite.
         "gradient": bad(metrics["grad_norm"]),
         # Those of the normalizer too: finite observations may overflow in its statistics.
-        "parameters": bad(_without_constant_infinities(before.policy, state.policy)),
+        "parameters": bad(
+            jax.tree.map(without_constants, *(eqx.filter(x.policy, eqx.is_inexact_array) for x in (before, state)))
+        ),
     }
-
-
-def _without_constant_infinities(before: PyTree, after: PyTree) -> PyTree:
-    """The arrays of ``after``, with 0 for each infinity that ``before`` has at the same place."""
-    arrays = (eqx.filter(tree, eqx.is_inexact_array) for tree in (after, before))
-    return jax.tree.map(lambda new, old: jnp.where(jnp.isinf(new) & (new == old), 0, new), *arrays)

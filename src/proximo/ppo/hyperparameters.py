@@ -33,8 +33,8 @@ OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
 class Hyperparameters(eqx.Module):
     """The traced settings, as ``make_hyperparameters`` fills them. ``config.schema`` describes each.
 
-    Those that may be None are in ``OPTIONAL``: the value 0 switches them off. ``LearnerState.enabled_hyperparameters``
-    then has None, and code that reads them is not compiled.
+    Those that may be None are in ``OPTIONAL``: the value 0 switches them off.
+    ``LearnerState.enabled_hyperparameters`` then has None, and code that reads them is not compiled.
     """
 
     total_steps: Array
@@ -68,11 +68,11 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     Raises:
         ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts steps.
     """
-    values: dict[str, Any] = {name: _traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
+    values = {name: _traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
     return Hyperparameters(**values)
 
 
-def _traced(name: str, value: Any) -> Array | Schedule:
+def _traced(name: str, value: Any) -> Any:
     if is_custom(value):
         return _custom_schedule(name, value)
     if isinstance(value, ScheduleText):
@@ -86,9 +86,7 @@ def _array(x: float) -> Array:
 
 def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
     """Raise ``ConfigError`` if a hyperparameter that the config switches ``off`` is not 0: no code reads it.
-
-    If all hyperparameters are traced, their values are unknown and not checked.
-    """
+    If all hyperparameters are traced, their values are unknown and not checked."""
     if all(isinstance(x, Tracer) for x in jax.tree.leaves(hyperparameters)):
         return
     for name in sorted(off):
@@ -102,14 +100,15 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 
 
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
-    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0: it was probably
-    written for the remaining share."""
+    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0: it was
+    probably written for the remaining share."""
     function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
+    is_of_optax = (getattr(function, "__module__", None) or "").startswith("optax.")
     # This may run inside jit.
     with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
         schedule = CustomSchedule(function, any("remaining" in name for name in [*inspect.signature(function).parameters][:1]))
         numbers = [float(schedule(jnp.float32(share))) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-        later = [float(schedule(jnp.float32(10.0**power))) for power in range(1, 10)] if _is_of_optax(function) else []
+        later = [float(schedule(jnp.float32(10.0**power))) for power in range(1, 10)] if is_of_optax else []
     low, high = (end if bound is None else bound for bound, end in ((leaf.low, -math.inf), (leaf.high, math.inf)))
     if not all(math.isfinite(x) and low - ROUNDING <= x <= high + ROUNDING for x in numbers):
         expected = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
@@ -128,7 +127,3 @@ def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
         growing = f"{setting} = {value} is 0 at the start of the training and largest at its end. The function receives the {given} share"
         warnings.warn(f"{growing} of the training.{advice}", stacklevel=2)
     return schedule
-
-
-def _is_of_optax(function: Any) -> bool:
-    return (getattr(function, "__module__", None) or "").startswith("optax.")

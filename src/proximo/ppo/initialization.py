@@ -1,7 +1,5 @@
 """The state of a learner before its first update."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,18 +1,15 @@
 """PPO's loss on one minibatch, with its metrics.
 
-``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there: the clipped one calls it, and
-``value_loss_per_step`` below chooses between the two.
+``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there:
+the clipped one calls it, and ``value_loss_per_step`` below chooses between the two.
 """
-
-from __future__ import annotations
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from proximo.errors import ConfigError
 from proximo.math import loss_terms
 from proximo.networks import ActorCritic
-from proximo.ppo.metrics import RESERVED
+from proximo.ppo.metrics import joined
 from proximo.ppo.minibatches import Batch, Minibatch, unroll
 from proximo.ppo.objectives import Objective, WholeLoss, call_objective, clip
 from proximo.ppo.state import LearnerState
@@ -38,12 +35,12 @@ def loss(
         total, metrics = call_objective("objective", objective, policy, minibatch)
     else:
         total, metrics = ppo_loss(policy, minibatch, objective)
-    metrics = with_custom_metrics(ratio_metrics(minibatch), metrics)
+    metrics = joined(ratio_metrics(minibatch), metrics)
     if extra is not None:
         extra_loss, extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
         total = total + extra_loss
-        metrics = with_custom_metrics({**metrics, "extra_loss": extra_loss}, extra_metrics)
-    return total, {**metrics, "loss": total}
+        metrics = joined(metrics, joined({"extra_loss": extra_loss}, extra_metrics))
+    return total, joined({"loss": total}, metrics)
 
 
 def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:
@@ -56,7 +53,7 @@ def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = c
     entropy = minibatch.mean(minibatch.distribution.entropy())
     total = policy_loss + minibatch.hyperparameters.vf_coef * value_loss - minibatch.ent_coef * entropy
     terms: Metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-    return total, with_custom_metrics(terms, objective_metrics)
+    return total, joined(terms, objective_metrics)
 
 
 def make_minibatch(
@@ -97,11 +94,3 @@ def ratio_metrics(minibatch: Minibatch) -> Metrics:
         "ratio_min": jnp.min(ratio, where=valid, initial=jnp.inf),
         "ratio_max": jnp.max(ratio, where=valid, initial=-jnp.inf),
     }
-
-
-def with_custom_metrics(metrics: Metrics, custom: Metrics) -> Metrics:
-    """``metrics`` and the metrics of a custom loss. Raises ``ConfigError`` if a name is taken."""
-    for name in custom:
-        if name in metrics or name in RESERVED:
-            raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
-    return {**metrics, **custom}

@@ -1,15 +1,14 @@
 """The metrics of an update, from those of its gradient steps.
 
-To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
+To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize``.
 Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
 ``tracking/metrics_window.py`` merges the updates of a row. Each metric needs a row in docs/metrics.md.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 
 from proximo.config.custom import is_transformation
+from proximo.errors import ConfigError
 from proximo.math.across_devices import largest, smallest
 from proximo.math.masked_statistics import explained_variance, masked_mean
 from proximo.ppo.adaptive import learning_rate, mean_of_steps, taken_steps
@@ -17,25 +16,24 @@ from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
-RESERVED = frozenset({
-    "grad_norm", "active", "value_mean", "advantage_mean", "explained_variance", "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
-    "gradient_steps", "loss", "extra_loss",
-})  # fmt: skip
-"""Names that no custom loss may give to a metric, in addition to those of the loss itself."""
+
+def joined(metrics: Metrics, custom: Metrics) -> Metrics:
+    """``metrics`` and those of custom losses. Raises ``ConfigError`` if a name is taken."""
+    for name in custom:
+        if name in metrics:
+            raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
+    return {**metrics, **custom}
 
 
 def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metrics:
-    """Reduce the metrics of the gradient steps (``K M``: epochs, minibatches) to metrics of the update.
-
-    Most are means over the steps taken and the step at which ``target_kl`` stopped the update. Others are extremes of
-    the ratio, and the current values of scheduled hyperparameters. ``state`` is the learner before the
-    update, and ``batch`` the whole rollout.
-    """
+    """Reduce the metrics of the gradient steps (``K M``: epochs, minibatches) to metrics of the update. Most
+    are means over the steps taken and the step at which ``target_kl`` stopped the update. Others are
+    extremes of the ratio, and the current values of scheduled hyperparameters. ``state`` is the learner
+    before the update, and ``batch`` the whole rollout."""
     taken = taken_steps(step_metrics["active"])
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}
     h, progress = state.enabled_hyperparameters, state.progress
     metrics = {
-        **{name: mean_of_steps(x, taken) for name, x in averaged.items()},
         "ratio_min": smallest(jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf))),
         "ratio_max": largest(jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf))),
         "gradient_steps": jnp.sum(step_metrics["active"]),
@@ -51,4 +49,4 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         metrics["critic_learning_rate"] = h.critic_learning_rate(progress)
     if state.adaptive.kl_coef is not None:
         metrics["kl_coef"] = state.adaptive.kl_coef
-    return metrics
+    return joined(metrics, {name: mean_of_steps(x, taken) for name, x in averaged.items()})

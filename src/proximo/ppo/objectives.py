@@ -1,10 +1,8 @@
 """Objectives: functions ``(policy, minibatch) -> (loss, metrics)`` that an update minimizes, built in or custom."""
 
-from __future__ import annotations
-
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 import equinox as eqx
@@ -60,11 +58,7 @@ def resolve_objective(setting: str, value: str | Custom) -> Objective:
     if not is_custom(value):
         return OBJECTIVES[str(value)]
     function = resolve(setting, value, ("__call__",))
-    try:
-        hash(function)
-    except TypeError:
-        function = None
-    if inspect.isclass(function) or not callable(function):
+    if inspect.isclass(function) or not callable(function) or not isinstance(function, Hashable):
         raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics) that can be hashed.")
     return cast("Objective", function)
 
@@ -72,11 +66,9 @@ def resolve_objective(setting: str, value: str | Custom) -> Objective:
 def call_objective(
     setting: str, function: Objective, policy: ActorCritic, minibatch: Minibatch
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Call an objective, and check that it returns one number (broadcasting would sum others) and a dictionary of numbers.
-
-    On several devices, a custom loss or metric that is not the same on all of them becomes NaN, because its mean was
-    not taken by ``minibatch.mean``. A loss that is NaN ends the training.
-    """
+    """Call an objective, and check that it returns one number (broadcasting would sum others) and a
+    dictionary of numbers. On several devices, a custom loss or metric that is not the same on all of them
+    becomes NaN, because its mean was not taken by ``minibatch.mean``. A loss that is NaN ends the training."""
     returned: Any = function(policy, minibatch)
     is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
     if not is_pair or not all(map(_is_number, (returned[0], *returned[1].values()))):

@@ -1,7 +1,5 @@
 """The optimizer: Adam, with decoupled weight decay and a learning rate for the critic where they are set; or custom optimizers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
@@ -18,8 +16,12 @@ from proximo.errors import ConfigError
 from proximo.math.across_devices import mean_of_devices
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
+from proximo.ppo.metrics import joined
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
+
+Mask = Callable[[PyTree], PyTree]
+"""Marks parameters of a tree."""
 
 
 class Learned(NamedTuple):
@@ -30,11 +32,8 @@ class Learned(NamedTuple):
 
 
 class Optimizer:
-    """Takes gradient steps on the policy of a learner.
-
-    The trainable parameters are one vector, on which Adam is faster than on many small arrays
-    (docs/decisions/0015-flat-parameters.md).
-    """
+    """Takes gradient steps on the policy of a learner. The trainable parameters are one vector, on which
+    Adam is faster than on many small arrays (docs/decisions/0015-flat-parameters.md)."""
 
     def __init__(self, state: LearnerState):
         trainable, self._constants = split_policy(state.policy)
@@ -59,14 +58,26 @@ class Optimizer:
             gradient, learned.optimizer_state, learned.parameters
         )
         stepped = Learned(jax.tree.map(jnp.add, learned.parameters, updates), optimizer_state)
-        return stepped, metrics | {"grad_norm": jnp.linalg.norm(gradient)}
+        return stepped, joined(metrics, {"grad_norm": jnp.linalg.norm(gradient)})
 
 
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
-    """From the gradient to the change of the parameters: clipping, then Adam or a custom optimizer."""
-    static = state.static
-    are_words = isinstance(static.optimizer, str) and isinstance(static.critic_optimizer, str)
-    return optax.chain(clipping(state), adam(state) if are_words else custom_optimizers(state))
+    """From the gradient to the change of the parameters, as vectors: clipping, then Adam or a custom optimizer."""
+    h, static, rate = state.enabled_hyperparameters, state.static, learning_rate(state)
+    critic_rate = None if h.critic_learning_rate is None else h.critic_learning_rate(state.progress)
+    policy, critic = static.optimizer, static.critic_optimizer
+    critic = policy if critic == "same" else critic
+    clip = clipping(state)
+    if not (isinstance(policy, str) and isinstance(critic, str)):
+        return optax.chain(clip, custom_optimizers(state, rate, critic_rate))
+    # Each of their steps acts on every parameter alone, so policy and value share one Adam.
+    rate = rate if critic_rate is None else jnp.where(_as_vector(critic_mask, state.policy), critic_rate, rate)
+    decayed = None
+    if "adamw" in (policy, critic):
+        decayed = _as_vector(weight_mask, state.policy)
+        if policy != critic:
+            decayed = decayed & (_as_vector(critic_mask, state.policy) == (critic == "adamw"))
+    return optax.chain(clip, adam(state, rate, None if decayed is None else lambda _: decayed))
 
 
 def clipping(state: LearnerState) -> optax.GradientTransformation:
@@ -85,83 +96,55 @@ def clipping(state: LearnerState) -> optax.GradientTransformation:
     return optax.stateless(clip_parts)
 
 
-def adam(state: LearnerState) -> optax.GradientTransformation:
-    """Adam, then weight decay, then the learning rate. Each acts on every parameter alone, so policy and value share one Adam.
+def adam(state: LearnerState, rate: Array, decayed: Mask | None) -> optax.GradientTransformation:
+    """Adam, then weight decay where ``decayed(parameters)``, then the learning rate.
 
-    Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2).
-    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
+    Weight decay is decoupled: it does not enter Adam's moments (Loshchilov & Hutter 2019, arXiv:1711.05101,
+    algorithm 2). Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1.
     """
-    h, static, rate, decay = state.enabled_hyperparameters, state.static, learning_rate(state), optax.identity()
-    if h.critic_learning_rate is not None:
-        rate = jnp.where(_as_vector(critic_mask, state.policy), critic_learning_rate(state), rate)
-    words = [static.optimizer, static.optimizer if static.critic_optimizer == "same" else static.critic_optimizer]
-    if "adamw" in words:
-        decayed = _as_vector(weight_mask, state.policy)
-        if words[0] != words[1]:
-            decayed = decayed & (_as_vector(critic_mask, state.policy) == (words[1] == "adamw"))
 
-        def decayed_weights(updates: Any, parameters: Any) -> Any:
-            # Not a factor of 0 for the others: a constant of a custom network may be infinite.
-            return updates + jnp.where(decayed, h.weight_decay * parameters, 0.0)
+    def decay(update: Any, parameter: Any, is_decayed: Any) -> Any:
+        # Not a factor of 0 for the others: a constant of a custom network may be infinite.
+        return update + jnp.where(is_decayed, state.hyperparameters.weight_decay * parameter, 0.0)
 
-        decay = optax.stateless(decayed_weights)
-    return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
+    direction = optax.scale_by_adam(state.static.b1, state.static.b2, state.static.eps)
+    if decayed is None:
+        return optax.chain(direction, optax.identity(), optax.scale(-rate))
+    decaying = optax.stateless(lambda updates, parameters: jax.tree.map(decay, updates, parameters, decayed(parameters)))
+    return optax.chain(direction, decaying, optax.scale(-rate))
 
 
-def scale_by_adam(state: LearnerState) -> optax.GradientTransformation:
-    """Adam without its learning rate."""
-    return optax.scale_by_adam(state.static.b1, state.static.b2, state.static.eps)
-
-
-def custom_optimizers(state: LearnerState) -> optax.GradientTransformation:
+def custom_optimizers(state: LearnerState, rate: Array, critic_rate: Array | None) -> optax.GradientTransformation:
     """The optimizers of policy and value, one of them custom. They get each parameter in its own shape."""
     static, (trainable, _) = state.static, split_policy(state.policy)
-    parts: dict[Hashable, optax.GradientTransformation] = {"policy": part_optimizer("optimizer", state, learning_rate(state))}
-    if static.critic_optimizer != "same":
-        parts["critic"] = part_optimizer("critic_optimizer", state, critic_learning_rate(state))
-    elif state.enabled_hyperparameters.critic_learning_rate is not None:
-        parts["critic"] = part_optimizer("optimizer", state, critic_learning_rate(state))
-    else:
-        return on_vector(parts["policy"], trainable)
-    labels = jax.tree.map(lambda is_critic: "critic" if is_critic else "policy", critic_mask(trainable))
-    return on_vector(optax.partition(parts, labels), trainable)
 
+    def made(setting: str, rate: Array) -> optax.GradientTransformation:
+        optimizer = getattr(static, setting)
+        if isinstance(optimizer, str):
+            return adam(state, rate, weight_mask if optimizer == "adamw" else None)
+        made = optimizer if is_transformation(optimizer) else optimizer(rate)
+        if not is_transformation(made):
+            raise ConfigError(f"{setting}: the function returns {type(made).__name__}, expected an optax transformation.")
+        return made
 
-def part_optimizer(setting: str, state: LearnerState, rate: Float[Array, ""]) -> optax.GradientTransformation:
-    """The optimizer of policy or value that ``setting`` gives, with the learning rate ``rate``."""
-    optimizer = getattr(state.static, setting)
-    if isinstance(optimizer, str):
-        weight_decay = state.hyperparameters.weight_decay
-        decay = optax.add_decayed_weights(weight_decay, weight_mask) if optimizer == "adamw" else optax.identity()
-        return optax.chain(scale_by_adam(state), decay, optax.scale(-rate))
-    made = optimizer if is_transformation(optimizer) else optimizer(rate)
-    if not is_transformation(made):
-        raise ConfigError(f"{setting}: the function returns {type(made).__name__}, expected an optax transformation.")
-    return made
-
-
-def on_vector(transformation: optax.GradientTransformation, tree: PyTree) -> optax.GradientTransformation:
-    """``transformation`` of trees like ``tree`` for vectors that contain all their parameters."""
-    _, unflatten = ravel_pytree(tree)
+    optimizer = made("optimizer", rate)
+    if static.critic_optimizer != "same" or critic_rate is not None:
+        setting = "optimizer" if static.critic_optimizer == "same" else "critic_optimizer"
+        parts: dict[Hashable, Any] = {"policy": optimizer, "critic": made(setting, rate if critic_rate is None else critic_rate)}
+        labels = jax.tree.map(lambda is_critic: "critic" if is_critic else "policy", critic_mask(trainable))
+        optimizer = optax.partition(parts, labels)
+    _, unflatten = ravel_pytree(trainable)
 
     def update(gradient: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
-        updates, state = transformation.update(unflatten(gradient), state, unflatten(parameters))
+        updates, state = optimizer.update(unflatten(gradient), state, unflatten(parameters))
         return ravel_pytree(updates)[0], state
 
-    return optax.GradientTransformation(lambda parameters: transformation.init(unflatten(parameters)), update)  # pyright: ignore[reportArgumentType]
-
-
-def critic_learning_rate(state: LearnerState) -> Float[Array, ""]:
-    """The current learning rate of the parameters that only the value uses."""
-    schedule = state.enabled_hyperparameters.critic_learning_rate
-    return learning_rate(state) if schedule is None else schedule(state.progress)
+    return optax.GradientTransformation(lambda parameters: optimizer.init(unflatten(parameters)), update)  # pyright: ignore[reportArgumentType]
 
 
 def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
-    """The trainable parameters of a policy, and the rest (statistics of the normalizer, static parts).
-
-    Both are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them.
-    """
+    """The trainable parameters of a policy, and the rest (statistics of the normalizer, static parts). Both
+    are trees like ``policy``, with None in the place of the other part. ``equinox.combine`` joins them."""
     trainable = jax.tree.map(eqx.is_inexact_array, policy)
     trainable = dataclasses.replace(trainable, normalizer=jax.tree.map(lambda _: False, policy.normalizer))
     return eqx.partition(policy, trainable)
@@ -175,11 +158,9 @@ def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
 
 
 def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:
-    """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels.
-
-    These are the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and
-    proximo). Zero is not a neutral value for others, such as biases and the eigenvalues of an LRU.
-    """
+    """Mark the parameters that ``weight_decay`` decays: weight matrices and convolution kernels. These are
+    the arrays of two or more axes whose name begins with ``weight`` or ``kernel`` (in Flax, Equinox and
+    proximo). Zero is not a neutral value for others, such as biases and the eigenvalues of an LRU."""
 
     def is_weight_matrix(path: tuple[Any, ...], parameter: Array) -> bool:
         # The last two names: an nnx parameter is an attribute of its variable.
@@ -189,7 +170,7 @@ def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:
     return jax.tree_util.tree_map_with_path(is_weight_matrix, trainable)
 
 
-def _as_vector(mask: Callable[[PyTree], PyTree[bool]], policy: ActorCritic) -> Bool[Array, " P"]:
+def _as_vector(mask: Mask, policy: ActorCritic) -> Bool[Array, " P"]:
     """The mask for each number of the vector of parameters."""
     trainable, _ = split_policy(policy)
     return ravel_pytree(jax.tree.map(lambda x, marked: jnp.full(x.shape, marked), trainable, mask(trainable)))[0]

@@ -1,8 +1,7 @@
 """What happens to a rollout before and after the gradient steps."""
 
-from __future__ import annotations
-
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +23,8 @@ REWARD_CLIP = 10.0
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
     """Scale rewards as the learner reads them: by ``reward_scale``, by their sign (``clip_reward``), by ``normalize_reward``.
 
-    With ``normalize_reward``, they are divided by the standard deviation of the discounted return and clipped to ± 10.
-    The statistics of the return include this rollout before its rewards are divided.
+    With ``normalize_reward``, they are divided by the standard deviation of the discounted return and
+    clipped to ± 10. The statistics of the return include this rollout before its rewards are divided.
 
     Returns:
         The new statistics (None without ``normalize_reward``), and the rollout with scaled rewards.
@@ -45,10 +44,9 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
 
 def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | None = None) -> Batch:
     """Compute the advantages and targets of a rollout with scaled rewards, and split it into sequences.
-
-    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and values
-    (``recompute_advantage``). ``value`` keeps the values of the policy that acted, because the value clip is centered on it.
-    """
+    Before each epoch, ``policy`` is the current policy. It recomputes memories (``refresh_memory``) and
+    values (``recompute_advantage``). ``value`` keeps the values of the policy that acted, because the value
+    clip is centered on it."""
     static, renewed = state.static, rollout
     if policy is not None and static.refresh_memory:
         renewed = refresh_memory(policy, renewed, static.sequence_length)
@@ -63,28 +61,21 @@ def prepare_batch(state: LearnerState, rollout: Rollout, policy: ActorCritic | N
 
 def compute_advantages(rollout: Rollout, h: Hyperparameters) -> Float[Array, "T N"]:
     """Generalized advantages of all environments, by ``gamma`` and ``gae_lambda``; see ``generalized_advantages``."""
-    names = ("reward", "value", "bootstrap_value", "terminated", "truncated", "valid")
-    steps = {name: getattr(rollout, name) for name in names}
-
-    def advantages_of_env(steps: dict[str, Array], last_value: Float[Array, ""]) -> Float[Array, " T"]:
-        return generalized_advantages(**steps, last_value=last_value, gamma=h.gamma, gae_lambda=h.gae_lambda)
-
-    return jax.vmap(advantages_of_env, in_axes=(1, 0), out_axes=1)(steps, rollout.last_value)
+    advantages = partial(generalized_advantages, gamma=h.gamma, gae_lambda=h.gae_lambda)
+    values = rollout.reward, rollout.value, rollout.last_value, rollout.bootstrap_value
+    flags = rollout.terminated, rollout.truncated, rollout.valid
+    return jax.vmap(advantages, in_axes=(1, 1, 0, 1, 1, 1, 1), out_axes=1)(*values, *flags)
 
 
 def recompute_values(policy: ActorCritic, rollout: Rollout, length: int) -> Rollout:
-    """``rollout`` with ``value`` and ``last_value`` computed with ``policy``.
-
-    ``bootstrap_value`` stays, because the rollout does not contain the final observations of truncated episodes.
-    """
+    """``rollout`` with ``value`` and ``last_value`` computed with ``policy``. ``bootstrap_value`` stays,
+    because the rollout does not contain the final observations of truncated episodes."""
     _, _, value = unroll(policy, sequences_of(rollout, length))
     last_value = policy.value(rollout.last_memory, rollout.last_observation, rollout.last_episode_start)
     return dataclasses.replace(rollout, value=join_sequences(value, rollout.episode_start.shape[1]), last_value=last_value)
 
 
 def update_normalizer(policy: ActorCritic, rollout: Rollout) -> ActorCritic:
-    """``policy`` whose normalizer includes the valid observations of ``rollout``.
-
-    It is called after the update, so that the statistics do not change from the first step to the last minibatch.
-    """
+    """``policy`` whose normalizer includes the valid observations of ``rollout``. It is called after the
+    update, so that the statistics do not change from the first step to the last minibatch."""
     return dataclasses.replace(policy, normalizer=with_observations(policy.normalizer, rollout.observation, rollout.valid))

@@ -23,9 +23,7 @@ from proximo.types import steps_to_float
 @dataclass(frozen=True)
 class StaticSettings:
     """The settings of ``PPOConfig`` that are not traced. They are constants of the compiled programs.
-
-    ``config.schema`` describes each.
-    """
+    ``config.schema`` describes each."""
 
     total_updates: int
     num_steps: int

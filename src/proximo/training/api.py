@@ -90,7 +90,7 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
     if config.env.actors:
-        from proximo.collect.ray_connection import check_installed
+        from proximo.collect.ray_collector import check_installed
 
         check_installed()
     prepare_jax(config.shares_program)

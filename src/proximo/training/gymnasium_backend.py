@@ -14,7 +14,7 @@ from proximo.collect import GymnasiumCollector, GymnasiumTrainer
 from proximo.collect.devices import check_divisible, make_mesh, on_one_device
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
-from proximo.collect.program_cache import gymnasium_key, reuse
+from proximo.collect.program_cache import program_key, reuse
 from proximo.collect.ray_collector import RayCollector
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
@@ -36,7 +36,7 @@ class GymnasiumBackend(Backend):
         mesh = make_mesh(config)
         if mesh is not None:
             check_divisible(config, mesh.size)
-        programs = reuse(gymnasium_key(config, env, mesh), lambda: GymnasiumPrograms(config, env, mesh))
+        programs = reuse(program_key(config, env, False, mesh), lambda: GymnasiumPrograms(config, env, mesh))
         if config.env.actors and self.peers.count > 1:
             raise ConfigError(f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed.")
         if config.env.actors:

@@ -10,19 +10,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from proximo.collect import JaxCollector, JaxTrainer, jax_vector
-from proximo.collect.compiled_function import CompiledFunction
-from proximo.collect.devices import (
-    check_divisible,
-    constrained,
-    divided,
-    filled,
-    make_mesh,
-    mesh_for,
-    on_one_device,
-    placed,
-    whole,
-)
-from proximo.collect.program_cache import program_key, reuse
+from proximo.collect.devices import check_divisible, divided, filled, make_mesh, mesh_for, on_one_device, placed, whole
+from proximo.collect.program_cache import CompiledFunction, program_key, reuse
 from proximo.config import Config
 from proximo.envs import JaxEnvironment
 from proximo.ppo import Hyperparameters, make_hyperparameters
@@ -58,7 +47,7 @@ class JaxPrograms:
         def start(seeds: jax.Array, hyperparameters: Hyperparameters) -> TrainState:
             keys = jax.vmap(jax.random.key)(seeds) if stacked else jax.random.key(seeds[0])
             state = init(keys, hyperparameters)
-            return constrained(state, self._mesh_for(state), stacked)
+            return placed(state, self._mesh_for(state), stacked)
 
         self.start = CompiledFunction(start, brief=config.env.num_envs <= BRIEF_ENVS)
         self.with_new_episodes = jax.jit(collector.with_new_episodes)
