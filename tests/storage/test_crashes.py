@@ -144,6 +144,11 @@ def fast_yaml(monkeypatch):
     monkeypatch.setattr(run_directory, "read_yaml", cache(run_directory.read_yaml))
 
 
+def changes(found: list) -> list:
+    """``found`` without repetitions."""
+    return [key for key, _ in itertools.groupby(found)]
+
+
 def found(folder, agents) -> str:
     """The name of the agent in ``folder``, whose settings, state and history must all be its."""
     config = run_directory.read_config(folder)
@@ -156,14 +161,6 @@ def found(folder, agents) -> str:
     assert (config.network, config.env, config.run.seed) == (agent.config.network, agent.config.env, agent.config.run.seed)
     assert history == agents[name].history
     return name
-
-
-def check_loads(folder, prepared) -> None:
-    """``proximo.load`` and ``load_policy`` give this agent."""
-    agent, loaded = prepared.agent, proximo.load(folder)
-    assert (loaded.step, loaded.history, loaded.config.network) == (prepared.step, prepared.history, agent.config.network)
-    for policy in (loaded.policy, load_policy(folder)):
-        assert bits(policy.actor_critic) == bits(agent.policy.actor_critic)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "old"), ("old", "other activation"), ("old", "other shape")])
@@ -179,7 +176,10 @@ def test_killed_save_of_an_agent_leaves_the_old_or_the_new_one(tmp_path, agents,
         else:
             names.append(found(folder, agents))
             if names.count(names[-1]) == 20:
-                check_loads(folder, agents[names[-1]])
+                expected, loaded = agents[names[-1]], proximo.load(folder)
+                assert (loaded.step, loaded.history) == (expected.step, expected.history)
+                for policy in (loaded.policy, load_policy(folder)):
+                    assert bits(policy.actor_critic) == bits(expected.agent.policy.actor_critic)
         if len(names) % 5:
             continue
         # The next save is as good as any, and leaves nothing else.
@@ -190,8 +190,7 @@ def test_killed_save_of_an_agent_leaves_the_old_or_the_new_one(tmp_path, agents,
         hidden = {name for name in files if name.split("/")[-1].startswith(".")}
         assert files - hidden == kept | {"command.txt", "config.yaml", "metrics.jsonl", "system.json"}
         assert not any("checkpoints" in name for name in hidden)
-    order = [before or "nothing", after]
-    assert [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name] == order, "one moment separates both"
+    assert changes(names) == [before or "nothing", after], "one moment separates both"
 
 
 def test_killed_save_of_the_best_model_leaves_each_seed_with_the_old_or_the_new_one(tmp_path, agents):
@@ -208,11 +207,7 @@ def test_killed_save_of_the_best_model_leaves_each_seed_with_the_old_or_the_new_
     states = []
     for folder in crashes(tmp_path, tmp_path / "before", save(after), every=12):
         states.append([found(folder / f"seed-{seed}", agents) for seed in range(2)])
-    assert [state for i, state in enumerate(states) if i == 0 or states[i - 1] != state] == [
-        before,
-        [after[0], before[1]],
-        after,
-    ]
+    assert changes(states) == [before, [after[0], before[1]], after]
 
 
 CONFIG = override(Config(), {"id": "toys:RandomEnds", "keep_checkpoints": 2, "tensorboard": False, "num_envs": 1, "num_steps": 1})
@@ -249,4 +244,4 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
             values[-1].append(value)
         starts = resuming.starts(run_dirs, [CONFIG] * 2, "last", True, Reporter(), ALONE)
         assert len({start.step for start in starts}) == 1, "seeds of one program continue from one step"
-    assert [value for i, value in enumerate(values) if i == 0 or values[i - 1] != value] == [[20, 20], [99, 20], [99, 99]]
+    assert changes(values) == [[20, 20], [99, 20], [99, 99]]

@@ -115,27 +115,24 @@ def test_resume_continues_the_run_and_writes_no_row_twice(server, tmp_path, agai
     assert sorted(server.rows[first._id, "server"]) == sorted({10, 20, 40, *again})
 
 
-def test_missing_key_warns_and_tracks_offline(server, tmp_path, monkeypatch):
-    monkeypatch.delenv("WANDB_API_KEY")
-    monkeypatch.setattr(module, "has_key", lambda: False)
+@pytest.mark.parametrize(
+    ("has_key", "why"),
+    [
+        (False, "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"),
+        (True, "Weights & Biases cannot be reached (no route to host)"),
+    ],
+)
+def test_missing_key_or_server_warns_and_tracks_offline(server, tmp_path, monkeypatch, has_key, why):
+    server.reachable = False
+    monkeypatch.setattr(module, "has_key", lambda: has_key)
     told = []
     for name in ("r", "g/seed-0", "g/seed-1"):
-        opened(tmp_path / name, told=told)
-    assert {started["mode"] for started in server.started} == {"offline"}
-    why = "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"
+        written(opened(tmp_path / name, told=told), 10).close()
+    assert [sorted(rows) for (_, where), rows in server.rows.items() if where == "folder"] == [[10]] * 3
     assert told == [
         f"{why}: {tmp_path / name} is tracked offline; `wandb sync {tmp_path / folder / 'wandb' / 'latest-run'}` uploads it."
         for name, folder in (("r", "r"), ("g", "g/seed-*"))  # once for a group of seeds
     ]
-
-
-def test_missing_server_warns_and_tracks_offline(server, tmp_path):
-    server.reachable = False
-    told = []
-    written(opened(tmp_path / "r", told=told), 10).close()
-    (sentence,) = told
-    assert sentence.startswith("Weights & Biases cannot be reached (no route to host): ")
-    assert [sorted(rows) for (_, where), rows in server.rows.items() if where == "folder"] == [[10]]
 
 
 def test_library_writes_an_offline_run_after_a_resume(tmp_path, monkeypatch, capfd):

@@ -1,7 +1,5 @@
 """The card of a published policy: a ``README.md`` with its results, and how to use it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +32,8 @@ def render(config: Config, evaluation: Mapping[str, Any], place: str, clip: bool
     levels = f", levels {evaluation['levels']}" if evaluation["levels"] else ""
     settings = "".join(f", `{key}={value}`" for key, value in evaluation["env_settings"].items())
     notes = "".join(f"\n\nNote: {warning}" for warning in warnings)
+    ours, defaults = to_mapping(config), to_mapping(Config())
+    groups = {name: {k: v for k, v in ours[name].items() if v != defaults[name][k]} for name in ("env", "ppo", "network")}
     return f"""# PPO on {config.env.id}
 
 A policy (memory: `{config.network.memory}`) for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation["step"]:,} \
@@ -70,7 +70,7 @@ memory = policy.init_memory()
 These settings differ from proximo's defaults (`config.yaml` has all settings, `metrics.jsonl` the learning curves, `system.json` the versions):
 
 ```yaml
-{dump_yaml(_changed(config))}```
+{dump_yaml({name: changed for name, changed in groups.items() if changed})}```
 """
 
 
@@ -81,10 +81,3 @@ def _row(actions: str, found: Mapping[str, Any]) -> str:
         f"| {actions} | {found['return_mean']:,.2f} ± {found['return_std']:,.2f} | {low:,.2f} … {high:,.2f} "
         f"| {found['return_iqm']:,.2f} | {found['length_mean']:,.1f} | {success} |"
     )
-
-
-def _changed(config: Config) -> dict[str, Any]:
-    """The settings of the training that differ from the defaults."""
-    ours, defaults = to_mapping(config), to_mapping(Config())
-    groups = ((name, {k: v for k, v in ours[name].items() if v != defaults[name][k]}) for name in ("env", "ppo", "network"))
-    return {name: settings for name, settings in groups if settings}

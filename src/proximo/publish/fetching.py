@@ -1,7 +1,5 @@
 """Fetches a published policy as a run in ``runs/``, which every command accepts."""
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 import shutil
@@ -60,7 +58,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             path.write_bytes(data)
         try:
             config = run_directory.read_config(made)
-            checkpoint.load(made / "checkpoints" / str(found["step"])).check_readable()
+            checkpoint.load(made / "checkpoints" / found["step"]).values(f"{checkpoint.POLICY}.")
             if config.env.id != env_id:
                 raise CheckpointError(f"its settings are for {config.env.id!r}, not for {shown(env_id)}.")
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
@@ -78,7 +76,7 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         manifest.write_json(made / SYSTEM, {**json_object(made / SYSTEM), "started": started})
         sha256 = hashlib.sha256((folder / manifest.MANIFEST).read_bytes()).hexdigest()
         manifest.write_json(made / PULLED, {"source": source, "sha256": sha256})
-        there = run_directory.parent_of(Path(runs_dir), env_id) / name
+        there = Path(runs_dir) / run_directory.file_name(env_id) / name
         if json_object(there / PULLED).get("sha256") == sha256:
             return there
         if there.exists():

@@ -1,7 +1,5 @@
 """The Hugging Face Hub through its library (the extra ``hub``)."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import re

@@ -1,13 +1,10 @@
 """Publishes a run: evaluates its policy, records a clip, and writes the files."""
 
-from __future__ import annotations
-
-import contextlib
 import dataclasses
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +99,7 @@ def push(
     elif private:
         raise ConfigError(f"private = True needs a repository on the Hub, hf:OWNER/NAME: {to} is a folder.")
     else:
-        _prepare(Path(to))
+        _install([], Path(to))
     # Read now, because a running training may delete the checkpoint during the evaluation.
     saved = checkpoint.load(path / "checkpoints" / str(policy.step))
     state = encode(saved.step, {"learner": {"policy": policy.actor_critic}}, saved.info) if policy_only else saved.files
@@ -135,7 +132,7 @@ def push(
         manifest.write(made, name=_name(path), environment=config.env.id, step=policy.step)
         names = tuple(sorted(file.relative_to(made).as_posix() for file in made.rglob("*") if file.is_file()))
         if repository is None:
-            _install(made, Path(to))
+            _install([*made.iterdir()], Path(to))
         else:
             on_progress(f"uploading {len(names)} files")
             hub.upload(repository, made, config, evaluation)
@@ -155,33 +152,20 @@ def shareable(config: Config) -> Config:
     return override(config, {name: LEAVES[name].default for name in OF_THE_MACHINE})
 
 
-def _prepare(folder: Path) -> None:
-    """Make ``folder``. Raises ``ConfigError`` if it contains anything other than a published policy and hidden files, such as ``.git``, and
-    ``RunDirectoryError`` if it cannot be written."""
-    with _write_errors(folder):
+def _install(files: list[Path], folder: Path) -> None:
+    """Copy ``files`` to ``folder``. They replace the earlier publication, and links; other files, such as those of a repository, stay. Without
+    ``files``, only check that the folder can be written, and contains nothing but a published policy and hidden files, such as ``.git``."""
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         other = min((path.name for path in folder.iterdir() if not path.name.startswith(".")), default=None)
-    if other is not None and not (folder / manifest.MANIFEST).is_file():
-        raise ConfigError(f"{folder} contains {other!r} but no {manifest.MANIFEST}: choose an empty folder.")
-
-
-def _install(made: Path, folder: Path) -> None:
-    """Copy the new files to ``folder``. They replace the earlier publication, and links; other files, such as those of a repository, stay."""
-    with _write_errors(folder):
-        for new in made.iterdir():
-            if (folder / new.name).is_symlink():
-                (folder / new.name).unlink()
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        for name in (manifest.CLIP, METRICS):
+        if other is not None and not (folder / manifest.MANIFEST).is_file():
+            raise ConfigError(f"{folder} contains {other!r} but no {manifest.MANIFEST}: choose an empty folder.")
+        for name in (manifest.CLIP, METRICS, *(file.name for file in files)) if files else ():
+            if (folder / name).is_dir() and not (folder / name).is_symlink():
+                shutil.rmtree(folder / name)
             (folder / name).unlink(missing_ok=True)
-        shutil.copytree(made, folder, dirs_exist_ok=True)
-
-
-@contextlib.contextmanager
-def _write_errors(folder: Path) -> Iterator[None]:
-    """Convert an operating system's error to ``RunDirectoryError``."""
-    try:
-        yield
+        for file in files:
+            (shutil.copytree if file.is_dir() else shutil.copyfile)(file, folder / file.name)
     except OSError as error:
         raise RunDirectoryError(f"Cannot write to {folder} ({error.strerror}): choose another folder.") from error

@@ -1,9 +1,7 @@
 """Builds the files of a report from the runs that a user names."""
 
-from __future__ import annotations
-
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +11,7 @@ from proximo.errors import RunDirectoryError
 from proximo.report import figures, page
 from proximo.report.curves import charts_of
 from proximo.report.grouping import Section, sections_of
-from proximo.report.read import RunRecord, read_runs
+from proximo.report.read import read_runs
 from proximo.report.results import as_json, notes
 from proximo.serialization import csv_cell
 from proximo.storage.run_lookup import find_run
@@ -59,21 +57,20 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     runs = read_runs(texts, runs_dir)
     sections = sections_of(runs, by)
     folder = out or (find_run(texts[0], runs_dir)[0] if len(texts) == 1 else DEFAULT_FOLDER)
-    results = as_json(sections)
-    warnings = notes(results["table"])
-    report = Report(folder / "report.html", folder / "report.png", folder / "report.csv", results, warnings)
-    charts = [charts_of(section, len(runs)) for section in sections]
+    results, charts = as_json(sections), [charts_of(section, len(runs)) for section in sections]
+    paths = folder / "report.html", folder / "report.png", folder / "report.csv"
+    report = Report(*paths, results, notes(results["table"]))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         report.html.write_text(page.render(sections, charts, results, datetime.now()), encoding="utf-8")
         figures.draw(report.png, sections, charts)
-        write_csv(report.csv, sections)
+        _write_csv(report.csv, sections)
     except OSError as error:
         raise RunDirectoryError(f"Cannot write the report to {folder} ({error.strerror}): choose another --out.") from error
     return report
 
 
-def write_csv(path: Path, sections: Sequence[Section]) -> None:
+def _write_csv(path: Path, sections: Sequence[Section]) -> None:
     """Write all metrics as one tidy table: one line per value, as measured, without thinning or averaging.
 
     A failed run also has a line with the metric ``failed`` at the step that it reached.
@@ -81,18 +78,10 @@ def write_csv(path: Path, sections: Sequence[Section]) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for section in sections:
-            for label, runs in section.groups.items():
-                for run in runs:
-                    about = (*map(csv_cell, (section.environment, run.label, label)), run.settings["seed"])
-                    writer.writerows((*about, *cells) for cells in _values(run))
-
-
-def _values(run: RunRecord) -> Iterator[tuple[Any, ...]]:
-    """Step, seconds, metric and value of each number of a run."""
-    if run.status == "failed":
-        yield run.step, None, "failed", 1
-    for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
-        for name, value in row.items():
-            if name != "step" and value is not None:
-                yield row["step"], seconds, csv_cell(name), value
+        for environment, label, run in ((x.environment, label, run) for x in sections for label, run in x.labelled):
+            about = (*map(csv_cell, (environment, run.label, label)), run.settings["seed"])
+            if run.status == "failed":
+                writer.writerow((*about, run.step, None, "failed", 1))
+            for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
+                values = [(csv_cell(name), value) for name, value in row.items() if name != "step" and value is not None]
+                writer.writerows((*about, row["step"], seconds, *value) for value in values)

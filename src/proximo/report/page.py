@@ -1,7 +1,5 @@
 """The page: one HTML file that loads nothing from elsewhere and runs only its own script."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -27,7 +25,6 @@ from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import amount, duration, number
 
-_FOLDER = Path(__file__).parent
 RETURNS = "histograms/episode_returns"
 BINS, SHADES = 40, 5
 WIDTH, HEIGHT, LEFT, BELOW = 600, 220, 60, 22
@@ -52,67 +49,60 @@ def tag(name: str, /, *content: Any, **attributes: Any) -> Markup:
 
 def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: dict[str, Any], written: datetime) -> str:
     """Render the page of the ``sections``. Text of the user is escaped as HTML or JSON."""
-    page, style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "chart.js"))
-    pairs = zip(sections, charts, strict=True)
-    data = [{"groups": list(section.groups), "charts": found} for section, found in pairs]
+
+    def numbers(array: np.ndarray) -> list[float | None]:
+        """Whole numbers exactly, others with five digits; None for NaN."""
+        rounded = array.tolist() if array.dtype.kind == "i" else [float(f"{value:.5g}") for value in array.tolist()]
+        return [None if math.isnan(value) else value for value in rounded]
+
+    texts = ((Path(__file__).parent / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "chart.js"))
+    page, style, script = texts
     runs = [run for section in sections for run in section.runs]
+    names = list(dict.fromkeys(run.settings["name"] for run in runs))
+    what = runs[0].label if len(runs) == 1 else names[0] if len(names) == 1 else f"{len(runs)} runs"
+    title = f"{what} on {sections[0].environment}"
     links = [tag("a", section.environment, href=f"#section-{i}") for i, section in enumerate(sections)]
+    data = [{"groups": list(section.groups), "charts": found} for section, found in zip(sections, charts, strict=True)]
     return Template(page).substitute(
-        title=escaped(_title(sections, runs)),
+        title=escaped(title if len(sections) == 1 else f"{len(runs)} runs on {len(sections)} environments"),
         about=f"{amount(len(runs), 'run')}, {sum(run.step for run in runs):,} environment steps in total; "
         f"written {written:%Y-%m-%d %H:%M} by proximo {proximo.__version__}",
         contents=tag("nav", *links) if len(links) > 1 else "",
         sections="".join(_section(i, section, charts[i], results) for i, section in enumerate(sections)),
         overall=_improvements("Probability of improvement in all environments", results["improvement_over_environments"]) or "",
         # The data must not contain the end of a script element.
-        data=json.dumps(data, separators=(",", ":"), default=_numbers).replace("<", "\\u003c"),
+        data=json.dumps(data, separators=(",", ":"), default=numbers).replace("<", "\\u003c"),
         style=style,
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-def _numbers(array: np.ndarray) -> list[float | None]:
-    """Whole numbers exactly, others with five digits; None for NaN."""
-    if array.dtype.kind == "i":
-        return array.tolist()
-    return [None if math.isnan(value) else float(f"{value:.5g}") for value in array.tolist()]
-
-
-def _title(sections: Sequence[Section], runs: Sequence[RunRecord]) -> str:
-    names = {run.settings["name"] for run in runs}
-    if len(sections) > 1:
-        return f"{len(runs)} runs on {len(sections)} environments"
-    what = runs[0].label if len(runs) == 1 else f"{len(runs)} runs" if len(names) > 1 else names.pop()
-    return f"{what} on {sections[0].environment}"
-
-
 def _section(i: int, section: Section, charts: Sequence[Chart], results: dict[str, Any]) -> Markup:
     table, pairs = (
         [row for row in results[name] if row["environment"] == section.environment] for name in ("table", "improvement")
     )
-    differences = [{"Group": row["group"], **row["settings"]} for row in table]
-    mixed = {label: ", ".join(differing(runs)) for label, runs in section.groups.items()}
-    unfinished = [
+    notices = [
         tag("li", f"{run.label}: ", _status(run), f" ({run.step:,} of {run.total_steps:,} steps). {run.why}")
         for run in section.runs
         if run.status != "finished"
     ]
-    remarks = notes(table) + [f"{label}: its runs differ in {names}." for label, names in mixed.items() if names]
-    training = " (last training return)" if section.measure == TRAINING else ""
-    runs = [_run(section, label, run) for label, found in section.groups.items() for run in found]
+    notices += [tag("li", note) for note in notes(table)]
+    mixed = {label: ", ".join(differing(runs)) for label, runs in section.groups.items()}
+    notices += [tag("li", f"{label}: its runs differ in {names}.") for label, names in mixed.items() if names]
+    differences = [{"Group": row["group"], **row["settings"]} for row in table]
     return tag(
         "section",
         tag("h2", section.environment),
-        tag("ul", *unfinished, *(tag("li", remark) for remark in remarks), class_="notices", tabindex=0),
+        tag("ul", *notices, class_="notices", tabindex=0),
         tag("div", *(_chip(i, place, row) for place, row in enumerate(table)), class_="legend"),
         tag("div", *(_chart(i, place, chart) for place, chart in enumerate(charts)), class_="charts"),
-        tag("h3", "Results", training),
+        tag("h3", "Results", " (last training return)" if section.measure == TRAINING else ""),
         _table([cells(row) for row in table]),
         _improvements("Probability of improvement", pairs),
         _histograms(section),
-        tag("div", tag("h3", "Settings that differ"), _table(differences)) if section.differing else None,
-        tag("details", tag("summary", f"All runs ({len(runs)})"), _table(runs)),
+        tag("div", tag("h3", "Settings that differ"), _table(differences)) if table[0]["settings"] else None,
+        tag("details", tag("summary", f"All runs ({len(section.runs)})"), _table([_run(section, *x) for x in section.labelled])),
         _common_settings(section),
         id=f"section-{i}",
     )
@@ -135,8 +125,9 @@ def _chart(section: int, place: int, chart: Chart) -> Markup:
     """An empty chart that the page's script fills."""
     caption = tag("figcaption", tag("b", chart["title"]), tag("span", chart["about"]))
     svg = tag("svg", role="img", tabindex=0, aria_label=chart["title"])
-    tip = tag("div", class_="tip", hidden="")
-    return tag("figure", caption, svg, tip, class_="chart", data_section=section, data_chart=place)
+    return tag(
+        "figure", caption, svg, tag("div", class_="tip", hidden=""), class_="chart", data_section=section, data_chart=place
+    )
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Markup:
@@ -150,12 +141,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> Markup:
 def cells(row: dict[str, Any]) -> dict[str, str]:
     """A row of results as text, by the names of the columns."""
     others = ", ".join(f"{count} {status}" for status, count in row["status"].items() if status != "finished")
-    low_high = "–" if row["final"]["iqm"] is None else "one run"
+    without_interval = "–" if row["final"]["iqm"] is None else "one run"
     return {
         "Group": row["group"],
         "Runs": f"{row['runs']}{f' ({others})' if others else ''}",
         "Final": number(row["final"]["iqm"]),
-        "95 % interval": f"[{', '.join(map(number, row['final']['ci95']))}]" if row["final"]["ci95"] else low_high,
+        "95 % interval": f"[{', '.join(map(number, row['final']['ci95']))}]" if row["final"]["ci95"] else without_interval,
         "Best": number(row["best"]["iqm"]),
         "Success": "–" if row["success_rate"] is None else f"{row['success_rate']:.1%}",
         "Steps": f"{row['steps']:,}",
@@ -191,62 +182,46 @@ def _run(section: Section, label: str, run: RunRecord) -> dict[str, Any]:
 
 def _common_settings(section: Section) -> Markup:
     """All settings that the runs share; those that differ from the default come first."""
-    omitted = IRRELEVANT_SETTINGS.union(section.differing)
-    shared = {name: value for name, value in section.runs[0].settings.items() if name not in omitted}
+    omitted = IRRELEVANT_SETTINGS.union(differing(section.runs))
     defaults = {name: leaf.default for name, leaf in (LEAVES | ENTRIES).items()}
-    changed = {name: value for name, value in shared.items() if value != defaults.get(name, "")}
-    rows = [
-        {"Setting": name, "Value": text_of(value), "Default": text_of(defaults.get(name, ""))}
-        for name, value in {**changed, **shared}.items()
-    ]
+    shared = {n: (value, defaults.get(n, "")) for n, value in section.runs[0].settings.items() if n not in omitted}
+    changed = [name for name, (value, default) in shared.items() if value != default]
+    texts = ((name, *map(text_of, shared[name])) for name in dict.fromkeys([*changed, *shared]))
+    rows = [{"Setting": name, "Value": value, "Default": default} for name, value, default in texts]
     count = tag("span", f" ({len(changed)} of {len(shared)} differ from the default)")
     return tag("details", tag("summary", "Settings in common", count), _table(rows))
 
 
 def _histograms(section: Section) -> Markup | None:
     """A picture of the returns of episodes for each group that has recorded histograms; None without any."""
-    drawn = (_picture(i, label, runs) for i, (label, runs) in enumerate(section.groups.items()))
-    found = [picture for picture in drawn if picture is not None]
+    pictures = []
+    for place, (label, runs) in enumerate(section.groups.items()):
+        columns: dict[int, list[Histogram]] = {}
+        for row in (row for run in runs for row in read_rows(run.path / HISTOGRAMS) if RETURNS in row):
+            columns.setdefault(row["step"], []).append(Histogram.from_json(row[RETURNS]))
+        pictures += [_picture(place, label, columns)] if columns else []
     about = "Share of the episodes by their return, with sampled actions. A stronger color means more."
     heading = tag("h3", "Returns of episodes"), tag("p", about, class_="soft")
-    return tag("div", *heading, tag("div", *found, class_="charts")) if found else None
+    return tag("div", *heading, tag("div", *pictures, class_="charts")) if pictures else None
 
 
-def _picture(place: int, label: str, runs: list[RunRecord]) -> Markup | None:
-    columns: dict[int, list[Histogram]] = {}
-    for run in runs:
-        for row in read_rows(run.path / HISTOGRAMS):
-            if RETURNS in row:
-                columns.setdefault(row["step"], []).append(Histogram.from_json(row[RETURNS]))
-    if not columns:
-        return None
+def _picture(place: int, label: str, columns: dict[int, list[Histogram]]) -> Markup:
     found = [h for column in columns.values() for h in column]
     steps, low, high = sorted(columns), min(h.low for h in found), max(h.high for h in found)
     counts = np.zeros((len(steps), BINS))
     for row, step in zip(counts, steps, strict=True):
         for h in columns[step]:
-            middles = (h.edges[:-1] + h.edges[1:]) / 2
-            row += np.histogram(middles, BINS, (low, high), weights=h.counts)[0]
+            row += np.histogram((h.edges[:-1] + h.edges[1:]) / 2, BINS, (low, high), weights=h.counts)[0]
     shade = np.ceil(SHADES * counts / counts.max(axis=1, keepdims=True))
-    cells = {i: "".join(f"M{x} {BINS - y - 1}h1v1h-1z" for x, y in np.argwhere(shade == i)) for i in range(1, SHADES + 1)}
+    squares = ("".join(f"M{x} {BINS - y - 1}h1v1h-1z" for x, y in np.argwhere(shade == i + 1)) for i in range(SHADES))
+    paths = [tag("path", d=d, fill_opacity=(i + 1) / SHADES) for i, d in enumerate(squares)]
     size = f"translate({LEFT} 0) scale({(WIDTH - LEFT) / len(steps):.4f} {(HEIGHT - BELOW) / BINS:.4f})"
-    return tag(
-        "figure",
-        tag("figcaption", tag("b", label)),
-        tag(
-            "svg",
-            tag(
-                "g",
-                *(tag("path", d=d, fill_opacity=i / SHADES) for i, d in cells.items()),
-                transform=size,
-                class_=f"g{place % 8}",
-            ),
-            tag("text", f"{high:.4g}", x=LEFT - 6, y=12, class_="end"),
-            tag("text", f"{low:.4g}", x=LEFT - 6, y=HEIGHT - BELOW, class_="end"),
-            tag("text", f"{steps[0]:,}", x=LEFT, y=HEIGHT - 4),
-            tag("text", f"{steps[-1]:,} environment steps", x=WIDTH, y=HEIGHT - 4, class_="end"),
-            viewBox=f"0 0 {WIDTH} {HEIGHT}",
-            role="img",
-            aria_label=f"Returns of {label}",
-        ),
+    drawn = (
+        tag("g", *paths, transform=size, class_=f"g{place % 8}"),
+        tag("text", f"{high:.4g}", x=LEFT - 6, y=12, class_="end"),
+        tag("text", f"{low:.4g}", x=LEFT - 6, y=HEIGHT - BELOW, class_="end"),
+        tag("text", f"{steps[0]:,}", x=LEFT, y=HEIGHT - 4),
+        tag("text", f"{steps[-1]:,} environment steps", x=WIDTH, y=HEIGHT - 4, class_="end"),
     )
+    svg = tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=f"Returns of {label}")
+    return tag("figure", tag("figcaption", tag("b", label)), svg)

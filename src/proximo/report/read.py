@@ -1,7 +1,5 @@
 """Reads runs for a report: metrics, settings, and how each run ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.config import GROUPS, Config, text_of
+from proximo.config import GROUPS, text_of
 from proximo.config.schema import Entries
 from proximo.errors import CheckpointError
 from proximo.storage.named_folders import seed_run_dirs
@@ -57,6 +55,11 @@ class RunRecord:
         """The step that it has reached."""
         return self.rows[-1]["step"] if self.rows else 0
 
+    @property
+    def ends_with_nan(self) -> bool:
+        """Whether the return of its last evaluation is NaN."""
+        return [row[EVALUATION] for row in self.rows if EVALUATION in row][-1:] == [None]
+
     def setting(self, name: str) -> str:
         """The value of a setting as text."""
         return text_of(self.settings.get(name, "–"))
@@ -79,7 +82,7 @@ def read_runs(texts: Sequence[str], runs_dir: Path) -> list[RunRecord]:
         if which != "last":
             raise CheckpointError(f"{text!r}: a report is about whole runs, not checkpoints: omit @ and what follows it.")
         records |= {run_dir.resolve(): read_run(run_dir) for run_dir in seed_run_dirs(path) or [path]}
-    if all(run.status == "not started" for run in records.values()):
+    if not any(run.rows or run.why for run in records.values()):
         raise CheckpointError(
             f"No run has metrics yet ({', '.join(texts)}): wait for the first update, or check whether training was stopped."
         )
@@ -89,23 +92,27 @@ def read_runs(texts: Sequence[str], runs_dir: Path) -> list[RunRecord]:
 def read_run(run_dir: Path) -> RunRecord:
     """Read one run. Raises ``CheckpointError`` if its settings or metrics are damaged."""
     config, rows, folder = read_config(run_dir), read_rows(run_dir / METRICS), run_dir.resolve()
-    seeds = seed_run_dirs(folder.parent)
-    name = folder.parent.name if folder in seeds else folder.name
+    is_seed = folder in seed_run_dirs(folder.parent)
+    name = folder.parent.name if is_seed else folder.name
     settings: dict[str, Any] = {}
-    for group in GROUPS:
-        for key, value in vars(getattr(config, group)).items():
-            parts = vars(value) if isinstance(value, Entries) else value
-            settings |= {f"{key}.{part}": entry for part, entry in parts.items()} if isinstance(parts, dict) else {key: value}
-    return RunRecord(
-        run_dir,
-        f"{name}/{folder.name}" if folder in seeds else name,
-        {**settings, "name": name},
-        bool(config.run.name),
-        config.total_updates * config.batch_size,
-        rows,
-        *_clock(rows),
-        *_status(run_dir, config, rows),
-    )
+    for key, value in ((key, value) for group in GROUPS for key, value in vars(getattr(config, group)).items()):
+        parts = vars(value) if isinstance(value, Entries) else value
+        settings |= {f"{key}.{part}": x for part, x in parts.items()} if isinstance(parts, dict) else {key: value}
+    total = config.total_updates * config.batch_size
+    # NaN counts, too: nothing is left to evaluate.
+    is_evaluated = not config.run.eval_episodes or any(row["step"] >= total for row in rows if EVALUATION in row)
+    ended = [
+        (status, run_dir / file) for status, file in (("failed", FAILURE), ("stopped", STOPPED)) if (run_dir / file).is_file()
+    ]
+    status, why = "finished" if rows and rows[-1]["step"] >= total and is_evaluated else "interrupted", ""
+    if ended:
+        status, why = ended[0][0], ended[0][1].read_text(encoding="utf-8", errors="replace").strip()
+    elif not rows:
+        status = "not started"
+    elif in_use(run_dir):
+        status = "running"
+    label, clock = f"{name}/{folder.name}" if is_seed else name, _clock(rows)
+    return RunRecord(run_dir, label, {**settings, "name": name}, bool(config.run.name), total, rows, *clock, status, why)
 
 
 def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
@@ -124,15 +131,3 @@ def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
     total = seconds + np.append(0, np.cumsum(np.where(restarted, seconds[:-1], 0)))
     latest = np.searchsorted(timed, range(len(rows)), side="right")
     return np.append(0, total)[latest], max(0, round(began[0]))
-
-
-def _status(run_dir: Path, config: Config, rows: list[dict[str, Any]]) -> tuple[str, str]:
-    for status, name in (("failed", FAILURE), ("stopped", STOPPED)):
-        if (file := run_dir / name).is_file():
-            return status, file.read_text(encoding="utf-8", errors="replace").strip()
-    if not rows or in_use(run_dir):
-        return "running" if rows else "not started", ""
-    total = config.total_updates * config.batch_size
-    # NaN counts, too: nothing is left to evaluate.
-    evaluated = not config.run.eval_episodes or any(row["step"] >= total for row in rows if EVALUATION in row)
-    return "finished" if rows[-1]["step"] >= total and evaluated else "interrupted", ""

@@ -3,8 +3,6 @@
 Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", arXiv:2108.13264.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -40,8 +38,7 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
 
     Resamples draw ranks instead of values. At each single point this gives the same distribution, without one sort for each resample.
     """
-    counts = np.isfinite(values).sum(axis=0)
-    ordered = np.sort(values, axis=0)  # NaN goes last
+    counts, ordered = np.isfinite(values).sum(axis=0), np.sort(values, axis=0)  # NaN goes last
     band = np.full((3, len(counts)), np.nan)
     for count in np.unique(counts[counts > 0]):
         at = counts == count
@@ -51,15 +48,14 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
             # einsum, because the threads of a matrix product cost more than such a small product.
             means = np.einsum("rp,rd->pd", present, _resamples(int(count)))
             band[1:, at] = np.partition(means, LIMITS, axis=1)[:, LIMITS].T
-    return {**dict(zip(("middle", "low", "high"), band, strict=True)), "count": counts}
+    return {"middle": band[0], "low": band[1], "high": band[2], "count": counts}
 
 
 def interquartile_interval(values: Sequence[float]) -> dict[str, Any]:
     """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None without values, ``ci95`` also with only one."""
-    if not len(values):
-        return {"iqm": None, "ci95": None}
-    middle, low, high, _ = (float(part[0]) for part in interquartile_band(np.reshape(values, (-1, 1))).values())
-    return {"iqm": middle, "ci95": [low, high] if len(values) > 1 else None}
+    middle, low, high, _ = interquartile_band(np.reshape(values, (-1, 1))).values()
+    interval = [float(low[0]), float(high[0])]
+    return {"iqm": float(middle[0]) if len(values) else None, "ci95": interval if len(values) > 1 else None}
 
 
 def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float]]:

@@ -1,7 +1,5 @@
 """The folders of runs and studies, and which one a user means. It imports nothing slow: shells complete names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,10 +45,11 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
     if not is_plain(text):  # a terminal would execute them
         raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)
+    newest = max(known, key=kind.started, default=None)
     if text == "last":
-        if not known:
+        if newest is None:
             raise CheckpointError(f"There is no {kind.one} in {parent}: {kind.start}.")
-        return max(known, key=kind.started)
+        return newest
     for path in (Path(text), parent / text):
         if text and kind.is_one(path):
             return path
@@ -64,9 +63,9 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
         )
-    newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
-    names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
+    last = f" The newest (last) is {newest.relative_to(parent)}." if newest else ""
+    names = {"last", *(path.name for path in known), *(str(path.relative_to(parent)) for path in known)}
     raise CheckpointError(
         f"No {kind.one} {text!r}: looked for one at that path, and for that name among the {len(known)} {kind.many} in "
-        f"{parent}{nearest(text, names)}.{newest}"
+        f"{parent}{nearest(text, names)}.{last}"
     )

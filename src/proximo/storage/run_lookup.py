@@ -1,7 +1,5 @@
 """What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,10 +35,8 @@ def _split(text: str) -> tuple[str, Which]:
 
 def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    if seed_runs := seed_run_dirs(path):
-        return max(map(_started, seed_runs))
     changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="microseconds")
-    return str(json_object(path / "system.json").get("started", changed))
+    return max(str(json_object(run / "system.json").get("started", changed)) for run in seed_run_dirs(path) or [path])
 
 
 RUNS = FolderKind("run", "runs", "start one with `proximo train`, or set --runs-dir", is_run, _started)
@@ -69,10 +65,8 @@ def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path,
             raise CheckpointError(f"{error} The policy that ships with proximo is {name}.") from None
         raise
     if zoo.contains(path) and not with_zoo:
-        name = zoo.label(path)
-        raise CheckpointError(
-            f"{name} is a policy that ships with proximo: make a run of it with `{command('proximo', 'pull', name)}`."
-        )
+        pull = command("proximo", "pull", zoo.label(path))
+        raise CheckpointError(f"{zoo.label(path)} is a policy that ships with proximo: make a run of it with `{pull}`.")
     return path, which
 
 
@@ -104,9 +98,8 @@ def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkp
 def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
     """The newest valid checkpoint in ``folder``, and a warning for each newer one that was skipped.
 
-    Raises:
-        CheckpointError: there is no valid checkpoint (training never starts from scratch silently), or the newest undamaged one
-            is in another version of the format.
+    Raises ``CheckpointError`` if there is none (training never starts from scratch silently), or if the newest undamaged one is in another
+    version of the format.
     """
     damages: list[str] = []
     for step in reversed(steps(folder)):

@@ -1,7 +1,5 @@
 """``metrics.csv``: the rows of ``metrics.jsonl`` as a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping
@@ -21,24 +19,25 @@ class CsvTable(Tracker):
     def __init__(self, run: TrackedRun):
         self._file = AppendedFile(run.run_dir / "metrics.csv", run.warned)
         self._rows: list[dict[str, Any]] = []
-        self._columns: dict[str, None] = {"step": None}
-        self._complete = False
+        self._columns = {"step": None}
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Append the row, or rewrite the table."""
         if row := numbers(values):
-            self._complete &= row.keys() <= self._columns.keys()
-            self._columns |= dict.fromkeys(row)
             self._rows.append({"step": int(step), **row})
-            self._complete = self._file.append(self._text(self._rows[-1:])) if self._complete else self._rewrite()
+            if row.keys() <= self._columns.keys() and self._file.is_complete:
+                self._file.append(self._text(self._rows[-1:]))
+            else:
+                self._columns |= dict.fromkeys(row)
+                self._rewrite()
 
     def close(self) -> None:
         """Rewrite the table if the last write failed, for example because another program had the file open."""
-        if self._rows and not self._complete:
+        if not self._file.is_complete:
             self._rewrite()
 
-    def _rewrite(self) -> bool:
-        return self._file.replace(self._text([{name: csv_cell(name) for name in self._columns}, *self._rows]))
+    def _rewrite(self) -> None:
+        self._file.replace(self._text([{name: csv_cell(name) for name in self._columns}, *self._rows]))
 
     def _text(self, rows: list[dict[str, Any]]) -> bytes:
         text = io.StringIO()

@@ -20,7 +20,6 @@ from proximo.notebook import in_notebook
 from proximo.tracking.displays import NotebookBar, TerminalBar, console_on, draws_in_place
 from proximo.tracking.reporter import Reporter
 
-Bar = TerminalBar | NotebookBar
 LINE_SECONDS = 10.0
 
 
@@ -49,7 +48,7 @@ class DisplayReporter(Reporter):
 
     Args:
         console: where lines are printed.
-        bar: shows the work.
+        bar: makes the bar that shows this reporter; None for lines.
         warn: receives the warnings; by default they are printed.
         answer: the file descriptor of a command's standard output with ``--json``. If the process ends while a compiled call still runs, a
             JSON object with the error is written to it.
@@ -65,12 +64,13 @@ class DisplayReporter(Reporter):
     def __init__(
         self,
         console: Console,
-        bar: Bar | None = None,
+        bar: Callable[[DisplayReporter], TerminalBar | NotebookBar] | None = None,
         warn: Callable[[str], None] | None = None,
         answer: int | None = None,
         quiet: bool = False,
     ):
-        self.console, self.bar, self._warn, self._answer, self._quiet = console, bar, warn, answer, quiet
+        self.console, self.bar, self._warn, self._answer, self._quiet = console, None, warn, answer, quiet
+        self.bar = bar and bar(self)
 
     def warned(self, message: str) -> None:
         if self._warn is None:
@@ -105,12 +105,12 @@ class DisplayReporter(Reporter):
     def start(self) -> None:
         """Show the work from now on."""
         if self.bar is not None:
-            self.bar.start(self)
+            self.bar.start()
 
     def update(self) -> None:
         """Show how the work is now."""
         if self.bar is not None:
-            self.bar.update()
+            self.bar.refresh()
         elif self.figures:
             now = time.monotonic()
             self._shown_at = self._shown_at or now
@@ -121,7 +121,7 @@ class DisplayReporter(Reporter):
     def close(self) -> None:
         """Show it for the last time."""
         if self.bar is not None:
-            self.bar.close()
+            self.bar.stop()
 
 
 class TrainingProgress(DisplayReporter):
@@ -197,28 +197,20 @@ class TrainingProgress(DisplayReporter):
         parts = [f"{self.steps:,} ({self.steps / self.total:.0%})", f"return {number(self.recent)}"]
         if not self.state:  # then a terminal of 80 columns has room for them
             parts += [f"eval {number(self.evaluation)}", f"{self.speed:,.0f} steps/s"]
-        return " · ".join([*parts, f"{duration(self.seconds_left)} left"])
+        # From the speed and the time of evaluations so far, for the seeds that train together and those that wait.
+        steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
+        done = max(1, self.steps - self.started_at) * self.seeds_together
+        left = steps / self.speed + steps * self.evaluation_seconds / done
+        return " · ".join([*parts, f"{duration(left)} left"])
 
     @property
     def share(self) -> float | None:
         return self.steps / self.total if self.speed else None
 
-    @property
-    def seconds_left(self) -> float:
-        """Estimated from the current speed and the time of evaluations so far, for the seeds that train together and those that wait."""
-        if not self.speed:
-            return 0.0
-        steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
-        done = max(1, self.steps - self.started_at) * self.seeds_together
-        return steps / self.speed + steps * self.evaluation_seconds / done
-
 
 @contextlib.contextmanager
 def showing_progress(
-    reporter: Reporter | None,
-    progress: bool | None,
-    default: Reporter,
-    kind: type[DisplayReporter] = TrainingProgress,
+    reporter: Reporter | None, progress: bool | None, default: Reporter, kind: type[DisplayReporter] = TrainingProgress
 ) -> Iterator[Reporter]:
     """Context manager: the reporter of a training or a study that Python code starts.
 
@@ -230,11 +222,9 @@ def showing_progress(
     """
     if reporter is not None and progress:
         raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
-    in_place = in_notebook() or draws_in_place(sys.stdout)
-    if reporter is not None or progress is False or not (progress or in_place):
+    bar = NotebookBar if in_notebook() else TerminalBar if draws_in_place(sys.stdout) else None
+    if reporter is not None or progress is False or not (progress or bar):
         yield reporter or default
         return
-    console = console_on(sys.stdout, default.warned)
-    bar = NotebookBar() if in_notebook() else TerminalBar(console) if in_place else None
-    with contextlib.closing(kind(console, bar, default.warned)) as shown:
+    with contextlib.closing(kind(console_on(sys.stdout, default.warned), bar, default.warned)) as shown:
         yield shown

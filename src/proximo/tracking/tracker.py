@@ -1,7 +1,5 @@
 """``Tracker``: where the metrics of a run are written. Each kind has a file; ``run_trackers`` opens those of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
