@@ -10,7 +10,7 @@ from proximo.config import LEAVES
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, EnvError
 from proximo.publish import pull, push
-from proximo.report.build import write_report
+from proximo.report import write_report
 from proximo.settings import make_config
 from proximo.storage import zoo
 from proximo.storage.run_directory import read_config

@@ -81,20 +81,15 @@ def test_seed_failed_before_first_evaluation_counts_as_worst(failing):
     assert left_out == "gymnax:CartPole-v1, a: 1 of 5 runs have no evaluation and are left out."
 
 
-def test_nan_last_evaluation_is_not_replaced_by_an_earlier_one(tmp_path):
-    for seed, returns in enumerate([(5.0, 7.0), (9.0, None)]):
-        evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
-    [row] = table_of([tmp_path / "g"], tmp_path)
-    assert row["final"]["iqm"] == pytest.approx((7.0 + row["failed_count_as"]) / 2)
-    assert row["best"]["iqm"] == pytest.approx(8.0)
-    assert row["failed_without_result"] == 1
-
-
-def test_evaluation_without_reported_success_counts_as_zero(tmp_path):
+def test_last_evaluation_with_nan_or_without_success_is_not_replaced_by_an_earlier_one(tmp_path):
     """A Gymnasium environment may report ``success`` only in successful episodes."""
-    evaluated(tmp_path / "g" / "seed-0", 1.0, 2.0)
-    evaluated(tmp_path / "g" / "seed-1", 1.0, 2.0, success=(0.5, None))
-    assert table_of([tmp_path / "g"], tmp_path)[0]["success_rate"] == 0.25
+    evaluated(tmp_path / "g" / "seed-0", 5.0, 7.0)
+    evaluated(tmp_path / "g" / "seed-1", 9.0, None, success=(0.5, None))
+    evaluated(tmp_path / "g" / "seed-2", 1.0, 2.0, success=(0.5, None))
+    [row] = table_of([tmp_path / "g"], tmp_path)
+    assert row["final"]["iqm"] == pytest.approx((7.0 + 2.0 + row["failed_count_as"]) / 3)
+    assert row["best"]["iqm"] == pytest.approx(6.0)
+    assert (row["failed_without_result"], row["success_rate"]) == (1, pytest.approx(0.5 / 3))
 
 
 def compared(tmp_path, **levels):

@@ -21,14 +21,13 @@ def code_of(config: Config) -> dict[str, str]:
 
 
 def render(config: Config, evaluation: Mapping[str, Any], place: str, clip: bool, warnings: Sequence[str]) -> str:
-    """Render the card as Markdown, with the content of ``evaluation.json``, the argument ``place`` for `proximo pull`, a video if there is
-    a ``clip``, and the ``warnings`` about the results."""
-    code = "".join(
-        f" The {name} `{value}` is code that this folder does not contain: it must be on Python's path."
-        if is_name(value)
-        else f" The {name} was an object without a name: pass it when loading, as in `proximo.load_policy(run, {name}=…)`."
-        for name, value in code_of(config).items()
-    )
+    """The card in Markdown. ``place`` is the argument for `proximo pull`; with a ``clip`` the card has a video."""
+    code = ""
+    for name, value in code_of(config).items():
+        if is_name(value):
+            code += f" The {name} `{value}` is code that this folder does not contain: it must be on Python's path."
+        else:
+            code += f" The {name} was an object: pass it when loading, as in `proximo.load_policy(run, {name}=…)`."
     levels = f", levels {evaluation['levels']}" if evaluation["levels"] else ""
     settings = "".join(f", `{key}={value}`" for key, value in evaluation["env_settings"].items())
     notes = "".join(f"\n\nNote: {warning}" for warning in warnings)

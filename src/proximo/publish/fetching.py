@@ -26,12 +26,12 @@ PULLED = "pulled.json"
 def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_dir: str = "runs") -> Path:
     """Fetch a published policy as a run.
 
-    Every file is checked against its SHA-256. Only files that ``proximo.json`` may list are copied, and none of them is code.
+    Only files that ``proximo.json`` may list are copied, and verified by their SHA-256. None of them is code.
 
     Args:
-        source: A folder, ``hf:OWNER/NAME`` on the Hugging Face Hub, optionally followed by ``@REVISION``, or ``zoo:NAME``.
+        source: A folder, ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION`` on the Hugging Face Hub, or ``zoo:NAME``.
         name: Name of the run; empty for its name when it was published.
-        trust_code: Accept settings that name modules to import: an environment, a wrapper, a network or a loss.
+        trust_code: Accept settings that name modules to import: environments, wrappers, networks, losses.
         runs_dir: Folder of all runs.
 
     Returns:
@@ -43,12 +43,12 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         RunDirectoryError: Another run has that name.
         HubError: The Hub cannot be reached or refuses.
     """
-    source, repository = str(source), hub.parse(str(source))
+    source, (repository, revision) = str(source), hub.parse(str(source))
     with tempfile.TemporaryDirectory(prefix="proximo-") as temporary:
         folder, made = zoo.find(source) or Path(source), Path(temporary) / "made"
         if repository is not None:
             folder = Path(temporary) / "downloaded"
-            hub.download(repository, folder)
+            hub.download(repository, revision, folder)
         found, files = manifest.read(folder)
         name, env_id = name or found["name"], found["environment"]
         check_name(name)
@@ -58,7 +58,9 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
             path.write_bytes(data)
         try:
             config = run_directory.read_config(made)
-            checkpoint.load(made / "checkpoints" / found["step"]).values(f"{checkpoint.POLICY}.")
+            saved = checkpoint.load(made / "checkpoints" / found["step"])
+            for part in ("", f"{checkpoint.POLICY}."):
+                saved.values(part)
             if config.env.id != env_id:
                 raise CheckpointError(f"its settings are for {config.env.id!r}, not for {shown(env_id)}.")
         except CheckpointError as error:  # with the name that the user gave instead of the temporary folder
@@ -66,8 +68,8 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
         if (code := code_of(config)) and not trust_code:
             parts = ", ".join(f"the {setting} {value!r}" for setting, value in code.items())
             raise ConfigError(
-                f"{source} has {parts}: {'a module' if len(code) == 1 else 'modules'} to import from your Python path. If you trust that "
-                "code, pull with --trust-code (trust_code=True)."
+                f"{source} has {parts}: {'a module' if len(code) == 1 else 'modules'} to import from your Python path. "
+                "If you trust that code, pull with --trust-code (trust_code=True)."
             )
         # This machine has its workers, trackers and start time, by which `last` is chosen.
         (made / COMMAND).write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ from proximo.storage.run_directory import METRICS, PUBLISHED, SYSTEM
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
 """The Hub displays ``README.md`` and ``replay.mp4`` automatically."""
-FORMAT, VERSION = "proximo-published", 1
+FORMAT = "proximo-published, version 1"
 _NAMES = (CLIP, EVALUATION, CONFIG, SYSTEM, METRICS)
 LISTED = re.compile(rf"{'|'.join(map(re.escape, _NAMES))}|checkpoints/\d{{1,20}}/({re.escape(STATE)}|{re.escape(META)})")
 """The only names that a folder may list. The card is not listed, because people edit it."""
@@ -27,7 +27,7 @@ def write(folder: Path, **fields: Any) -> None:
     """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     files = {name: _described((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
-    write_json(folder / MANIFEST, {"format": FORMAT, "format_version": VERSION, **fields, "files": files})
+    write_json(folder / MANIFEST, {"format": "proximo-published", "format_version": 1, **fields, "files": files})
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -35,20 +35,18 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Read ``proximo.json`` and the files that it lists, and verify each of them, except the card.
+def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Read ``name``, ``environment`` and ``step`` in ``proximo.json`` and the files that it lists, and verify all but the card.
 
     Raises ``CheckpointError`` if it lists a name that it must not, or if a file is missing or damaged.
     """
     try:
         content = read_json(_bytes(folder, MANIFEST))
-        if (found := f"{content['format']}, version {content['format_version']}") != f"{FORMAT}, version {VERSION}":
-            raise CheckpointError(
-                f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}, version {VERSION}."
-            )
+        if (found := f"{content['format']}, version {content['format_version']}") != FORMAT:
+            raise CheckpointError(f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}.")
         listed = content["files"]
         sizes = {name: operator.index(listed[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *listed}}
-        content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": f"{content['step']:d}"}
+        fields = {"name": str(content["name"]), "environment": str(content["environment"]), "step": f"{content['step']:d}"}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
     if wrong := [name for name in listed if not LISTED.fullmatch(name)]:
@@ -58,7 +56,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         if (described := _described(data)) != listed[name]:
             sha256 = described["sha256"][:12]
             raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {sha256}…, which differs from {MANIFEST}.")
-    return content, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
+    return fields, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
 
 
 def _described(data: bytes) -> dict[str, Any]:
@@ -66,7 +64,7 @@ def _described(data: bytes) -> dict[str, Any]:
 
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
-    """Read a regular file, if it has ``size`` bytes, or, without one, the length of a text. A link could lead anywhere, and a pipe has no end."""
+    """Read a regular file of ``size`` bytes, or of a text. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
     try:
         if path.resolve() != folder.resolve() / name or (path.exists() and not path.is_file()):

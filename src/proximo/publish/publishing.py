@@ -63,8 +63,8 @@ def push(
 ) -> Published:
     """Publish the policy of a run in a folder or on the Hugging Face Hub.
 
-    The policy is evaluated on whole episodes, with its most probable and with sampled actions. An earlier publication in the same place
-    is replaced.
+    The policy is evaluated on whole episodes, with its most probable and with sampled actions. It replaces an earlier
+    publication in the same place.
 
     Args:
         run: A path, a name or ``last``, optionally with ``@best``, ``@last`` or ``@STEP``.
@@ -74,8 +74,8 @@ def push(
         levels: Levels to evaluate on, such as ``1000:1050``.
         env_settings: Parameters of the environment to change for the evaluation.
         clip: Record an episode, if the environment can be drawn.
-        policy_only: Publish the networks and their normalizer, without the rest of the training state. The checkpoint is about a third as
-            large; training continues from it with a new optimizer.
+        policy_only: Publish the networks and their normalizer, without the rest of the training state. The checkpoint
+            is about a third as large; training continues from it with a new optimizer.
         private: Make a new repository on the Hub private.
         runs_dir: Folder of all runs.
         on_progress: Called with a description of each stage.
@@ -93,9 +93,11 @@ def push(
     check_numbers(episodes, seed)
     path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
     policy = load_policy(f"{path}@{which}", runs_dir)
-    repository, url = hub.parse(str(to)), None
+    (repository, revision), url = hub.parse(str(to)), None
+    if revision is not None:
+        raise ConfigError(f"{to}: push writes to the main branch: omit @ and the revision.")
     if repository is not None:
-        url = hub.begin(repository, private)
+        url = hub.begin(repository, private)  # before the evaluation, which takes minutes
     elif private:
         raise ConfigError(f"private = True needs a repository on the Hub, hf:OWNER/NAME: {to} is a folder.")
     else:
@@ -107,7 +109,8 @@ def push(
         made = Path(temporary)
         on_progress(f"evaluating {path} at step {policy.step:,} on {amount(episodes, 'episode')}")
         evaluated = evaluate_policy(policy, episodes, seed=seed, levels=levels, env_settings=env_settings)
-        evaluation = jsonable({**evaluated.played, **{mode: played.summary() for mode, played in evaluated.episodes.items()}})
+        summaries = {actions: episodes.summary() for actions, episodes in evaluated.episodes.items()}
+        evaluation = jsonable({**evaluated.played, **summaries})
         warnings = [*evaluated.warnings]
         if clip:
             on_progress("recording an episode")
@@ -118,7 +121,7 @@ def push(
                 warnings.append(f"no clip was recorded: {error}")
         config = shareable(policy.config)
         system = json_object(path / SYSTEM)  # other variables may name folders of this machine
-        system["environment"] = {name: x for name, x in system.get("environment", {}).items() if name in EXACT_VARIABLES}
+        system["environment"] = {k: v for k, v in system.get("environment", {}).items() if k in EXACT_VARIABLES}
         place = "path/to/this/folder" if repository is None else str(to)
         text = card.render(config, evaluation, place, (made / manifest.CLIP).is_file(), warnings)
         checkpoint.write(made / "checkpoints", policy.step, state)
@@ -129,7 +132,9 @@ def push(
         if (path / METRICS).is_file():
             shutil.copyfile(path / METRICS, made / METRICS)
             truncate_after(made / METRICS, policy.step)
-        manifest.write(made, name=_name(path), environment=config.env.id, step=policy.step)
+        parts = path.resolve().parts[-2 if path.resolve() in seed_run_dirs(path.resolve().parent) else -1 :]
+        name = re.sub(r"[^\w.+-]+", "-", "-".join(parts)).lstrip(".-") or "policy"
+        manifest.write(made, name=name, environment=config.env.id, step=policy.step)
         names = tuple(sorted(file.relative_to(made).as_posix() for file in made.rglob("*") if file.is_file()))
         if repository is None:
             _install([*made.iterdir()], Path(to))
@@ -139,22 +144,14 @@ def push(
     return Published(str(to), evaluation, names, tuple(warnings), url)
 
 
-def _name(run_dir: Path) -> str:
-    """The name of the pulled run; of one of several seeds, the names of the parent folder and of the seed."""
-    path = run_dir.resolve()
-    name = f"{path.parent.name}-{path.name}" if path in seed_run_dirs(path.parent) else path.name
-    return re.sub(r"[^\w.+-]+", "-", name).lstrip(".-") or "policy"
-
-
 def shareable(config: Config) -> Config:
-    """``config`` without what belongs to one machine: the folder and name of the run, workers, devices and the address of a Ray cluster; and
-    without trackers, which could name code to import."""
+    """``config`` without what belongs to one machine, and without trackers, which could name code to import."""
     return override(config, {name: LEAVES[name].default for name in OF_THE_MACHINE})
 
 
 def _install(files: list[Path], folder: Path) -> None:
-    """Copy ``files`` to ``folder``. They replace the earlier publication, and links; other files, such as those of a repository, stay. Without
-    ``files``, only check that the folder can be written, and contains nothing but a published policy and hidden files, such as ``.git``."""
+    """Copy ``files`` to ``folder``. They replace the earlier publication, and links; other files, as of a repository, stay.
+    First check that the folder can be written, and contains only a published policy and hidden files, such as ``.git``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -19,8 +19,8 @@ METRICS = {
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 240, 40, 8000
 """Points of a curve; of many runs, each curve has fewer, so that the page stays small."""
 Chart = dict[str, Any]
-"""``title``, ``about``, and for each axis its points ``x`` and its ``groups``. All curves of an axis have the same points, with NaN where
-they have no value. A group has what ``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run."""
+"""``title``, ``about``, and for each axis the points ``x`` of all curves and the ``groups``. A group has what
+``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run; NaN where a run has no value."""
 
 
 def charts_of(section: Section, runs: int) -> list[Chart]:
@@ -56,8 +56,8 @@ def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
 
 
 def on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are interpolated; before the
-    first and after the last value, they are NaN."""
+    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are interpolated;
+    before the first and after the last value, they are NaN."""
     place = np.searchsorted(grid, x)
     count, total = np.bincount(place, minlength=len(grid)), np.bincount(place, y, len(grid))
     found = count > 0

@@ -32,23 +32,16 @@ class RunRecord:
     """One run: a single one, or one seed of several."""
 
     path: Path
-    label: str
-    """Name of its folder; ``group/seed-i`` for one of several seeds."""
+    label: str  # the name of its folder; group/seed-i for one of several seeds
     settings: dict[str, Any]
     """Every setting; entries of mappings are ``env_settings.key``. ``name`` is the name of the run or its group."""
-    named: bool
-    """Whether the user chose the name."""
+    named: bool  # whether the user chose the name
     total_steps: int
-    rows: list[dict[str, Any]]
-    """The rows of metrics.jsonl. A value that was NaN, infinite or not measured is None."""
-    seconds: np.ndarray
-    """Seconds of training at each row, in all sessions."""
-    first_step: int
-    """Step at which the first session began: above 0 if the run was pulled."""
-    status: str
-    """``finished``, ``running``, ``interrupted``, ``stopped`` (by a callback), ``failed`` or ``not started``."""
-    why: str
-    """The reason why it failed or was stopped; else empty."""
+    rows: list[dict[str, Any]]  # of metrics.jsonl: a value that was NaN, infinite or not measured is None
+    seconds: np.ndarray  # of training at each row, in all sessions
+    first_step: int  # at which the first session began: above 0 if the run was pulled
+    status: str  # finished, running, interrupted, stopped (by a callback), failed or not started
+    why: str  # the reason why it failed or was stopped; else empty
 
     @property
     def step(self) -> int:
@@ -118,8 +111,8 @@ def read_run(run_dir: Path) -> RunRecord:
 def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
     """The seconds at each row, summed over sessions, and the step at which the first session began.
 
-    The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not before the last row
-    of the previous session.
+    The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not before
+    the last row of the previous session.
     """
     names = ("step", "time/seconds", "time/steps_per_second")
     timed = [i for i, row in enumerate(rows) if all(row.get(name) is not None for name in names)]

@@ -16,8 +16,8 @@ from proximo.report.statistics import interquartile_interval, probability_of_imp
 def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The results of ``runs`` of a section, in the form of ``--json``.
 
-    Runs that ended early count with their last score. Failed runs without a score count with the lowest return that any run of the
-    environment has measured: without them, the group would look too good. Other runs without a score are left out.
+    Runs that ended early count with their last score, and failed runs without a score with the lowest return of any run of
+    the environment: without them, the group would look too good. Other runs without a score are left out.
     """
     has_failed = [run.status == "failed" or run.ends_with_nan for run in runs]
 
@@ -53,9 +53,9 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
 
 
 def _success(run: RunRecord, has_failed: bool) -> float:
-    """The success rate of the last evaluation; 0 if it reports none. Without an evaluation: 0 for a failed run, else NaN."""
+    """The success rate of the last evaluation; 0 if it has none. Without an evaluation: 0 if the run failed, else NaN."""
     evaluated, found = run.series(EVALUATION).step[-1:], run.series(SUCCESS)
-    if not len(evaluated):
+    if not len(evaluated) or run.ends_with_nan:
         return 0.0 if has_failed else math.nan
     return float(found.value[-1]) if len(found.step) and found.step[-1] == evaluated else 0.0
 
@@ -81,9 +81,7 @@ def notes(table: Sequence[dict[str, Any]]) -> list[str]:
 
 def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """P(a run of ``x`` beats a run of ``y``) for pairs of groups with at least two scores each; ``x`` wins more often.
-
-    ``tables`` has the results of each environment. If there are several, groups that two of them have are compared.
-    """
+    ``tables`` has the results of each environment. If there are several, groups of at least two of them are compared."""
     scores = [{row["group"]: np.array(row["scores"]) for row in table if len(row["scores"]) > 1} for table in tables]
     pairs = []
     for x, y in itertools.combinations(dict.fromkeys(itertools.chain(*scores)), 2):

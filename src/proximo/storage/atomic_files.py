@@ -49,7 +49,7 @@ def remove_folder(folder: Path) -> None:
 
 
 class AppendedFile:
-    """A file of whole rows. A full disk does not stop the training: the first ``OSError`` is a warning, and rows that cannot be written are lost."""
+    """A file of whole rows. A row that cannot be written, as on a full disk, is lost; the first one is a warning."""
 
     def __init__(self, path: Path, warned: Callable[[str], None]):
         self.path, self.is_complete, self._warned, self._lock = path, True, warned, threading.Lock()
@@ -65,7 +65,7 @@ class AppendedFile:
                 self._warned = lambda message: None
 
     def append(self, row: bytes) -> None:
-        """Write ``row``, or nothing if it does not fit. The file is opened for each row: ``write_atomic`` may have replaced it."""
+        """Write ``row``, or nothing of it. The file is opened again, because it may have been replaced."""
         with self._writing(), open(self.path, "ab", buffering=0) as file:
             end, left = file.seek(0, os.SEEK_END), memoryview(row)
             try:

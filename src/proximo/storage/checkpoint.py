@@ -1,10 +1,7 @@
 """Checkpoints, ``RUN/checkpoints/<step>/``: the whole training state, without pickle; and which of them stay.
 
-A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was published, a copy of ``config.yaml``, the settings of the run when it
-was saved. ``meta.json`` has the hash of each file, and describes what safetensors cannot: a random key is stored as its uint32 data (``keys``
-has its implementation), and a bfloat16 leaf as its bits in uint16 (``stored``). NumPy and safetensors are enough to read a checkpoint.
-
-Whoever writes or removes checkpoints must hold the lock of the run.
+A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was published, a copy of ``config.yaml``.
+``docs/checkpoints.md`` describes them. Whoever writes or removes checkpoints must hold the lock of the run.
 """
 
 import hashlib
@@ -36,6 +33,7 @@ READABLE = (4, VERSION)
 STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
+HYPERPARAMETERS = "learner.hyperparameters."  # they are not stored, but come from config.yaml
 CURRENT = "current"
 """File in ``RUN/checkpoints`` while a run is replaced: the step of the only checkpoint that counts."""
 REPLACEMENT = ".new"
@@ -55,30 +53,31 @@ def leaf_name(path: tuple[Any, ...]) -> str:
 
 
 def flatten(tree: Any) -> dict[str, Any]:
-    """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name. Hyperparameters come from ``config.yaml``."""
+    """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name."""
     leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
     arrays = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
-    return {name: leaf for name, leaf in leaves if isinstance(leaf, arrays) and not name.startswith("learner.hyperparameters.")}
+    return {n: leaf for n, leaf in leaves if isinstance(leaf, arrays) and not n.startswith(HYPERPARAMETERS)}
 
 
 def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = None) -> dict[str, bytes]:
     """The content of the files of a checkpoint, by name, after ``step`` environment steps.
 
-    ``info`` is anything that JSON can store; NaN and infinity become null. ``config`` is the text of ``config.yaml``.
+    ``info`` is anything that JSON can store (NaN becomes null), ``config`` the text of ``config.yaml``.
     """
     leaves = flatten(state)
-    keys = {n: str(jax.random.key_impl(leaf)) for n, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
-    data = jax.device_get({name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()})
+    keys = {n: str(jax.random.key_impl(x)) for n, x in leaves.items() if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)}
+    data = jax.device_get({n: jax.random.key_data(x) if n in keys else x for n, x in leaves.items()})
     stored, described = {}, {}
     for name, array in data.items():
-        dtype, is_extension = array.dtype, array.dtype.kind == "V"  # bfloat16
-        stored[name] = np.asarray(array, order="C").view(f"uint{8 * dtype.itemsize}" if is_extension else dtype)
-        type_name = "key" if name in keys else dtype.name
-        described[name] = {"dtype": type_name, "shape": list(leaves[name].shape), "stored": stored[name].dtype.name}
+        dtype = array.dtype
+        bits = f"uint{8 * dtype.itemsize}" if dtype.kind == "V" else dtype  # of bfloat16
+        stored[name] = np.asarray(array, order="C").view(bits)
+        types = {"dtype": "key" if name in keys else dtype.name, "stored": stored[name].dtype.name}
+        described[name] = {**types, "shape": list(leaves[name].shape)}
     files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
     meta = {
-        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info), "leaves": described, "keys": keys,
-        "files": {name: {"sha256": _sha256(data), "size": len(data)} for name, data in files.items()},
+        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info),
+        "leaves": described, "keys": keys, "files": {name: {"sha256": _sha256(data), "size": len(data)} for name, data in files.items()},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip
     return {**files, META: signed(meta)}
@@ -98,8 +97,8 @@ def _sha256(data: bytes) -> str:
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Write the ``files`` that ``encode`` has made to ``folder/<step>``, ``RUN/checkpoints/<step>``. A crash at any moment leaves a valid
-    checkpoint. Another thread may write it while the training goes on. Raises ``CheckpointError`` if it cannot be written."""
+    """Write the ``files`` that ``encode`` has made to ``RUN/checkpoints/<step>``. A crash at any moment leaves a valid
+    checkpoint. Raises ``CheckpointError`` if it cannot be written."""
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
         folder.mkdir(exist_ok=True)  # without parents: a removed run directory is not created again
@@ -109,7 +108,8 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
             write_synced(temporary / name, content)
         sync_folder(temporary)
         _finish_replacements(folder)
-        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)  # from here on, this checkpoint counts
+        # From here on, this checkpoint counts.
+        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)
         sync_folder(folder)
         _finish_replacements(folder)
         sync_folder(folder.parent)  # folder itself may be new
@@ -163,7 +163,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove what interrupted saves left, and all checkpoints except the ``keep`` newest ones and the steps in ``protect``."""
+    """Remove what interrupted saves left, and all but the ``keep`` newest checkpoints and the steps in ``protect``."""
     clear_leftovers(folder)
     for step in steps(folder)[:-keep]:
         if step not in protect:
@@ -171,8 +171,7 @@ def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
 
 
 def discard_after(folder: Path, step: int) -> list[int]:
-    """Remove the checkpoints after ``step``, for a resume from it, and return their steps. If they stayed, they would count as the newest,
-    and ``prune`` would remove those of the resumed run."""
+    """Remove the checkpoints after ``step``, for a resume from it, which would count as the newest. Returns their steps."""
     clear_leftovers(folder)
     later = [found for found in steps(folder) if found > step]
     for found in reversed(later):  # so that a kill in between leaves a prefix of the run
@@ -189,7 +188,7 @@ def mark_best(run_dir: Path, step: int | None) -> None:
 
 
 def best_step(run_dir: Path) -> int | None:
-    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it names something else."""
+    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it is damaged."""
     best = run_dir / "best"
     if not best.is_file():
         return None
@@ -207,23 +206,23 @@ class Checkpoint:
     step: int
     """Environment steps learned from."""
     info: dict[str, Any] = field(repr=False)
-    """What ``encode`` was given: in a run the ``best`` and the last ``evaluation`` (None before the first) and, with callbacks, ``callbacks``."""
+    """What ``encode`` was given: in a run ``best`` and ``evaluation``, None before the first, and ``callbacks``."""
     meta: dict[str, Any] = field(repr=False)
-    """The content of ``meta.json``. ``leaves`` has ``dtype``, ``shape`` and ``stored`` (the type in the file) of each array, by its dotted name."""
+    """The content of ``meta.json``."""
     files: dict[str, bytes] = field(repr=False)
     """The content of ``state.safetensors`` and ``meta.json``, by name."""
 
     @property
     def policy_only(self) -> bool:
         """Whether it has the networks and their normalizer, and no other part of the training state."""
-        return bool(self.meta["leaves"]) and all(name.startswith(f"{POLICY}.") for name in self.meta["leaves"])
+        return {".".join(name.split(".")[:2]) for name in self.meta["leaves"]} == {POLICY}
 
     def restore(self, template: Any, part: str = "") -> Any:
         """The saved state in the structure of ``template``.
 
         Args:
-            template: pytree whose leaves are arrays, random keys or ShapeDtypeStructs. Everything else in the result (functions,
-                static fields, hyperparameters) comes from it.
+            template: pytree whose leaves are arrays, random keys or ShapeDtypeStructs. Everything else in the result
+                (functions, static fields, hyperparameters) comes from it.
             part: dotted name of a part of the state, such as ``POLICY``; the whole state by default.
 
         Returns:
@@ -239,14 +238,15 @@ class Checkpoint:
                 "train again, or continue with the proximo that wrote it (system.json of the run has its version)."
             )
         prefix = f"{part}." if part else ""
-        values, needed = self.values(prefix), {prefix + name: leaf for name, leaf in flatten(template).items()}
-        faults = []
-        for how, names in (("it lacks", needed.keys() - values), ("it has the unexpected", values.keys() - needed)):
-            faults += [f"{how} {min(names)!r} ({len(names)} in all)"] if names else []
+        values, needed = self.values(prefix), {prefix + n: leaf for n, leaf in flatten(template).items()}
+        differences = ("it lacks", needed.keys() - values), ("it has the unexpected", values.keys() - needed)
+        faults = [f"{how} {min(names)!r} ({len(names)} in all)" for how, names in differences if names]
         for name in sorted(needed.keys() & values):
             leaf, value = needed[name], values[name]
-            for what, found, wanted in (("shape", value.shape, leaf.shape), ("type", value.dtype, leaf.dtype)):
-                faults += [f"{name} has the {what} {found}, these settings need {wanted}"] if found != wanted else []
+            if value.shape != leaf.shape:
+                faults.append(f"{name} has the shape {value.shape}, these settings need {leaf.shape}")
+            if value.dtype != leaf.dtype:
+                faults.append(f"{name} has the type {value.dtype}, these settings need {leaf.dtype}")
             if isinstance(value, np.ndarray):  # a copy, because what was read cannot be written to
                 values[name] = (np.array if isinstance(leaf, np.ndarray | np.generic) else jnp.array)(value)
         if faults:
@@ -254,11 +254,11 @@ class Checkpoint:
                 f"Checkpoint {self.path} does not fit these settings: {faults[0]}. It was probably made with other network settings (encoder, "
                 "hidden_sizes, memory), another environment or another num_envs: use the config.yaml of its run."
             )
-        return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
+        return jax.tree_util.tree_map_with_path(lambda at, leaf: values.get(prefix + leaf_name(at), leaf), template)
 
     def values(self, prefix: str) -> dict[str, Any]:
-        """The arrays of NumPy, and random keys, whose names begin with ``prefix``. Raises ``CheckpointError`` if there is none, if they are not
-        stored as described, or if the evaluations are not numbers."""
+        """The arrays of NumPy, and random keys, whose names begin with ``prefix``. Raises ``CheckpointError`` if there is none,
+        if they are not stored as described, or if the evaluations are not numbers."""
         try:
             for summary in filter(None, (self.info.get("best"), self.info.get("evaluation"))):
                 _ = operator.index(summary["step"]) + float(summary.get("return_mean") or 0)
@@ -280,15 +280,12 @@ class Checkpoint:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
-    written by another program, or in another version of the format."""
-    found = in_effect(path)
+    """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing,
+    damaged, or in another format."""
     try:
-        return _read(found)
+        return _read(in_effect(path))
     except CheckpointError:
-        if (now := in_effect(path)) == found:
-            raise
-        return _read(now)  # it was replaced while it was read
+        return _read(in_effect(path))  # it may have been replaced while it was read
 
 
 def _read(path: Path) -> Checkpoint:
@@ -305,10 +302,12 @@ def _read(path: Path) -> Checkpoint:
         meta = read_json(files[META])
         del meta["sha256"]
         version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
-        step, info, has_copy = operator.index(meta["step"]), meta["info"], CONFIG in meta["files"] and (path / CONFIG).is_file()
+        step, info = operator.index(meta["step"]), meta["info"]
         if signed(meta) != files[META]:
             raise _damaged(path, f"{META} does not match its own sha256")
-        for name, data in {STATE: files[STATE], **({CONFIG: (path / CONFIG).read_bytes()} if has_copy else {})}.items():
+        hashed = [STATE, *([CONFIG] if CONFIG in meta["files"] and (path / CONFIG).is_file() else [])]
+        for name in hashed:
+            data = files.get(name) or (path / name).read_bytes()
             if (actual := _sha256(data)) != (expected := meta["files"][name]["sha256"]):
                 raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
     except OF_ANOTHER_FORMAT as error:

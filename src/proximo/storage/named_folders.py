@@ -1,4 +1,4 @@
-"""The folders of runs and studies, and which one a user means. It imports nothing slow: shells complete names."""
+"""The folders of runs and studies, and which one a user means. Shells complete names, so it imports nothing slow."""
 
 import re
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from proximo.errors import CheckpointError, is_plain, nearest, shown
 
 def seed_run_dirs(path: Path) -> list[Path]:
     """The runs in a group of seeds (``seed-<i>/``), by seed. Empty for an ordinary run."""
-    found = [folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name) and folder.is_dir()]
-    return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
+    found = {int(folder.name[5:]): folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name)}
+    return [found[seed] for seed in sorted(found) if found[seed].is_dir()]
 
 
 def is_run(path: Path) -> bool:
@@ -40,8 +40,8 @@ class FolderKind(NamedTuple):
 
 
 def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
-    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``; of a seed ``<name>/seed-<i>``), or
-    ``last``. Raises ``CheckpointError`` if none fits, or if several do."""
+    """The folder that ``text`` means: a path, ``<name>``, ``<env>/<name>`` or ``<name>/seed-<i>`` in ``parent``, or ``last``.
+    Raises ``CheckpointError`` if none fits, or if several do."""
     if not is_plain(text):  # a terminal would execute them
         raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)

@@ -1,4 +1,4 @@
-"""Run directories: their files, how they are created, and their settings. ``run_lookup`` finds the one that a user names."""
+"""Run directories: their files, how they are created, and their settings."""
 
 import json
 import os
@@ -27,8 +27,7 @@ STOPPED = "stopped.txt"
 FIXED = sorted(LEAVES.keys() - RESUMABLE - {"runs_dir", "name"})
 """The settings that a resume may not change."""
 PUBLISHED = "proximo.json"
-"""File that marks a folder as a published policy, maybe of a stranger. Only `proximo pull` reads it, which checks
-what code the settings would import."""
+"""File that marks a published policy, maybe of a stranger: `proximo pull` checks what code its settings would import."""
 HEADER = "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 
 
@@ -97,25 +96,19 @@ def render_system(system: Mapping[str, Any]) -> str:
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
     """Append ``command`` to command.txt, and make ``config`` the settings of the run."""
-    text, commands = render_config(config), run_dir / COMMAND
-    if (run_dir / CONFIG).read_text(encoding="utf-8") != text:
-        write_atomic(run_dir / CONFIG, text)
-    earlier = commands.read_text(encoding="utf-8") if commands.exists() else ""
-    write_atomic(commands, earlier + command.rstrip("\n") + "\n")
+    write_atomic(run_dir / CONFIG, render_config(config))
+    earlier = (run_dir / COMMAND).read_text(encoding="utf-8") if (run_dir / COMMAND).exists() else ""
+    write_atomic(run_dir / COMMAND, earlier + command.rstrip("\n") + "\n")
 
 
 def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a run. The objects ``custom``, by the name of their setting, replace those that the run was trained with.
+    """The settings of a run. The objects ``custom``, by the name of their setting, replace those of the training.
 
-    While an agent is saved, and after such a save was interrupted, they are read from the checkpoint, because ``config.yaml`` may belong to
-    another agent.
-
-    Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if the run has no custom object in one of
-    the settings.
+    Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if ``custom`` does not fit.
     """
     if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
         raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
-    step = current_step(run_dir / "checkpoints")
+    step = current_step(run_dir / "checkpoints")  # during a save, config.yaml may belong to another agent
     copy = in_effect(run_dir / "checkpoints" / str(step)) / CONFIG
     config = _read_file(copy if copy.is_file() else run_dir / CONFIG)
     trained_with = custom_settings(config)
@@ -133,11 +126,8 @@ def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Confi
 
 
 def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
-    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their copy is not checked:
-    the files of a published policy are verified when it is pulled.
-
-    Raises ``ConfigError`` if the user has changed one.
-    """
+    """Raise ``ConfigError`` if the user has changed a setting of ``run_dir`` that the checkpoint was trained with. A published
+    policy has no copy of them: its files are verified when it is pulled."""
     file, copy = run_dir / CONFIG, saved.path / CONFIG
     if not copy.is_file() or (file.is_file() and file.read_bytes() == copy.read_bytes()):
         return

@@ -1,6 +1,5 @@
 """The lock of a run directory."""
 
-import contextlib
 import json
 import os
 import socket
@@ -18,7 +17,7 @@ OWNER = ".lock.json"
 
 
 class RunLock:
-    """Context manager: only this process writes into ``run_dir``. The operating system holds the lock, so it ends with the process.
+    """Context manager: only this process writes into ``run_dir``. The operating system ends the lock with the process.
 
     Raises ``RunDirectoryError`` if another process has the lock, or if the folder cannot be written.
     """
@@ -32,7 +31,8 @@ class RunLock:
         started = datetime.now().isoformat(sep=" ", timespec="seconds")
         try:
             self._lock.acquire()
-            write_atomic(self.run_dir / OWNER, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}))
+            owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
+            write_atomic(self.run_dir / OWNER, json.dumps(owner))
         except filelock.Timeout:
             owner = {"pid": "?", "host": "?", "started": "?", **json_object(self.run_dir / OWNER)}
             raise RunDirectoryError(
@@ -52,9 +52,11 @@ class RunLock:
 
 
 def in_use(run_dir: Path) -> bool:
-    """Whether a process trains in ``run_dir``: probably, if its lock cannot be tried, as of a run of another user."""
+    """Whether a process trains in ``run_dir``. If its lock cannot be tried, as of another user, probably."""
+    if not (run_dir / OWNER).exists():
+        return False
     try:
-        with filelock.FileLock(run_dir / ".lock", timeout=0) if (run_dir / OWNER).exists() else contextlib.nullcontext():
+        with filelock.FileLock(run_dir / ".lock", timeout=0):
             return False
     except (filelock.Timeout, OSError):
         return True

@@ -18,7 +18,7 @@ Which = Literal["last", "best"] | int
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone is ``RUN@last``."""
+    """The run and the checkpoint in ``RUN@WHICH``, or of the folder of a checkpoint. ``RUN`` is ``RUN@last``."""
     path = Path(text)
     if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
         return str(path.parent.parent), int(path.name)
@@ -46,10 +46,10 @@ def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path,
     """Find the run that a user means.
 
     Args:
-        text: a path, a name in ``runs_dir`` (``<name>`` or ``<env>/<name>``), ``last`` (the run that was started last), or ``zoo:NAME`` (a
-            policy that ships with proximo); optionally followed by ``@best``, ``@last`` or ``@STEP``.
+        text: a path, ``<name>`` or ``<env>/<name>`` in ``runs_dir``, ``last`` (the run that was started last), or
+            ``zoo:NAME``; optionally followed by ``@best``, ``@last`` or ``@STEP``.
         runs_dir: folder of all runs.
-        with_zoo: whether a policy of the zoo is accepted. It has no learning curves, and nothing may be written into its folder.
+        with_zoo: whether a policy of the zoo is accepted, which has no learning curves, and whose folder is read only.
 
     Returns:
         Folder of the run or of a group of seeds, and which checkpoint is meant.
@@ -98,8 +98,7 @@ def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkp
 def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
     """The newest valid checkpoint in ``folder``, and a warning for each newer one that was skipped.
 
-    Raises ``CheckpointError`` if there is none (training never starts from scratch silently), or if the newest undamaged one is in another
-    version of the format.
+    Raises ``CheckpointError`` if there is none, or if the newest undamaged one is in another version of the format.
     """
     damages: list[str] = []
     for step in reversed(steps(folder)):

@@ -31,13 +31,14 @@ def save_run(
     evaluation: dict[str, Any] | None = None,
     rows: Sequence[dict] = (),
 ) -> Path:
-    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder`` before.
+    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder``.
 
-    After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its checkpoint, which counts
-    as soon as ``checkpoints/current`` names it. ``finish`` then puts them in their places.
+    After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its
+    checkpoint, which counts as soon as ``checkpoints/current`` names it. ``finish`` then puts them in their places.
 
-    ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
-    contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if it cannot be written.
+    ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError``
+    if ``folder`` contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if
+    it cannot be written.
     """
     files = {
         **encode(step, state, {"best": None, "evaluation": evaluation}, render_config(config)),
@@ -74,8 +75,8 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
 
 
 def finish(folder: Path) -> None:
-    """Finish a save. If ``checkpoints/current`` exists, move the files of the checkpoint that it names into ``folder``, and remove the other
-    checkpoints. The caller must hold the lock of the run."""
+    """Finish a save: move the files of the checkpoint that ``checkpoints/current`` names, if any, into ``folder``, and remove
+    the other checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
     if (step := current_step(checkpoints)) not in checkpoint.steps(checkpoints):
         (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a copied part

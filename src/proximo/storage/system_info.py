@@ -24,13 +24,14 @@ COMPARED = {
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """The versions of the installed packages that decide about results, or that an extra of proximo requires, by name."""
+    """The versions of the installed packages that decide about results, or that an extra requires, by name."""
     try:
         required = importlib.metadata.requires("proximo") or []
     except importlib.metadata.PackageNotFoundError:  # a copy of the source on Python's path
         required = []
     of_extras = [found[1] for text in required if (found := _OF_EXTRA.match(text))]
-    return {name: text for name in dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras]) if (text := version(name))}
+    names = dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras])
+    return {name: text for name in names if (text := version(name))}
 
 
 def version(package: str) -> str:
@@ -66,8 +67,8 @@ def system_info() -> dict[str, Any]:
 
 
 def system_differences(run_dir: Path, library: str, several_seeds: bool = False) -> list[str]:
-    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run on an
-    environment of ``library``, or of ``several_seeds`` in one program."""
+    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run
+    on an environment of ``library``, or of ``several_seeds`` in one program."""
 
     def exact(system: dict[str, Any]) -> dict[str, Any]:
         found = {

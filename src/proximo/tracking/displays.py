@@ -1,4 +1,4 @@
-"""Where progress is shown: a console whose write errors do not end the work, and bars that are redrawn in place."""
+"""Where progress is shown: a console whose write errors do not end the work, and bars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYP
 
 
 def draws_in_place(stream: TextIO | None) -> bool:
-    """Whether ``stream`` is a terminal on which a bar can be redrawn in place. Pipes and files are not, even with ``FORCE_COLOR``."""
+    """Whether ``stream`` is a terminal on which a bar can be redrawn in place."""
     if stream is None or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
@@ -45,8 +45,8 @@ def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
 
 
 class LastingStream:
-    """A stream without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
-    error, such as a full disk, only the failed text is lost. ``warn`` receives the first error."""
+    """A stream without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is
+    discarded. After another error, only the failed text is lost. ``warn`` receives the first error."""
 
     def __init__(self, stream: TextIO, warn: Callable[[str], None]):
         self._stream, self._warn = stream, warn
@@ -77,16 +77,16 @@ class TerminalBar(Live):
     """Shows ``work`` as a bar on its terminal, below the lines. ``transient`` removes the bar at the end."""
 
     def __init__(self, work: DisplayReporter, transient: bool = False):
-        self._work, redirected = work, {f"redirect_{name}": getattr(sys, name).isatty() for name in ("stdout", "stderr")}
-        super().__init__(console=work.console, transient=transient, **redirected)
+        self._work, out, err = work, sys.stdout.isatty(), sys.stderr.isatty()
+        super().__init__(console=work.console, transient=transient, redirect_stdout=out, redirect_stderr=err)
 
     def get_renderable(self) -> Table:
         """The bar as it is now."""
         bar, work = Table.grid(padding=(0, 1), pad_edge=False, expand=True), self._work
         for ratio in (None, 1, None):
             bar.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
-        length = ProgressBar(total=None if work.share is None else 1.0, completed=work.share or 0.0)  # without a total it pulses
-        bar.add_row(Text(work.activity), length, Text(work.figures))
+        total = None if work.share is None else 1.0  # without a total it pulses
+        bar.add_row(Text(work.activity), ProgressBar(total, work.share or 0.0), Text(work.figures))
         return bar
 
 

@@ -1,4 +1,4 @@
-"""Histograms of the observations, actions and learning targets of a rollout, counted by NumPy over its valid transitions."""
+"""Histograms of the observations, actions and learning targets of a rollout, over its valid transitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_VALUES = 2**19
 
 @dataclass(frozen=True)
 class Histogram:
-    """``counts`` of the finite values in equal bins from ``low`` to ``high``, with the sum of the values and of their squares."""
+    """``counts`` of the finite values in equal bins from ``low`` to ``high``, their sum, and the sum of their squares."""
 
     low: float
     high: float
@@ -31,8 +31,8 @@ class Histogram:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Histogram | None:
-        """Count ``values``, of any shape: with one bin for each integer if they are integers in a range below 256, else with 64 bins.
-        None if no value is finite."""
+        """Count ``values`` of any shape: in one bin for each integer of a range below 256, else in 64 bins. None if no value is
+        finite."""
         flat = values.reshape(-1)
         flat = flat[:: -(-len(flat) // MAX_VALUES) | 1] if len(flat) > MAX_VALUES else flat
         x = flat.astype(np.float64)
@@ -67,18 +67,18 @@ def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
     """The histograms of a rollout, by name.
 
     Args:
-        rows: arrays by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` are T N; ``actions`` (as the environment received them)
-            and ``observations`` (as it returned them; dicts and tuples part by part) are T N .... ``episode_returns`` and
-            ``episode_lengths``, of any shape, are counted where ``episode_ends`` is true.
+        rows: arrays by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` are T N, ``actions`` and the leaves of
+            ``observations`` T N .... ``episode_returns`` and ``episode_lengths``, of any shape, are counted where
+            ``episode_ends`` is true.
     """
     valid, ends = np.asarray(rows["valid"]), np.asarray(rows["episode_ends"])
     values = {name: np.asarray(rows[name])[valid] for name in ("returns", "advantages", "ratios")}
     actions = np.asarray(rows["actions"]).reshape((*valid.shape, -1))[valid]
     several = 1 < actions.shape[1] <= MAX_COMPONENTS
-    values |= {f"actions/{i}": component for i, component in enumerate(actions.T)} if several else {"actions": actions}
+    values |= {f"actions/{i}": x for i, x in enumerate(actions.T)} if several else {"actions": actions}
     for path, leaf in jax.tree.leaves_with_path(rows["observations"]):
-        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        names = ["observations", *(jax.tree_util.keystr((key,), simple=True) for key in path)]
         if ACTION_MASK not in names:
-            values["/".join(["observations", *(name for name in names if name != OBSERVATION)])] = np.asarray(leaf)[valid]
+            values["/".join(name for name in names if name != OBSERVATION)] = np.asarray(leaf)[valid]
     values |= {name: np.asarray(rows[name])[ends] for name in ("episode_returns", "episode_lengths")}
     return {f"histograms/{name}": made for name, x in values.items() if (made := Histogram.of(x)) is not None}

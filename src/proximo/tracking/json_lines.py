@@ -1,4 +1,4 @@
-"""``metrics.jsonl`` and ``histograms.jsonl``: reading and shortening these files. ``RunTrackers`` writes them."""
+"""Reading and shortening ``metrics.jsonl`` and ``histograms.jsonl``, which ``RunTrackers`` writes."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ from proximo.storage.atomic_files import write_atomic
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file, ``[{"step": …, name: value or None}]``. A missing file has none, and an incomplete last line,
-    which a crash may leave, is omitted. Raises ``CheckpointError`` if a line before the last one is damaged."""
+    """The rows of a JSON-lines file, ``[{"step": …, name: value or None}]``, without an incomplete last line, which a crash
+    may leave. A missing file has none. Raises ``CheckpointError`` if a line before the last one is damaged."""
     rows: list[dict[str, Any]] = []
     lines = path.read_bytes().splitlines() if path.is_file() else []
     for i, line in enumerate(lines, 1):
@@ -27,7 +27,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def truncate_after(path: Path, step: float) -> None:
-    """Remove the rows after ``step`` and an incomplete last line, so that a resumed run writes each row once. Atomic."""
+    """Remove the rows after ``step`` and an incomplete last line, so that a resumed run writes each row once."""
     if path.exists():
         kept = "".join(json.dumps(row) + "\n" for row in read_rows(path) if row["step"] <= step).encode()
         if kept != path.read_bytes():

@@ -10,11 +10,11 @@ EXTREMES = {"_min": np.min, "_max": np.max}
 
 
 class MetricsWindow:
-    """Collects the metrics of several updates, to merge them into one row, and the returns and lengths of the last hundred episodes."""
+    """Merges the metrics of several updates into one row, and has the means of the last hundred episodes."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, float]] = []
-        self._recent: deque[tuple[float, float, float]] = deque()
+        self._recent: deque[tuple[float, ...]] = deque()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -25,8 +25,8 @@ class MetricsWindow:
             row = {name: float(x[i]) for name, x in metrics.items()}
             self._rows.append(row)
             if row["rollout/episodes"]:
-                self._recent.append((row["rollout/episodes"], row["rollout/return_mean"], row["rollout/length_mean"]))
-        while self._recent and sum(count for count, *_ in self._recent) - self._recent[0][0] >= EPISODE_WINDOW:
+                self._recent.append(tuple(row[f"rollout/{name}"] for name in ("episodes", "return_mean", "length_mean")))
+        while sum(row[0] for row in list(self._recent)[1:]) >= EPISODE_WINDOW:
             self._recent.popleft()
 
     @property
@@ -44,8 +44,8 @@ class MetricsWindow:
         return sum(row[0] * row[column] for row in self._recent) / count if count else None
 
     def merge(self) -> dict[str, float]:
-        """One row for all updates since the last merge: sums of counts, statistics over all episodes in ``rollout/``, extremes of the
-        ratio, else means. NaN where no update has measured the metric."""
+        """One row for all updates since the last merge: sums of counts, statistics over all episodes in ``rollout/``,
+        extremes of the ratio, else means. NaN where no update has measured the metric."""
         rows, self._rows = self._rows, []
         names = dict.fromkeys(name for row in rows for name in row if not name.startswith("bad/"))
         return {name: _merged(name, [row for row in rows if not np.isnan(row.get(name, np.nan))]) for name in names}

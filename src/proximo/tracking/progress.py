@@ -50,13 +50,12 @@ class DisplayReporter(Reporter):
         console: where lines are printed.
         bar: makes the bar that shows this reporter; None for lines.
         warn: receives the warnings; by default they are printed.
-        answer: the file descriptor of a command's standard output with ``--json``. If the process ends while a compiled call still runs, a
-            JSON object with the error is written to it.
+        answer: the file descriptor of a command's standard output with ``--json``, to which ``exiting`` writes the error.
         quiet: print only warnings and why the work stopped.
     """
 
     activity = figures = ""
-    """What is being done, such as ``compiling… 0:12``, and how far it is; empty before there is something to report."""
+    """What is being done, such as ``compiling… 0:12``, and how far it is; empty if there is nothing to report."""
     share: float | None = None
     """The share that is done, 0 … 1; None if it is not known yet."""
     _shown_at = 0.0
@@ -197,7 +196,7 @@ class TrainingProgress(DisplayReporter):
         parts = [f"{self.steps:,} ({self.steps / self.total:.0%})", f"return {number(self.recent)}"]
         if not self.state:  # then a terminal of 80 columns has room for them
             parts += [f"eval {number(self.evaluation)}", f"{self.speed:,.0f} steps/s"]
-        # From the speed and the time of evaluations so far, for the seeds that train together and those that wait.
+        # From the speed and the evaluations so far, for the seeds that train together and those that wait.
         steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
         done = max(1, self.steps - self.started_at) * self.seeds_together
         left = steps / self.speed + steps * self.evaluation_seconds / done
@@ -214,8 +213,8 @@ def showing_progress(
 ) -> Iterator[Reporter]:
     """Context manager: the reporter of a training or a study that Python code starts.
 
-    It is ``reporter`` if given. Otherwise it is a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a terminal and
-    in a notebook; if it is false, ``default`` itself.
+    It is ``reporter`` if given, else a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a terminal
+    and in a notebook; if it is false, ``default`` itself.
 
     Raises:
         ConfigError: ``progress`` is true although a reporter is given.

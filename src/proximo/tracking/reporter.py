@@ -20,8 +20,8 @@ class Reporter:
     """
 
     owns_process = False
-    """Whether the process exists only for this training. If a compiled call does not return after the user interrupts, proximo then ends
-    the process; otherwise it raises ``KeyboardInterrupt``."""
+    """Whether the process exists only for this training. If a compiled call does not return after the user interrupts,
+    proximo then ends the process; otherwise it raises ``KeyboardInterrupt``."""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         """A training starts.
@@ -33,7 +33,7 @@ class Reporter:
         """
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
-        """The seeds of ``run_dirs`` start from the step ``steps``: all of them if they train in one program, otherwise one after the other."""
+        """The seeds of ``run_dirs`` start from the step ``steps``: all that train in one program, or one after the other."""
 
     def compiling(self) -> None:
         """A program is being compiled."""
@@ -47,7 +47,7 @@ class Reporter:
         Args:
             steps: environment steps so far.
             steps_per_second: environment steps per second.
-            recent_return: mean return of about the last hundred episodes; None before the first one has ended.
+            recent_return: mean return of about the last hundred episodes; None before the first.
         """
 
     def evaluating(self) -> None:
@@ -58,11 +58,11 @@ class Reporter:
 
         Args:
             steps: environment steps so far.
-            summaries: for each seed that still trains, ``return_mean`` and the other entries of ``proximo eval --json``.
+            summaries: for each seed that still trains, ``return_mean`` and the other entries of ``eval --json``.
         """
 
     def warned(self, message: str) -> None:
-        """There is a problem, but the training continues. ``message`` is a sentence about it. Other threads may call this, too."""
+        """There is a problem, which ``message`` describes, but the training continues. Other threads may call this, too."""
         warnings.warn(message, stacklevel=2)
 
     def stopping(self) -> None:
@@ -72,8 +72,8 @@ class Reporter:
         """The training stops early, or one of its seeds does. ``message`` says where, and how to continue."""
 
     def exiting(self, message: str) -> None:
-        """The process ends at once, because a call that cannot be stopped is still running. ``message`` says what was saved, and how to
-        continue."""
+        """The process ends at once, because a call that cannot be stopped still runs. ``message`` says what was saved, and how
+        to continue."""
 
     def finished(self, results: list[Any]) -> None:
         """The training is finished, with one ``Result`` for each seed."""
@@ -89,8 +89,8 @@ class Reporter:
         """
 
     def trials_started(self, what: str) -> None:
-        """Some trials start to train together, or one of them trains again on other seeds. ``what`` has their numbers and the settings that
-        they have in common, in words."""
+        """Some trials start to train together, or one of them trains again on other seeds. ``what`` has their numbers and
+        common settings, in words."""
 
     def trials_advanced(self, share: float) -> None:
         """Some updates of these trials are finished; ``share`` of their training is done, 0 … 1."""

@@ -1,4 +1,4 @@
-"""The trackers of a run: ``metrics.jsonl`` and ``histograms.jsonl``, and one queue for TensorBoard and the trackers that ``track`` names."""
+"""The trackers of a run: ``metrics.jsonl``, and one queue for TensorBoard and the trackers that ``track`` names."""
 
 import contextlib
 import importlib.util
@@ -28,18 +28,18 @@ MODULES = {
 }
 """Imported in the thread of the trackers, because their libraries take long to import."""
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
-"""How long the end of a training waits for the trackers: normally, and after a second interruption by the user."""
+"""How long the end of a training waits for the trackers: normally, and after a second interruption."""
 FLUSH_SECONDS = 1.0
-"""How long a checkpoint waits until the queue is empty. If that was too short, later checkpoints do not wait before it is empty."""
+"""How long a checkpoint waits until the queue is empty; later checkpoints then do not wait before it is."""
 
 
 def check_trackers(track: str) -> None:
-    """Check that every tracker that ``track`` names exists, before anything is compiled. Raises ``ConfigError`` if it does not, and
-    ``EnvError`` if its library is not installed."""
+    """Before anything is compiled, raise ``ConfigError`` if a tracker that ``track`` names does not exist, and ``EnvError``
+    if its library is not installed."""
     for name in tracker_names(track):
         if name == "wandb":
             spec = importlib.util.find_spec("wandb")
-            if spec is None or spec.origin is None:  # a folder of that name, which Weights & Biases creates, is not the library
+            if spec is None or spec.origin is None:  # a folder of that name, which it creates, is not the library
                 raise lacking("track = wandb", "wandb")
         elif name not in TRACKERS:
             tracker_class(name)
@@ -59,12 +59,11 @@ def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
 
 
 class RunTrackers(Tracker):
-    """Appends each row to ``metrics.jsonl`` as one JSON object, and histograms to ``histograms.jsonl``. A thread passes all rows to the other
-    trackers, so that they can neither slow nor stop the training. After a resume, it first passes the earlier rows. A tracker that raises is
-    dropped with a warning.
+    """Appends each row to ``metrics.jsonl`` as one JSON object, and histograms to ``histograms.jsonl``. A thread passes all
+    rows to the other trackers, so that they can neither slow nor stop the training; after a resume, the earlier rows
+    first. A tracker that raises is dropped with a warning.
 
-    ``track`` has the names of trackers, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written, for example because
-    the disk is full.
+    ``track`` is the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
@@ -89,7 +88,7 @@ class RunTrackers(Tracker):
         rows = numbers(values), {name: x.as_json() for name, x in values.items() if isinstance(x, Histogram)}
         for file, row in zip(self._files, rows, strict=True):
             if row:  # NaN and infinity become null
-                file.append((json.dumps(jsonable({"step": int(step), **row}), allow_nan=False) + "\n").encode())
+                file.append(f"{json.dumps(jsonable({'step': int(step), **row}), allow_nan=False)}\n".encode())
         if self._names:
             self._queue.put(("write", step, values))
 
@@ -102,7 +101,7 @@ class RunTrackers(Tracker):
             self._flushed.wait(FLUSH_SECONDS)
 
     def end(self, hurry: bool = False) -> None:
-        """Begin to finish. The ``patience`` starts with the first call, so that the trackers of all seeds finish at the same time."""
+        """Begin to finish. The ``patience`` starts with the first call, so that all seeds finish at the same time."""
         if hurry:
             self.patience = HURRY_SECONDS
         if not self._ended_at:

@@ -25,18 +25,18 @@ RESULTS = ("eval/return_mean", "eval/success_rate", "rollout/return_mean", "time
 
 
 class TensorBoard(Tracker):
-    """Writes TensorBoard events to the run directory, and the settings as text and as hyperparameters. After a resume, earlier files keep their
+    """Writes TensorBoard events, and the settings as text and as hyperparameters. After a resume, earlier files keep their
     events up to the step of the resume; later ones are hidden.
 
-    Only the encoding is that of tensorboardX. Its writer is not used: its thread ends when the disk is full, and every later write then
-    blocks forever.
+    The writer of tensorboardX is not used: its thread ends on a full disk, and every later write blocks forever.
     """
 
     def __init__(self, run: TrackedRun):
         earlier = [path.name for path in run.run_dir.glob("events.*")]
         # TensorBoard reads the files by name: the new one sorts last, even if the clock was set back.
-        stamps = [int(found[1]) for name in earlier if (found := re.match(r"events\.out\.tfevents\.(\d{10})\.", name))]
-        name = f"events.out.tfevents.{max(int(time.time()), *(stamp + 1 for stamp in stamps), 0):010d}.{socket.gethostname()}"
+        stamps = [int(found[1]) for name in earlier if (found := re.search(r"\.(\d{10})\.", name))]
+        stamp = max([int(time.time()), *(stamp + 1 for stamp in stamps)])
+        name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}"
         self._file = AppendedFile(run.run_dir / name, run.warned)
         self._first = 0 if run.resumed_at is None or not earlier else run.resumed_at + 1
         """Earlier files have the rows before this step."""
@@ -55,8 +55,7 @@ class TensorBoard(Tracker):
             self._add(step=self._first, summary=summary)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add all values: numbers that are finite, as TensorBoard cannot draw the others; histograms with their bins; images; and clips as
-        animated images."""
+        """Add all values: finite numbers, as TensorBoard cannot draw the others; histograms; images; clips as animated images."""
         if step >= self._first:
             found = {name: _value(x) for name, x in values.items()}
             shown = [Summary.Value(tag=name, **value) for name, value in found.items() if value]

@@ -25,9 +25,9 @@ KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 class WeightsAndBiases(Tracker):
     """Writes a run of Weights & Biases whose axis is the environment step.
 
-    ``wandb.json`` of the run directory stores its id, so that a resume continues the same run. The environment step is the step of each row
-    on the server, so rows that the server has are skipped. Without a server, a resume begins a new folder ``wandb/offline-run-…`` with all
-    rows from the start, because folders of one id replace each other when they are uploaded.
+    ``wandb.json`` stores its id, so that a resume continues the same run. The environment step is the step of each row on
+    the server, so rows that the server has are skipped. Without a server, a resume begins a new folder with all rows from
+    the start, because folders of one id replace each other when they are uploaded.
     """
 
     def __init__(self, run: TrackedRun):
@@ -40,7 +40,7 @@ class WeightsAndBiases(Tracker):
         self._run.define_metric(AXIS, hidden=True)
         self._run.define_metric("*", step_metric=AXIS)
         self._first = self._last = int(self._run.step)
-        """The server already has the rows before the first step. A clip may come after later rows, and is added to the last one."""
+        """The server has the rows before the first step. A clip that comes after later rows is added to the last one."""
         url = None if getattr(self._run, "offline", True) else self._run.url
         with contextlib.suppress(OSError):
             write_atomic(file, json.dumps({"id": self._id, "url": url}) + "\n")
@@ -75,7 +75,7 @@ class WeightsAndBiases(Tracker):
         return self._wandb.init(mode="offline", resume=None, **options)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add the values to the row of ``step``, if the server may lack it. Numbers that are not finite are left out."""
+        """Add the values to the row of ``step``, if the server may lack it. NaN and infinity are left out."""
         if step < self._first:
             return
         self._last, row = max(self._last, step), {}
