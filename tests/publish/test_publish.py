@@ -114,15 +114,6 @@ def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(publis
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
 
 
-def test_folder_with_other_files_is_left_unchanged(run_dir, tmp_path):
-    (tmp_path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match=r"contains 'thesis.tex' but no proximo.json"):
-        push(str(run_dir), tmp_path)
-    with pytest.raises(RunDirectoryError, match=r"Cannot write to .*thesis.tex \(File exists\): choose another folder"):
-        push(str(run_dir), tmp_path / "thesis.tex")
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
 def test_pulling_again_reuses_the_run_and_never_overwrites_another(published, run_dir, tmp_path):
     pulled = pull(published[1], runs_dir=str(tmp_path))
     assert pull(published[1], runs_dir=str(tmp_path)) == pulled
@@ -145,23 +136,13 @@ def rewritten(folder, **changes):
 
 
 def listed(folder, name, data):
-    """The files of ``folder``'s manifest with ``name`` among them."""
+    """Add ``name`` with the hash of ``data`` to the manifest of ``folder``."""
     files = json.loads((folder / "proximo.json").read_text())["files"]
-    return {**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
-
-
-def test_edited_card_is_pulled_and_unlisted_files_are_not(folder, tmp_path):
-    (folder / "toys.py").write_text("raise SystemExit")
-    (folder / "README.md").write_text("by hand")
-    pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert (pulled / "README.md").read_text() == "by hand"
-    assert {path.name for path in pulled.iterdir()} == {
-        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
-        "videos",
-    }  # fmt: skip
+    rewritten(folder, files={**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}})
 
 
 STATE = f"checkpoints/{MIDDLE}/state.safetensors"
+UNLISTED = ("../evil.py", "evil.py", "checkpoints/../evil.py", "checkpoints/1\n/meta.json", "README.md")
 
 
 def linked(path):
@@ -170,46 +151,32 @@ def linked(path):
     path.symlink_to(path.with_name("elsewhere"))
 
 
+def manifest(**changes):
+    return lambda folder: rewritten(folder, **changes)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda folder: (folder / STATE).write_bytes(bytes((folder / STATE).stat().st_size)),
-            f"is damaged: {STATE} has the sha256 .*, which differs from proximo.json",
-        ),
+        (lambda folder: (folder / STATE).write_bytes(bytes((folder / STATE).stat().st_size)), f"is damaged: {STATE} has the sha256 .*, which differs"),
         (lambda folder: os.truncate(folder / STATE, 2**40), f"damaged: {STATE} has 1,099,511,627,776 bytes, expected [0-9,]+"),
         (lambda folder: ((folder / STATE).unlink(), os.mkfifo(folder / STATE)), f"{STATE} is a link or another special file"),
         (lambda folder: (folder / STATE).unlink(), rf"or damaged: cannot read {STATE} \(No such file"),
-        (
-            lambda folder: linked(folder / "README.md"),
-            "README.md is a link or another special file: a published policy must contain only regular files",
-        ),
+        (lambda folder: linked(folder / "README.md"), "README.md is a link or another special file: a published policy must contain only regular"),
         (lambda folder: linked(folder / "checkpoints"), "is a link or"),
-        (
-            lambda folder: rewritten(folder, format="other"),
-            "has the format other, version 1: this proximo reads proximo-published, version 1",
-        ),
-        (lambda folder: rewritten(folder, format_version=["x" * 10**6]), "has the format proximo-published, version .{60}…?"),
-        (lambda folder: rewritten(folder, step=None), r"proximo.json is damaged \(KeyError: 'step'\)"),
-        (lambda folder: rewritten(folder, files=[]), r"proximo.json is damaged \(TypeError"),
-        (lambda folder: rewritten(folder, files={}), r"proximo.json is damaged \(KeyError"),
-        (
-            lambda folder: os.truncate(folder / "proximo.json", 10**7 + 1),
-            r"proximo.json has 10,000,001 bytes, expected at most 10,000,000",
-        ),
-        (lambda folder: rewritten(folder, step=1e300), r"proximo.json is damaged \(ValueError"),
-        (lambda folder: rewritten(folder, environment="x" * 400), "settings are for 'proximo:PocMemory', not for 'x{79}…"),
-        (lambda folder: rewritten(folder, step=7), "has no checkpoint of step 7"),
-        (lambda folder: rewritten(folder, name="r\x1b[31m"), r"name = 'r\\x1b\[31m': expected a plain name"),
-        *(
-            (
-                lambda folder, name=name: rewritten(folder, files=listed(folder, name, b"x")),
-                "which is not a file of a published policy",
-            )
-            for name in ("../evil.py", "evil.py", "checkpoints/../evil.py", "checkpoints/1\n/meta.json", "README.md")
-        ),
+        (lambda folder: os.truncate(folder / "proximo.json", 10**7 + 1), "proximo.json has 10,000,001 bytes, expected at most 10,000,000"),
+        (manifest(format="other"), "has the format other, version 1: this proximo reads proximo-published, version 1"),
+        (manifest(format_version=["x" * 10**6]), "has the format proximo-published, version .{60}…?"),
+        (manifest(step=None), r"proximo.json is damaged \(KeyError: 'step'\)"),
+        (manifest(files=[]), r"proximo.json is damaged \(TypeError"),
+        (manifest(files={}), r"proximo.json is damaged \(KeyError"),
+        (manifest(step=1e300), r"proximo.json is damaged \(ValueError"),
+        (manifest(environment="x" * 400), "settings are for 'proximo:PocMemory', not for 'x{79}…"),
+        (manifest(step=7), "has no checkpoint of step 7"),
+        (manifest(name="r\x1b[31m"), r"name = 'r\\x1b\[31m': expected a plain name"),
+        *((lambda folder, name=name: listed(folder, name, b"x"), "which is not a file of a published policy") for name in UNLISTED),
     ],
-)
+)  # fmt: skip
 def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path, change, message):
     change(folder)
     with pytest.raises((CheckpointError, ConfigError), match=message) as told:
@@ -237,18 +204,25 @@ def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
     meta["files"] = {"state.safetensors": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
     for file, content in (("state.safetensors", data), ("meta.json", checkpoint.signed(meta))):
         (path / file).write_bytes(content)
-        rewritten(folder, files=listed(folder, f"checkpoints/{MIDDLE}/{file}", content))
+        listed(folder, f"checkpoints/{MIDDLE}/{file}", content)
     with pytest.raises(CheckpointError, match=r"is damaged: state.safetensors does not match meta.json"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys):
+def test_edited_card_is_pulled_unlisted_files_are_not_and_proposed_commands_can_be_copied(folder, tmp_path, capsys):
     rewritten(folder, name="$(touch harm); [red]r")
+    (folder / "toys.py").write_text("raise SystemExit")
+    (folder / "README.md").write_text("by hand")
     assert main(["pull", str(folder), "--runs-dir", str(tmp_path / "my runs")]) == 0
     run_dir, watch, evaluate = capsys.readouterr().out.splitlines()
     assert shlex.split(watch.removeprefix("Next:")) == ["proximo", "watch", run_dir]
     assert shlex.split(evaluate) == ["proximo", "eval", run_dir]
+    assert (Path(run_dir) / "README.md").read_text() == "by hand"
+    assert {path.name for path in Path(run_dir).iterdir()} == {
+        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
+        "videos",
+    }  # fmt: skip
 
 
 def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none", **settings):
@@ -258,7 +232,8 @@ def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none",
     config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
-    rewritten(folder, environment=env_id, files=listed(folder, "config.yaml", text))
+    rewritten(folder, environment=env_id)
+    listed(folder, "config.yaml", text)
 
 
 @pytest.mark.parametrize(
@@ -429,6 +404,8 @@ def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path
         ("hf:me/new", {"seed": -1}, "seed = -1: expected a whole number"),
         ("hf:me/new@v1", {}, "push writes to the main branch"),
         ("folder", {"private": True}, "private = True needs a repository on the Hub"),
+        ("{}/me/llm", {}, "contains 'model.bin' but no proximo.json: choose an empty folder"),
+        ("{}/me/llm/model.bin", {}, r"Cannot write to .*model.bin \(File exists\): choose another folder"),
         ("hf:me/public", {"private": True}, "exists and is public"),
         ("hf:me/llm", {}, r"contains 'model.bin' but no proximo.json: choose another repository"),
     ],
@@ -438,8 +415,8 @@ def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypat
         the_hub.create_repo(repository, exist_ok=True)
     (the_hub.folder / "me/llm/model.bin").write_text("mine")
     monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("evaluated"))
-    with pytest.raises((ConfigError, hub.HubError), match=sentence):
-        push(str(run_dir), to, **settings)
+    with pytest.raises((ConfigError, RunDirectoryError, hub.HubError), match=sentence):
+        push(str(run_dir), to.format(the_hub.folder), **settings)
     assert "me/new" not in the_hub.private
     assert the_hub.names("me/llm") == ["model.bin"]
 

@@ -142,10 +142,7 @@ def replaced(name: str, old: bytes, new: bytes):
     [
         (lambda path: (path / checkpoint.STATE).unlink(), r"is damaged: cannot read state\.safetensors \(No such file"),
         (lambda path: (path / checkpoint.META).unlink(), r"is damaged: cannot read meta\.json \(No such file"),
-        (
-            lambda path: os.truncate(path / checkpoint.STATE, 99),
-            "state.safetensors has the sha256 [0-9a-f]{64}, expected",
-        ),
+        (lambda path: os.truncate(path / checkpoint.STATE, 99), "state.safetensors has the sha256 [0-9a-f]{64}, expected"),
         (lambda path: os.truncate(path / checkpoint.META, 99), r"meta\.json was not written by proximo \(ValueError"),
         (replaced(checkpoint.META, b": ", b":  "), "meta.json does not match its own sha256"),
         (lambda path: (path / checkpoint.META).write_text('{"model": "other"}'), r"not written by proximo \(KeyError: 'sha256'"),
@@ -186,41 +183,32 @@ def test_an_array_that_does_not_fit_the_settings_raises(tmp_path, template, word
         checkpoint.load(path).restore(template)
 
 
-def test_steps_are_sorted_as_numbers(tmp_path):
-    for step in (100, 9, 20):
-        save_checkpoint(tmp_path, step, constant(step), {})
-    for name in (".saving-300-1", "007", "notes", "-3"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "400").write_text("a file")
-    assert checkpoint.steps(tmp_path) == [9, 20, 100]
-    assert checkpoint.steps(tmp_path / "nowhere") == []
-
-
-def test_load_newest_skips_damaged_ones_with_warnings(tmp_path):
-    for step in (1, 2, 3):
-        save_checkpoint(tmp_path, step, constant(step), {})
-    flip(tmp_path / "3" / checkpoint.STATE, 300, 1)
-    (tmp_path / "2" / checkpoint.META).unlink()
-    found, warnings = run_lookup.load_newest(tmp_path)
-    assert found.path == tmp_path / "1"
-    assert len(warnings) == 2
-    assert re.search(r"/3 is damaged: .* sha256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\. It was skipped\.$", warnings[0])
-    assert "/2 is damaged: cannot read meta.json" in warnings[1]
-
-
-def test_no_valid_checkpoint_raises(tmp_path):
+def test_the_newest_valid_checkpoint_is_loaded_with_a_warning_for_each_newer_one(tmp_path):
+    assert checkpoint.steps(tmp_path / "checkpoints") == []
     for which in ("last", "best"):
         with pytest.raises(CheckpointError) as raised:
-            run_lookup.find_checkpoint(tmp_path / "r", which, Config())
+            run_lookup.find_checkpoint(tmp_path, which, Config())
         assert str(raised.value) == (
-            f"There is no checkpoint in {tmp_path}/r/checkpoints: none was saved yet. Wait, or if no process trains it, go on "
-            f"with: proximo train --resume {tmp_path}/r"
+            f"There is no checkpoint in {tmp_path}/checkpoints: none was saved yet. Wait, or if no process trains it, go on "
+            f"with: proximo train --resume {tmp_path}"
         )
-    for step in (1, 20, 3):
-        save_checkpoint(tmp_path, step, constant(step), {})
-        flip(tmp_path / str(step) / checkpoint.STATE, 300, 1)
-    with pytest.raises(CheckpointError, match=r"no valid checkpoint among the 3 in .*/20 is damaged: .*Start a new run\."):
-        run_lookup.load_newest(tmp_path)
+    folder = tmp_path / "checkpoints"
+    for step in (100, 9, 20):
+        save_checkpoint(folder, step, constant(step), {})
+    for name in (".saving-300-1", "007", "notes", "-3"):
+        (folder / name).mkdir()
+    (folder / "400").write_text("a file")
+    assert checkpoint.steps(folder) == [9, 20, 100]
+    flip(folder / "100" / checkpoint.STATE, 300, 1)
+    (folder / "20" / checkpoint.META).unlink()
+    found, warnings = run_lookup.load_newest(folder)
+    assert found.path == folder / "9"
+    assert len(warnings) == 2
+    assert re.search(r"/100 is damaged: .* sha256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\. It was skipped\.$", warnings[0])
+    assert "/20 is damaged: cannot read meta.json" in warnings[1]
+    flip(folder / "9" / checkpoint.STATE, 300, 1)
+    with pytest.raises(CheckpointError, match=r"no valid checkpoint among the 3 in .*/100 is damaged: .*Start a new run\."):
+        run_lookup.load_newest(folder)
 
 
 @pytest.mark.parametrize("step", [1, 2])
@@ -275,23 +263,19 @@ def test_newest_checkpoint_of_another_version_is_never_skipped(tmp_path):
         run_lookup.load_newest(tmp_path)
 
 
-def test_pointer_to_a_missing_checkpoint_removes_no_other(tmp_path):
-    for step in (1, 2):
-        save_checkpoint(tmp_path / "checkpoints", step, constant(step))
-    (tmp_path / "checkpoints" / checkpoint.CURRENT).write_text("3")
-    save_run.finish(tmp_path)
-    assert checkpoint.steps(tmp_path / "checkpoints") == [1, 2]
-
-
-def test_prune_keeps_newest_and_protected_and_removes_leftovers(tmp_path):
+def test_only_what_is_not_needed_is_removed(tmp_path):
+    folder = tmp_path / "checkpoints"
     for step in (1, 2, 3, 4, 5):
-        save_checkpoint(tmp_path, step, constant(step))
+        save_checkpoint(folder, step, constant(step))
+    (folder / checkpoint.CURRENT).write_text("6")  # a missing checkpoint
+    save_run.finish(tmp_path)
+    assert checkpoint.steps(folder) == [1, 2, 3, 4, 5]
     for name in (".saving-6-99", ".removing-0", ".removing-5"):
-        (tmp_path / name).mkdir()
-    checkpoint.prune(tmp_path, keep=2, protect={1, 77})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "4", "5"]
-    assert checkpoint.discard_after(tmp_path, 1) == [4, 5]
-    assert checkpoint.steps(tmp_path) == [1]
+        (folder / name).mkdir()
+    checkpoint.prune(folder, keep=2, protect={1, 77})
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "4", "5"]
+    assert checkpoint.discard_after(folder, 1) == [4, 5]
+    assert checkpoint.steps(folder) == [1]
 
 
 def test_best_is_a_file_that_names_the_checkpoint(tmp_path):

@@ -105,7 +105,7 @@ def test_settings_name_group_and_project_follow_the_run(server, tmp_path, monkey
     assert alone["reinit"] == "create_new", "several seeds of a process are runs side by side"
 
 
-@pytest.mark.parametrize("again", [(10, 20, 30), (20, 30), ()])
+@pytest.mark.parametrize("again", [(10, 20, 30), ()])
 def test_resume_continues_the_run_and_writes_no_row_twice(server, tmp_path, again):
     first = written(opened(tmp_path / "r"), 10, 20)  # and then it is killed
     second = written(opened(tmp_path / "r", resumed_at=20), *again, 40)
