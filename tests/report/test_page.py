@@ -97,8 +97,7 @@ def test_page_and_csv_show_how_runs_ended_and_differ(groups):
 
 
 def test_the_csv_has_every_value_as_it_was_measured(groups):
-    with open(reported(groups).csv, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader(reported(groups).csv.read_text().splitlines()))
     assert list(rows[0]) == ["environment", "run", "group", "seed", "step", "seconds", "metric", "value"]
     measured = map(json.loads, (groups[1] / "seed-2" / "metrics.jsonl").read_text().splitlines())
     expected = [(row["step"], name, row[name]) for row in measured for name in row if name != "step" and row[name] is not None]
@@ -121,10 +120,8 @@ def test_no_name_is_a_formula_in_the_csv_or_the_picture(tmp_path):
 def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):
     run = made_run(tmp_path / "run")
     assert "Returns of episodes" not in reported([run]).html.read_text()
-    histograms = (Histogram.of(np.array(values)) for values in ([0.0, 0.0, 10.0, 100.0], [100.0] * 4))
-    rows = [
-        {"step": step, "histograms/episode_returns": h.as_json()} for step, h in zip((1024, 2048), histograms, strict=True) if h
-    ]
+    returns = {1024: [0.0, 0.0, 10.0, 100.0], 2048: [100.0] * 4}
+    rows = [{"step": step, "histograms/episode_returns": Histogram.of(np.array(x)).as_json()} for step, x in returns.items()]
     (run / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 4096}]))
     picture = reported([run]).html.read_text().partition("Returns of episodes")[2].partition("</svg>")[0]
     shades = re.findall(r'<path d="([^"]*)" fill-opacity="([\d.]+)"', picture)

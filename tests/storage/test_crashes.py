@@ -84,9 +84,9 @@ def die_after(count: int) -> None:
     io.open = builtins.open = counted(io.open, lambda file: File(file, done))
 
 
-def crashes(tmp_path, before, save: Callable, every: int = 1) -> Iterator[Path]:
-    """For each operation of ``save(folder)``, or ``every`` so many: a copy of the folder ``before``, if any, in which a process
-    has ended after it. The last one has the finished save."""
+def crashes(tmp_path, before, save: Callable, every: int) -> Iterator[Path]:
+    """For each ``every``-th operation of ``save(folder)``: a copy of the folder ``before``, if any, in which a process has ended
+    after it. The last one has the finished save."""
     for count in itertools.count(1, every):
         folder = tmp_path / "crashed"
         shutil.rmtree(folder, ignore_errors=True)
@@ -109,13 +109,6 @@ def crashes(tmp_path, before, save: Callable, every: int = 1) -> Iterator[Path]:
             return
 
 
-class Prepared(SimpleNamespace):
-    """What an agent writes: ``agent``, ``step``, ``history``, ``files``."""
-
-    def save(self, folder):
-        save_run.write_run(folder, self.step, self.files)
-
-
 @pytest.fixture(scope="module")
 def agents():
     """Agents by name. The second one has another activation, which no shape shows; the third one has other shapes and fewer steps."""
@@ -128,7 +121,8 @@ def agents():
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(save_run, "write_run", lambda folder, step, made: files.update(made))
             save_run.save_run(None, agent.config, step, agent._current_state(), None, history)
-        return Prepared(agent=agent, step=step, history=history, files=files)
+        save = partial(save_run.write_run, step=step, files=files)
+        return SimpleNamespace(agent=agent, step=step, history=history, files=files, save=save)
 
     return {
         "old": prepared(1, 5),
@@ -168,7 +162,7 @@ def test_killed_save_of_an_agent_leaves_the_old_or_the_new_one(tmp_path, agents,
     if before is not None:
         agents[before].save(tmp_path / "before")
     names = []
-    for folder in crashes(tmp_path, None if before is None else tmp_path / "before", agents[after].save):
+    for folder in crashes(tmp_path, None if before is None else tmp_path / "before", agents[after].save, every=1):
         if before is None and not (folder / "config.yaml").exists():
             with pytest.raises(CheckpointError, match=r"No run"):
                 run_lookup.find_single_run(str(folder), tmp_path)
