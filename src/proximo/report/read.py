@@ -75,7 +75,7 @@ def read_runs(texts: Sequence[str], runs_dir: Path) -> list[RunRecord]:
         if which != "last":
             raise CheckpointError(f"{text!r}: a report is about whole runs, not checkpoints: omit @ and what follows it.")
         records |= {run_dir.resolve(): read_run(run_dir) for run_dir in seed_run_dirs(path) or [path]}
-    if not any(run.rows or run.why for run in records.values()):
+    if all(run.status == "not started" for run in records.values()):
         raise CheckpointError(
             f"No run has metrics yet ({', '.join(texts)}): wait for the first update, or check whether training was stopped."
         )
