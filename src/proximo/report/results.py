@@ -19,50 +19,51 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
     Runs that ended early count with their last score, and failed runs without a score with the lowest return of any run of
     the environment: without them, the group would look too good. Other runs without a score are left out.
     """
-    has_failed = [run.status == "failed" or run.ends_with_nan for run in runs]
-
-    def scores(values: Sequence[float], worst: float) -> list[float]:
-        counted = (worst if math.isnan(x) and failed else x for x, failed in zip(values, has_failed, strict=True))
-        return [x for x in counted if not math.isnan(x)]
-
-    is_evaluated = section.measure == EVALUATION
-    last = [(run.series(section.measure).value.tolist() or [math.nan])[-1] for run in runs]
-    final = [math.nan if is_evaluated and run.ends_with_nan else x for run, x in zip(runs, last, strict=True)]
-    best = [max(run.series(EVALUATION).value.tolist(), default=math.nan) for run in runs]
-    counted, timed = scores(final, section.worst), [run for run in runs if run.seconds.any()]
-    failed = len(counted) - sum(not math.isnan(score) for score in final)
-    success = [_success(run, failed) for run, failed in zip(runs, has_failed, strict=True)]
+    scores = [_scores(section, run) for run in runs]
+    final, best, success = (_finite(score[i] for score in scores) for i in range(3))
+    failed = len(final) - sum(has_score for *_, has_score in scores)
+    timed = [run for run in runs if run.seconds.any()]
     return {
         "environment": section.environment,
         "group": label,
         "runs": len(runs),
         "status": dict(Counter(run.status for run in runs)),
         "measure": section.measure,
-        "scores": counted,
-        "final": interquartile_interval(counted),
-        "best": interquartile_interval(scores(best, section.worst if is_evaluated else math.nan)),
+        "scores": final,
+        "final": interquartile_interval(final),
+        "best": interquartile_interval(best),
         "success_rate": _mean(success) if any(len(run.series(SUCCESS).value) for run in runs) else None,
         "steps": round(sum(run.step for run in runs) / len(runs)),
-        "seconds": _mean(run.seconds[-1] for run in timed),
-        "steps_per_second": _mean((run.step - run.first_step) / run.seconds[-1] for run in timed),
+        "seconds": _mean([run.seconds[-1] for run in timed]),
+        "steps_per_second": _mean([(run.step - run.first_step) / run.seconds[-1] for run in timed]),
         "failed_without_result": failed,
         "failed_count_as": section.worst if failed else None,
-        "left_out": len(runs) - len(counted),
-        "settings": {name: " | ".join(dict.fromkeys(run.setting(name) for run in runs)) for name in differing(section.runs)},
+        "left_out": len(runs) - len(final),
+        "settings": {n: " | ".join(dict.fromkeys(run.setting(n) for run in runs)) for n in differing(section.runs)},
     }
 
 
-def _success(run: RunRecord, has_failed: bool) -> float:
-    """The success rate of the last evaluation; 0 if it has none. Without an evaluation: 0 if the run failed, else NaN."""
-    evaluated, found = run.series(EVALUATION).step[-1:], run.series(SUCCESS)
-    if not len(evaluated) or run.ends_with_nan:
-        return 0.0 if has_failed else math.nan
-    return float(found.value[-1]) if len(found.step) and found.step[-1] == evaluated else 0.0
+def _scores(section: Section, run: RunRecord) -> tuple[float, float, float, bool]:
+    """The last and the best return and the last success rate of a run, NaN without one, and whether it has a last return."""
+    is_evaluated, nan = section.measure == EVALUATION, math.nan
+    has_failed = run.status == "failed" or run.ends_with_nan
+    worst = section.worst if has_failed else nan
+    values, evaluations, success = (run.series(name) for name in (section.measure, EVALUATION, SUCCESS))
+    has_score = len(values.value) > 0 and not (is_evaluated and run.ends_with_nan)
+    final = float(values.value[-1]) if has_score else worst
+    best = float(evaluations.value.max()) if len(evaluations.value) else worst if is_evaluated else nan
+    if not len(evaluations.value) or run.ends_with_nan:
+        return final, best, 0.0 if has_failed else nan, has_score
+    reported = success.value[success.step == evaluations.step[-1]].tolist()
+    return final, best, [0.0, *reported][-1], has_score
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    finite = [value for value in values if not math.isnan(value)]
-    return float(np.mean(finite)) if finite else None
+def _finite(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def notes(table: Sequence[dict[str, Any]]) -> list[str]:

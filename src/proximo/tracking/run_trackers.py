@@ -79,23 +79,21 @@ class RunTrackers(Tracker):
         self._flushed = threading.Event()
         self._flushed.set()
         self._thread = threading.Thread(target=self._work, daemon=True, name="trackers")
-        if self._names:
-            for row in earlier_rows(run.run_dir, run.resumed_at):
-                self._queue.put(("write", *row))
-            self._thread.start()
+        for row in earlier_rows(run.run_dir, run.resumed_at):
+            self._queue.put(("write", *row))
+        self._thread.start()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         rows = numbers(values), {name: x.as_json() for name, x in values.items() if isinstance(x, Histogram)}
         for file, row in zip(self._files, rows, strict=True):
             if row:  # NaN and infinity become null
                 file.append(f"{json.dumps(jsonable({'step': int(step), **row}), allow_nan=False)}\n".encode())
-        if self._names:
-            self._queue.put(("write", step, values))
+        self._queue.put(("write", step, values))
 
     def flush(self) -> None:
         for file in self._files:
             file.sync()
-        if self._names and self._flushed.is_set():
+        if self._flushed.is_set():
             self._flushed.clear()
             self._queue.put(("flush",))
             self._flushed.wait(FLUSH_SECONDS)
@@ -113,11 +111,10 @@ class RunTrackers(Tracker):
         self.end()
         for file in self._files:
             file.sync()
-        if self._names:
-            self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
-            if self._thread.is_alive():
-                waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
-                self._run.warned(f"{waited}: the last rows may be missing in {', '.join(self._names)}.")
+        self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
+        if self._thread.is_alive():
+            waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
+            self._run.warned(f"{waited}: the last rows may be missing in {', '.join(self._names)}.")
 
     def _work(self) -> None:
         trackers: dict[str, Any] = {}

@@ -43,14 +43,12 @@ class TensorBoard(Tracker):
         self._add(step=self._first, file_version="brain.Event:2")
         if self._first:
             self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
-        if run.settings:
-            self._write_settings(run.settings)
-
-    def _write_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        named = {name: value for group in settings.values() for name, value in group.items()}
+        if not run.settings:
+            return
+        named = {name: value for group in run.settings.values() for name, value in group.items()}
         numbers = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in named.items()}
         experiment, session, _ = hparams(numbers, dict.fromkeys(RESULTS))
-        lines = dump_yaml({group: dict(values) for group, values in settings.items()}).splitlines()
+        lines = dump_yaml(run.settings).splitlines()
         for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
             self._add(step=self._first, summary=summary)
 
