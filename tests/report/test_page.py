@@ -9,7 +9,7 @@ import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
 from proximo.report import write_report
-from proximo.report.page import Markup, tag
+from proximo.report.page import Markup, escaped
 from proximo.tracking.histograms import Histogram
 
 EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
@@ -57,7 +57,7 @@ def test_text_of_users_is_escaped_everywhere(tmp_path):
     assert not re.search("<img src=x|<script>alert|<b>r&", page)
     assert "&lt;img src=x onerror=&quot;" in page
     assert page.count("</script>") == 2
-    assert tag("p", "<", Markup("<b>"), None, class_='a"b', id=None) == '<p class="a&quot;b">&lt;<b></p>'
+    assert (escaped('<"'), escaped(Markup("<b>")), escaped(None)) == ("&lt;&quot;", "<b>", "")
 
 
 def test_a_title_names_what_is_shown(groups, tmp_path):

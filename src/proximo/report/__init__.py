@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def write_report(texts: Sequence[str], runs_dir: Path = Path("runs"), by: Sequen
     report = Report(*paths, results, notes(results["table"]))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        report.html.write_text(page.render(sections, charts, results, datetime.now()), encoding="utf-8")
+        report.html.write_text(page.render(sections, charts, results), encoding="utf-8")
         figures.draw(report.png, sections, charts)
         _write_csv(report.csv, sections)
     except OSError as error:
