@@ -278,27 +278,21 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
         proximo.evaluate(str(pulled))
 
 
-def test_checkpoint_deleted_during_its_evaluation_is_published(run_dir, tmp_path, monkeypatch):
-    run = copied(run_dir, tmp_path)
-    judged = publishing.evaluate_policy
+def test_checkpoint_deleted_during_its_evaluation_with_other_settings_is_published(run_dir, tmp_path, monkeypatch):
+    run, evaluate, filmed = copied(run_dir, tmp_path), publishing.evaluate_policy, []
 
     def slow(*arguments, **settings):
         shutil.rmtree(run / "checkpoints" / str(MIDDLE))
-        return judged(*arguments, **settings)
+        return evaluate(*arguments, **settings)
 
     monkeypatch.setattr(publishing, "evaluate_policy", slow)
-    push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, clip=False)
-    assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
-
-
-def test_evaluation_and_clip_use_the_requested_environment_settings(run_dir, tmp_path, monkeypatch):
-    filmed = []
     monkeypatch.setattr(
-        publishing, "film", lambda policy, path, seed, most: filmed.append((policy.config.env.env_settings, seed, most))
+        publishing, "film", lambda policy, path, *numbers: filmed.append((policy.config.env.env_settings, *numbers))
     )
-    said = push(str(run_dir), tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
+    said = push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
     assert filmed == [({"show_steps": 1}, 5, publishing.CLIP_STEPS)]
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
+    assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
 
 
 def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):
