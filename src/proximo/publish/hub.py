@@ -18,7 +18,7 @@ class HubError(ProximoError):
 
 
 def parse(text: str) -> tuple[str | None, str | None]:
-    """The repository of ``hf:OWNER/NAME@REVISION`` and its branch, tag or commit, None without one; (None, None) for a folder.
+    """The repository of ``hf:OWNER/NAME@REVISION`` and its branch, tag or commit, or None; (None, None) for a folder.
     Raises ``ConfigError`` for invalid text."""
     found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
     if found is None and text.startswith("hf:"):
@@ -29,7 +29,7 @@ def parse(text: str) -> tuple[str | None, str | None]:
 def begin(name: str, private: bool) -> str:
     """Create the repository ``name`` if it does not exist, and return the address of its page.
 
-    Raises ``HubError`` if the Hub refuses, or if the repository contains something else, or is public but should be ``private``.
+    Raises ``HubError`` if the Hub refuses, or if the repository contains something else, or is not ``private``.
     """
     with _library(name) as library:
         api = library.HfApi(token=True)  # without a token, the next line raises

@@ -23,11 +23,12 @@ MAX_TEXT = 10_000_000
 """Bytes that ``proximo.json`` and a card have at most."""
 
 
-def write(folder: Path, **fields: Any) -> None:
-    """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``."""
+def write(folder: Path, **fields: Any) -> tuple[str, ...]:
+    """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``. Returns the names of all files."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     files = {name: _described((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
     write_json(folder / MANIFEST, {"format": "proximo-published", "format_version": 1, **fields, "files": files})
+    return tuple(sorted([*names, MANIFEST]))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -36,7 +37,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Read ``name``, ``environment`` and ``step`` in ``proximo.json`` and the files that it lists, and verify all but the card.
+    """Read ``name``, ``environment`` and ``step`` in ``proximo.json``, and verify the files that it lists.
 
     Raises ``CheckpointError`` if it lists a name that it must not, or if a file is missing or damaged.
     """
@@ -64,7 +65,7 @@ def _described(data: bytes) -> dict[str, Any]:
 
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
-    """Read a regular file of ``size`` bytes, or of a text. A link could lead anywhere, and a pipe has no end."""
+    """A regular file of ``size`` bytes, or of a text. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
     try:
         if path.resolve() != folder.resolve() / name or (path.exists() and not path.is_file()):

@@ -1,4 +1,4 @@
-"""Publishes the policy of a run, and fetches a published one as a run in ``runs/``, which every command accepts."""
+"""Publishes the policy of a run, and fetches a published one as a run, which every command accepts."""
 
 import dataclasses
 import functools
@@ -143,8 +143,7 @@ def push(
             truncate_after(made / METRICS, policy.step)
         parts = path.resolve().parts[-2 if path.resolve() in seed_run_dirs(path.resolve().parent) else -1 :]
         name = re.sub(r"[^\w.+-]+", "-", "-".join(parts)).lstrip(".-") or "policy"
-        manifest.write(made, name=name, environment=config.env.id, step=policy.step)
-        names = tuple(sorted(file.relative_to(made).as_posix() for file in made.rglob("*") if file.is_file()))
+        names = manifest.write(made, name=name, environment=config.env.id, step=policy.step)
         if repository is None:
             _install([*made.iterdir()], Path(to))
         else:
@@ -217,13 +216,13 @@ def pull(source: str | Path, *, name: str = "", trust_code: bool = False, runs_d
 
 
 def shareable(config: Config) -> Config:
-    """``config`` without what belongs to one machine, and without trackers, which could name code to import."""
+    """``config`` without what belongs to one machine, and without trackers, which could be code."""
     return override(config, {name: LEAVES[name].default for name in OF_THE_MACHINE})
 
 
 def _install(files: list[Path], folder: Path) -> None:
-    """Copy ``files`` to ``folder``. They replace the earlier publication, and links; other files, as of a repository, stay.
-    First check that the folder can be written, and contains only a published policy and hidden files, such as ``.git``."""
+    """Copy ``files`` to ``folder``. They replace the earlier publication, and links; other files stay. First check that
+    the folder can be written, and contains only a published policy and hidden files, such as ``.git``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -20,7 +20,7 @@ MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 240, 40, 8000
 """Points of a curve; of many runs, each curve has fewer, so that the page stays small."""
 Chart = dict[str, Any]
 """``title``, ``about``, and for each axis the points ``x`` of all curves and the ``groups``. A group has what
-``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run; NaN where a run has no value."""
+``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run, NaN where it has no value."""
 
 
 def charts_of(section: Section, runs: int) -> list[Chart]:
@@ -46,7 +46,8 @@ def _group(lines: list[dict[str, Any]], points: int) -> dict[str, Any]:
     band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, points)))
     # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
     few = band["count"] < max(1, len(lines) / 2)
-    return {**band, **{name: np.where(few, np.nan, band[name]) for name in ("middle", "low", "high")}, "lines": lines}
+    shown = {name: np.where(few, np.nan, band[name]) for name in ("middle", "low", "high")}
+    return {**band, **shown, "lines": lines}
 
 
 def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
@@ -56,8 +57,8 @@ def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
 
 
 def on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are interpolated;
-    before the first and after the last value, they are NaN."""
+    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are
+    interpolated; before the first and after the last value, they are NaN."""
     place = np.searchsorted(grid, x)
     count, total = np.bincount(place, minlength=len(grid)), np.bincount(place, y, len(grid))
     found = count > 0

@@ -65,8 +65,8 @@ def _curves(axes: Any, chart: Chart, axis: str, unit: float, label: str) -> list
 
 
 def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | Path | None = None) -> Figure:
-    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they have
-    none, or if the file cannot be written."""
+    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they
+    have none, or if the file cannot be written."""
     figure = LearningCurve(figsize=(7.0, 4.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     curves = ((TRAINING, "training episodes, sampled actions", ""), (EVALUATION, "evaluations, most probable actions", "o"))

@@ -51,8 +51,8 @@ def render(sections: Sequence[Section], charts: Sequence[list[Chart]], results: 
             return array.tolist()
         return [None if math.isnan(value) else float(f"{value:.5g}") for value in array.tolist()]
 
-    folder = Path(__file__).parent
-    page, style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "chart.js"))
+    files = (Path(__file__).parent / name for name in ("page.html", "page.css", "chart.js"))
+    page, style, script = (file.read_text(encoding="utf-8") for file in files)
     runs = [run for section in sections for run in section.runs]
     names = list(dict.fromkeys(run.settings["name"] for run in runs))
     what = runs[0].label if len(runs) == 1 else names[0] if len(names) == 1 else f"{len(runs)} runs"
@@ -210,8 +210,10 @@ def _picture(place: int, label: str, columns: dict[int, list[Histogram]]) -> str
         for h in columns[step]:
             row += np.histogram((h.edges[:-1] + h.edges[1:]) / 2, BINS, (low, high), weights=h.counts)[0]
     shade = np.ceil(SHADES * counts / counts.max(axis=1, keepdims=True))
-    squares = ("".join(f"M{x} {BINS - y - 1}h1v1h-1z" for x, y in np.argwhere(shade == i)) for i in range(1, SHADES + 1))
-    paths = "".join(f'<path d="{d}" fill-opacity="{i / SHADES}"></path>' for i, d in enumerate(squares, 1))
+    paths = ""
+    for i in range(1, SHADES + 1):
+        squares = "".join(f"M{x} {BINS - y - 1}h1v1h-1z" for x, y in np.argwhere(shade == i))
+        paths += f'<path d="{squares}" fill-opacity="{i / SHADES}"></path>'
     size = f"translate({LEFT} 0) scale({(WIDTH - LEFT) / len(steps):.4f} {(HEIGHT - BELOW) / BINS:.4f})"
     return f"""<figure><figcaption><b>{escaped(label)}</b></figcaption>
 <svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Returns of {escaped(label)}">

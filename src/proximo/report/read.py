@@ -34,7 +34,7 @@ class RunRecord:
     path: Path
     label: str  # the name of its folder; group/seed-i for one of several seeds
     settings: dict[str, Any]
-    """Every setting; entries of mappings are ``env_settings.key``. ``name`` is the name of the run or its group."""
+    """Every setting; entries of mappings are ``env_settings.key``, and ``name`` is of the run or its group."""
     named: bool  # whether the user chose the name
     total_steps: int
     rows: list[dict[str, Any]]  # of metrics.jsonl: a value that was NaN, infinite or not measured is None
@@ -88,22 +88,20 @@ def read_run(run_dir: Path) -> RunRecord:
     is_seed = folder in seed_run_dirs(folder.parent)
     name = folder.parent.name if is_seed else folder.name
     settings: dict[str, Any] = {}
-    for key, value in ((key, value) for group in GROUPS for key, value in vars(getattr(config, group)).items()):
+    for key, value in (pair for group in GROUPS for pair in vars(getattr(config, group)).items()):
         parts = vars(value) if isinstance(value, Entries) else value
         settings |= {f"{key}.{part}": x for part, x in parts.items()} if isinstance(parts, dict) else {key: value}
     total = config.total_updates * config.batch_size
     # NaN counts, too: nothing is left to evaluate.
     is_evaluated = not config.run.eval_episodes or any(row["step"] >= total for row in rows if EVALUATION in row)
-    ended = [
-        (status, run_dir / file) for status, file in (("failed", FAILURE), ("stopped", STOPPED)) if (run_dir / file).is_file()
-    ]
-    status, why = "finished" if rows and rows[-1]["step"] >= total and is_evaluated else "interrupted", ""
-    if ended:
-        status, why = ended[0][0], ended[0][1].read_text(encoding="utf-8", errors="replace").strip()
-    elif not rows:
-        status = "not started"
-    elif in_use(run_dir):
-        status = "running"
+    files = {"failed": run_dir / FAILURE, "stopped": run_dir / STOPPED}
+    if ended := [status for status, file in files.items() if file.is_file()]:
+        status = ended[0]
+    elif not rows or in_use(run_dir):
+        status = "running" if rows else "not started"
+    else:
+        status = "finished" if rows[-1]["step"] >= total and is_evaluated else "interrupted"
+    why = files[status].read_text(encoding="utf-8", errors="replace").strip() if ended else ""
     label, clock = f"{name}/{folder.name}" if is_seed else name, _clock(rows)
     return RunRecord(run_dir, label, {**settings, "name": name}, bool(config.run.name), total, rows, *clock, status, why)
 
@@ -111,8 +109,8 @@ def read_run(run_dir: Path) -> RunRecord:
 def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
     """The seconds at each row, summed over sessions, and the step at which the first session began.
 
-    The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not before
-    the last row of the previous session.
+    The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not
+    before the last row of the previous session.
     """
     names = ("step", "time/seconds", "time/steps_per_second")
     timed = [i for i, row in enumerate(rows) if all(row.get(name) is not None for name in names)]

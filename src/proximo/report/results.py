@@ -16,8 +16,8 @@ from proximo.report.statistics import interquartile_interval, probability_of_imp
 def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The results of ``runs`` of a section, in the form of ``--json``.
 
-    Runs that ended early count with their last score, and failed runs without a score with the lowest return of any run of
-    the environment: without them, the group would look too good. Other runs without a score are left out.
+    Runs that ended early count with their last score, and failed runs without a score with the lowest return of any run
+    of the environment: without them, the group would look too good. Other runs without a score are left out.
     """
     scores = [_scores(section, run) for run in runs]
     final, best, success = (_finite(score[i] for score in scores) for i in range(3))
@@ -44,7 +44,7 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
 
 
 def _scores(section: Section, run: RunRecord) -> tuple[float, float, float, bool]:
-    """The last and the best return and the last success rate of a run, NaN without one, and whether it has a last return."""
+    """The last and the best return and the last success rate of a run, NaN without one; whether it has a last return."""
     is_evaluated, nan = section.measure == EVALUATION, math.nan
     has_failed = run.status == "failed" or run.ends_with_nan
     worst = section.worst if has_failed else nan
@@ -81,8 +81,8 @@ def notes(table: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """P(a run of ``x`` beats a run of ``y``) for pairs of groups with at least two scores each; ``x`` wins more often.
-    ``tables`` has the results of each environment. If there are several, groups of at least two of them are compared."""
+    """P(a run of ``x`` beats a run of ``y``) for pairs of groups with two scores or more; ``x`` wins more often.
+    ``tables`` has the results of each environment. If there are several, groups of two or more of them are compared."""
     scores = [{row["group"]: np.array(row["scores"]) for row in table if len(row["scores"]) > 1} for table in tables]
     pairs = []
     for x, y in itertools.combinations(dict.fromkeys(itertools.chain(*scores)), 2):

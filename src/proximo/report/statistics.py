@@ -14,8 +14,7 @@ LIMITS = [50, 1949]
 def rank_weights(counts: np.ndarray) -> np.ndarray:
     """Weight of each rank in the interquartile mean of a resample with ``counts [..., runs]`` draws of each.
 
-    The sorted draws occupy the interval ``0 … runs``. A quarter on each side, rounded down, is cut, as in scipy's
-    ``trim_mean``.
+    The sorted draws occupy the interval ``0 … runs``. A quarter on each side, rounded down, is cut, as by scipy.
     """
     runs = counts.shape[-1]
     cut = int(0.25 * runs)
@@ -30,10 +29,10 @@ def _resamples(runs: int) -> np.ndarray:
 
 
 def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
-    """At each point: the interquartile mean ``middle`` over runs, its 95 % interval from ``low`` to ``high`` by the percentile
-    bootstrap (NaN for one run), and the number ``count`` of runs. ``values`` are ``[runs, points]``, NaN where a run has none.
+    """At each point: the interquartile mean ``middle`` over runs, its 95 % interval from ``low`` to ``high`` by the
+    percentile bootstrap (NaN for one run), and the number ``count`` of runs. ``values`` are ``[runs, points]``, or NaN.
 
-    Resamples draw ranks instead of values, which gives the same distribution at each point, without sorting each resample.
+    Resamples draw ranks instead of values, which gives the same distribution, without sorting each resample.
     """
     counts, ordered = np.isfinite(values).sum(axis=0), np.sort(values, axis=0)  # NaN goes last
     band = np.full((3, len(counts)), np.nan)

@@ -218,19 +218,11 @@ class Checkpoint:
         return {".".join(name.split(".")[:2]) for name in self.meta["leaves"]} == {POLICY}
 
     def restore(self, template: Any, part: str = "") -> Any:
-        """The saved state in the structure of ``template``.
+        """The saved state, or a ``part`` of it such as ``POLICY``, as a pytree like ``template``: with NumPy arrays where
+        it has NumPy arrays, JAX arrays elsewhere. All that is no array (functions, static fields) comes from ``template``.
 
-        Args:
-            template: pytree whose leaves are arrays, random keys or ShapeDtypeStructs. Everything else in the result
-                (functions, static fields, hyperparameters) comes from it.
-            part: dotted name of a part of the state, such as ``POLICY``; the whole state by default.
-
-        Returns:
-            A pytree like ``template``: NumPy arrays where it has NumPy arrays, JAX arrays elsewhere.
-
-        Raises:
-            CheckpointError: the names, shapes or types are not those of ``template``.
-            UnsupportedVersionError: only the policy of this version can be restored.
+        Raises ``CheckpointError`` if names, shapes or types differ, and ``UnsupportedVersionError`` if only the policy of
+        this version can be restored.
         """
         if not part and self.meta["format_version"] != VERSION:
             raise UnsupportedVersionError(

@@ -32,16 +32,14 @@ class FolderKind(NamedTuple):
 
     one: str
     many: str
-    start: str
-    """How to start the first one."""
+    start: str  # how to start the first one
     is_one: Callable[[Path], bool]
-    started: Callable[[Path], Any]
-    """When it was started; the latest is ``last``."""
+    started: Callable[[Path], Any]  # when it was started; the latest is last
 
 
 def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
-    """The folder that ``text`` means: a path, ``<name>``, ``<env>/<name>`` or ``<name>/seed-<i>`` in ``parent``, or ``last``.
-    Raises ``CheckpointError`` if none fits, or if several do."""
+    """The folder that ``text`` means: a path, ``<name>``, ``<env>/<name>`` or ``<name>/seed-<i>`` in ``parent``, or
+    ``last``. Raises ``CheckpointError`` if none fits, or if several do."""
     if not is_plain(text):  # a terminal would execute them
         raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)

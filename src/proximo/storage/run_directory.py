@@ -32,17 +32,10 @@ HEADER = "# The resolved settings of this run. The file is a valid --config: pro
 
 
 def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], object], flag: str = "--runs-dir") -> Path:
-    """Create ``runs_dir/<env>/<name>/`` with all its files, or nothing.
+    """Create ``runs_dir/<env>/<name>/`` with the files that ``fill`` writes into the folder that it is given, or nothing.
+    Without a ``name``, the run is named by date and time. ``flag`` sets another ``runs_dir``, for messages.
 
-    Args:
-        runs_dir: folder of all runs.
-        env_id: id of the environment; characters that a folder name cannot have are replaced.
-        name: name of the run. If it is empty, the run is named by date and time.
-        fill: writes the first files into the folder that it is given.
-        flag: flag that sets another ``runs_dir``, for messages.
-
-    Raises:
-        RunDirectoryError: a run of that name exists, or the folder cannot be created.
+    Raises ``RunDirectoryError`` if a run of that name exists, or if the folder cannot be created.
     """
     parent, clashes = runs_dir / file_name(env_id), 1
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")

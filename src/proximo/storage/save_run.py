@@ -36,9 +36,8 @@ def save_run(
     After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its
     checkpoint, which counts as soon as ``checkpoints/current`` names it. ``finish`` then puts them in their places.
 
-    ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError``
-    if ``folder`` contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if
-    it cannot be written.
+    Raises ``ConfigError`` if ``folder`` contains other files, ``RunDirectoryError`` if another process saves into it, and
+    ``CheckpointError`` if it cannot be written.
     """
     files = {
         **encode(step, state, {"best": None, "evaluation": evaluation}, render_config(config)),

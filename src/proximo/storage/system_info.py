@@ -67,8 +67,8 @@ def system_info() -> dict[str, Any]:
 
 
 def system_differences(run_dir: Path, library: str, several_seeds: bool = False) -> list[str]:
-    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run
-    on an environment of ``library``, or of ``several_seeds`` in one program."""
+    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed
+    run on an environment of ``library``, or of ``several_seeds`` in one program."""
 
     def exact(system: dict[str, Any]) -> dict[str, Any]:
         found = {

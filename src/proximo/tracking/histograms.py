@@ -64,13 +64,9 @@ class Histogram:
 
 
 def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
-    """The histograms of a rollout, by name.
-
-    Args:
-        rows: arrays by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` are T N, ``actions`` and the leaves of
-            ``observations`` T N .... ``episode_returns`` and ``episode_lengths``, of any shape, are counted where
-            ``episode_ends`` is true.
-    """
+    """The histograms of a rollout, by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` of ``rows`` are T N,
+    ``actions`` and the leaves of ``observations`` T N .... ``episode_returns`` and ``episode_lengths``, of any shape, are
+    counted where ``episode_ends`` is true."""
     valid, ends = np.asarray(rows["valid"]), np.asarray(rows["episode_ends"])
     values = {name: np.asarray(rows[name])[valid] for name in ("returns", "advantages", "ratios")}
     actions = np.asarray(rows["actions"]).reshape((*valid.shape, -1))[valid]

@@ -44,14 +44,10 @@ def duration(seconds: float) -> str:
 
 
 class DisplayReporter(Reporter):
-    """Reports on a ``console``: the work as a ``bar``, or without one in a line every ten seconds.
+    """Reports on a ``console``: the work as a bar that ``bar`` makes, or without one in a line every ten seconds.
 
-    Args:
-        console: where lines are printed.
-        bar: makes the bar that shows this reporter; None for lines.
-        warn: receives the warnings; by default they are printed.
-        answer: the file descriptor of a command's standard output with ``--json``, to which ``exiting`` writes the error.
-        quiet: print only warnings and why the work stopped.
+    ``warn`` receives the warnings; by default they are printed. ``answer`` is the file descriptor of a command's standard
+    output with ``--json``, to which ``exiting`` writes the error. If ``quiet``, only warnings and early stops are printed.
     """
 
     activity = figures = ""
@@ -213,11 +209,8 @@ def showing_progress(
 ) -> Iterator[Reporter]:
     """Context manager: the reporter of a training or a study that Python code starts.
 
-    It is ``reporter`` if given, else a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a terminal
-    and in a notebook; if it is false, ``default`` itself.
-
-    Raises:
-        ConfigError: ``progress`` is true although a reporter is given.
+    It is ``reporter`` if given, else a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a
+    terminal and in a notebook; if it is false, ``default`` itself. Raises ``ConfigError`` if both are given.
     """
     if reporter is not None and progress:
         raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
