@@ -3,8 +3,7 @@
 import pytest
 
 from made_runs import made_group, made_run
-from proximo.errors import ConfigError
-from proximo.report.grouping import differing, sections_of, setting_of
+from proximo.report.grouping import differing, sections_of
 from proximo.report.read import read_runs
 
 ODD = {"gamma": 0.9, "gae_lambda": 0.8, "num_epochs": 7, "max_grad_norm": 3.0}
@@ -83,17 +82,3 @@ def test_only_settings_that_change_the_result_separate_runs(tmp_path, setting, s
     section = grouped([made_run(tmp_path / "a"), made_run(tmp_path / "b", **setting)], tmp_path)
     assert differing(section.runs) == separating
     assert len(section.groups) == len(separating) + 1
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("memry", r"Unknown setting 'memry' for --by \(did you mean 'memory'\?\)"),
-        ("network.memry", r"Unknown setting 'memry' for --by \(did you mean 'memory'\?\)"),
-        ("lr", "lr is called learning_rate here"),
-        ("env_settings.none", "Unknown setting 'env_settings.none' for --by"),
-    ],
-)
-def test_an_unknown_setting_names_the_nearest(runs, text, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        setting_of(text, runs)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
+from proximo.errors import ProximoError
 from proximo.report import write_report
 from proximo.report.page import Markup, escaped
 from proximo.tracking.histograms import Histogram
@@ -115,6 +116,23 @@ def test_no_name_is_a_formula_in_the_csv_or_the_picture(tmp_path):
         heights.append(int.from_bytes(report.png.read_bytes()[20:24]))
     assert heights[1] > 1.8 * heights[0], "the picture grows with the environments"
     assert "\n'@SUM(1),'=HYPERLINK(1),'=HYPERLINK(1),0," in report.csv.read_text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "which", "by", "sentence"),
+    [
+        ("", "", (), r"No run has metrics yet \(.*/r\): wait for the first update, or check whether training was stopped\."),
+        ("nonsense\n{}\n", "", (), "metrics.jsonl is damaged: line 1 is not a row of metrics"),
+        ('{"step": 1}', "@best", (), "'.*r@best': a report is about whole runs, not checkpoints: omit @"),
+        ('{"step": 1}', "", ["network.memry"], r"Unknown setting 'memry' for --by \(did you mean 'memory'\?\)"),
+        ('{"step": 1}', "", ["lr"], "lr is called learning_rate here"),
+        ('{"step": 1}', "", ["env_settings.none"], "Unknown setting 'env_settings.none' for --by"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, rows, which, by, sentence):
+    (made_run(tmp_path / "r") / "metrics.jsonl").write_text(rows)
+    with pytest.raises(ProximoError, match=sentence):
+        write_report([f"{tmp_path}/r{which}"], tmp_path, by)
 
 
 def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):

@@ -1,12 +1,9 @@
 """Runs are read with their settings, sessions and how they ended."""
 
-import json
-
 import numpy as np
 import pytest
 
 from made_runs import BATCH, SPEED, made_group, made_rows, made_run, write_rows
-from proximo.errors import CheckpointError
 from proximo.report.read import read_run, read_runs
 from proximo.storage.run_lock import RunLock
 
@@ -88,17 +85,3 @@ def test_a_group_is_read_by_seeds_and_each_run_once(tmp_path):
     ]
     assert [run.status for run in runs] == ["finished", "finished", "not started"]
     assert [run.label for run in read_runs([str(group / "seed-1")], tmp_path)] == ["g/seed-1"]
-
-
-@pytest.mark.parametrize(
-    ("content", "which", "sentence"),
-    [
-        ("", "", r"No run has metrics yet \(.*/r\): wait for the first update, or check whether training was stopped\."),
-        ("nonsense\n{}\n", "", r"metrics.jsonl is damaged: line 1 is not a row of metrics"),
-        (json.dumps({"step": 1}), "@best", r"'.*r@best': a report is about whole runs, not checkpoints: omit @"),
-    ],
-)
-def test_runs_without_curves_raise_one_sentence(tmp_path, content, which, sentence):
-    (made_run(tmp_path / "r") / "metrics.jsonl").write_text(content)
-    with pytest.raises(CheckpointError, match=sentence):
-        read_runs([f"{tmp_path}/r{which}"], tmp_path)
