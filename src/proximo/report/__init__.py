@@ -82,4 +82,5 @@ def _write_csv(path: Path, sections: Sequence[Section]) -> None:
                 writer.writerow((*about, run.step, None, "failed", 1))
             for row, seconds in zip(run.rows, run.seconds.round(3).tolist(), strict=True):
                 where = (*about, row["step"], seconds)
-                writer.writerows((*where, csv_cell(n), x) for n, x in row.items() if n != "step" and x is not None)
+                values = ((n, x) for n, x in row.items() if n != "step" and x is not None)
+                writer.writerows((*where, csv_cell(name), value) for name, value in values)

@@ -34,7 +34,7 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
             continue
         chart: Chart = {"title": title, "about": about}
         for axis in ("step", "seconds"):
-            curves = [[(name, getattr(series, axis), series.value) for name, series in group] for group in groups]
+            curves = [[(name, getattr(x, axis), x.value) for name, x in group] for group in groups]
             grid = common_grid([x for group in curves for _, x, _ in group], most)
             lines = [[{"name": name, "y": on_grid(grid, x, y)} for name, x, y in group] for group in curves]
             chart[axis] = {"x": grid, "groups": [_group(found, len(grid)) for found in lines]}

@@ -45,8 +45,8 @@ class Section:
     @functools.cached_property
     def worst(self) -> float:
         """The lowest return that any run has measured, in evaluation or in training; NaN without one."""
-        returns = [value for run in self.runs for name in (EVALUATION, TRAINING) for value in run.series(name).value.tolist()]
-        return min(returns, default=math.nan)
+        series = (run.series(name).value.tolist() for run in self.runs for name in (EVALUATION, TRAINING))
+        return min((value for values in series for value in values), default=math.nan)
 
 
 def sections_of(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Section]:

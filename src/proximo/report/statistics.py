@@ -48,16 +48,16 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def interquartile_interval(values: Sequence[float]) -> dict[str, Any]:
-    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None without values, ``ci95`` also with one."""
+    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None for none, ``ci95`` also for one value."""
     middle, low, high, _ = interquartile_band(np.reshape(values, (-1, 1))).values()
     interval = [float(low[0]), float(high[0])]
     return {"iqm": float(middle[0]) if len(values) else None, "ci95": interval if len(values) > 1 else None}
 
 
 def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float]]:
-    """P(X > Y), a mean over environments, and its 95 % interval. Ties count half. Source: Agarwal et al. 2021, section 4.3.
+    """P(X > Y), a mean over environments, and its 95 % interval. Ties count half. Source: Agarwal et al., section 4.3.
 
-    ``tasks`` has the scores of X and of Y for each environment, in which the stratified bootstrap resamples them.
+    ``tasks`` has the scores of X and of Y for each environment, in which the stratified bootstrap draws from them.
     """
     rng = np.random.default_rng(0)
     means, resampled = [], []

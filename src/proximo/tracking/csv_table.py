@@ -11,7 +11,7 @@ from proximo.tracking.tracker import TrackedRun, Tracker, numbers
 
 
 class CsvTable(Tracker):
-    """A table with a column for each metric, in order of appearance. A cell is empty if its row has no such number."""
+    """A table with a column for each metric, in order of appearance. Cells without a number are empty."""
 
     def __init__(self, run: TrackedRun):
         self._file = AppendedFile(run.run_dir / "metrics.csv", run.warned)

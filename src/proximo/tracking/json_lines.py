@@ -27,7 +27,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def truncate_after(path: Path, step: float) -> None:
-    """Remove the rows after ``step`` and an incomplete last line, so that a resumed run writes each row once."""
+    """Remove the rows after ``step`` and an incomplete last line, for a resume. A crash keeps the file."""
     if path.exists():
         kept = "".join(json.dumps(row) + "\n" for row in read_rows(path) if row["step"] <= step).encode()
         if kept != path.read_bytes():

@@ -51,7 +51,7 @@ class DisplayReporter(Reporter):
     """
 
     activity = figures = ""
-    """What is being done, such as ``compiling… 0:12``, and how far it is; empty if there is nothing to report."""
+    """What is being done, such as ``compiling… 0:12``, and how far it is; empty if there is nothing to show."""
     share: float | None = None
     """The share that is done, 0 … 1; None if it is not known yet."""
     _shown_at = 0.0

@@ -60,10 +60,10 @@ class Tracker:
         raise NotImplementedError(f"{type(self).__name__} has no write(step, values).")
 
     def flush(self) -> None:
-        """Make the rows on the disk of this machine survive a power failure. Called before each checkpoint."""
+        """Make the rows on this machine survive a power failure. Called before each checkpoint."""
 
     def end(self, hurry: bool = False) -> None:
-        """Begin to finish, without waiting; in a ``hurry`` with less time. Called once or more before ``close``."""
+        """Begin to finish, without waiting; in a ``hurry`` with less time. Called before ``close``."""
 
     def close(self) -> None:
         """Finish. No other method is called afterwards."""
