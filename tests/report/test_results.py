@@ -105,8 +105,9 @@ def test_all_groups_of_several_runs_are_compared_with_the_better_first(tmp_path)
     assert [(pair["x"], pair["y"]) for pair in pairs] == [("high", "low"), ("mid", "low"), ("high", "mid")]
     assert (pairs[0]["probability"], pairs[0]["ci95"]) == (1.0, [1.0, 1.0])
     assert results["improvement_over_environments"] == []
-    paths = [made_run(tmp_path / f"r{i}", gamma=0.9 + i / 100) for i in range(2)]
-    assert as_json(grouped(paths, tmp_path))["improvement"] == []
+    assert (
+        as_json(grouped([tmp_path / "e0" / name / "seed-0" for name in ("low", "mid")], tmp_path, ["name"]))["improvement"] == []
+    )
 
 
 def test_overall_probability_is_the_mean_over_environments(tmp_path):

@@ -40,10 +40,8 @@ def test_each_difference_that_changes_bits_is_reported(tmp_path, monkeypatch, ch
         if sentence
         else not found
     )
-
-
-@pytest.mark.parametrize("content", [None, "{", "[]"])
-def test_missing_or_damaged_system_file_is_reported(tmp_path, content):
-    if content is not None:
-        (tmp_path / "system.json").write_text(content)
-    assert system_differences(tmp_path, "brax") == [f"{tmp_path}/system.json is missing or damaged: {DIFFER}"]
+    missing = [f"{tmp_path}/system.json is missing or damaged: {DIFFER}"]
+    (tmp_path / "system.json").write_text("{")
+    assert system_differences(tmp_path, "brax") == missing
+    (tmp_path / "system.json").unlink()
+    assert system_differences(tmp_path, "brax") == missing

@@ -1,6 +1,5 @@
 """The files of a published policy. ``proximo.json`` lists each with its SHA-256; no other file is copied."""
 
-import hashlib
 import json
 import operator
 import re
@@ -9,7 +8,7 @@ from typing import Any
 
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import read_json
-from proximo.storage.checkpoint import CONFIG, META, STATE
+from proximo.storage.checkpoint import CONFIG, META, STATE, described_file
 from proximo.storage.run_directory import METRICS, PUBLISHED, SYSTEM
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
@@ -26,7 +25,7 @@ MAX_TEXT = 10_000_000
 def write(folder: Path, **fields: Any) -> tuple[str, ...]:
     """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``. Returns the names of all files."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    files = {name: _described((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
+    files = {name: described_file((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
     write_json(folder / MANIFEST, {"format": "proximo-published", "format_version": 1, **fields, "files": files})
     return tuple(sorted([*names, MANIFEST]))
 
@@ -54,14 +53,10 @@ def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
         raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
     files = {name: _bytes(folder, name, sizes[name]) for name in listed}
     for name, data in files.items():
-        if (described := _described(data)) != listed[name]:
+        if (described := described_file(data)) != listed[name]:
             sha256 = described["sha256"][:12]
             raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {sha256}…, which differs from {MANIFEST}.")
     return fields, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
-
-
-def _described(data: bytes) -> dict[str, Any]:
-    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:

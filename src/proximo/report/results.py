@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
     of the environment: without them, the group would look too good. Other runs without a score are left out.
     """
     scores = [_scores(section, run) for run in runs]
-    final, best, success = (_finite(score[i] for score in scores) for i in range(3))
+    final, best, success = ([score[i] for score in scores if not math.isnan(score[i])] for i in range(3))
     failed = len(final) - sum(has_score for *_, has_score in scores)
     timed = [run for run in runs if run.seconds.any()]
     return {
@@ -56,10 +56,6 @@ def _scores(section: Section, run: RunRecord) -> tuple[float, float, float, bool
         return final, best, 0.0 if has_failed else nan, has_score
     reported = success.value[success.step == evaluations.step[-1]].tolist()
     return final, best, [0.0, *reported][-1], has_score
-
-
-def _finite(values: Iterable[float]) -> list[float]:
-    return [value for value in values if not math.isnan(value)]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -77,10 +77,15 @@ def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = 
     files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
     meta = {
         "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info),
-        "leaves": described, "keys": keys, "files": {name: {"sha256": _sha256(data), "size": len(data)} for name, data in files.items()},
+        "leaves": described, "keys": keys, "files": {name: described_file(data) for name, data in files.items()},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip
     return {**files, META: signed(meta)}
+
+
+def described_file(data: bytes) -> dict[str, Any]:
+    """Hash and size of a file, as ``meta.json`` and ``proximo.json`` list them."""
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def signed(meta: Mapping[str, Any]) -> bytes:
@@ -89,11 +94,7 @@ def signed(meta: Mapping[str, Any]) -> bytes:
     def text(content: Mapping[str, Any]) -> bytes:
         return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
-    return text({**meta, "sha256": _sha256(text(meta))})
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return text({**meta, "sha256": hashlib.sha256(text(meta)).hexdigest()})
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
@@ -299,8 +300,8 @@ def _read(path: Path) -> Checkpoint:
             raise _damaged(path, f"{META} does not match its own sha256")
         hashed = [STATE, *([CONFIG] if CONFIG in meta["files"] and (path / CONFIG).is_file() else [])]
         for name in hashed:
-            data = files.get(name) or (path / name).read_bytes()
-            if (actual := _sha256(data)) != (expected := meta["files"][name]["sha256"]):
+            actual = described_file(files.get(name) or (path / name).read_bytes())["sha256"]
+            if actual != (expected := meta["files"][name]["sha256"]):
                 raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
     except OF_ANOTHER_FORMAT as error:
         raise _damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
