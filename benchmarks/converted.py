@@ -22,7 +22,7 @@ from measurements import circumstances, parse_seeds
 from proximo.config import override
 from proximo.convert import convert
 from proximo.jax_setup import cache_folder
-from proximo.storage.run_directory import METRICS, parent_of
+from proximo.storage.run_directory import METRICS, file_name
 from proximo.tracking.json_lines import read_rows
 from suite_seed import last_episodes, learning_curve, mean_return
 
@@ -41,7 +41,7 @@ class TimeLimit:
 
 def train(config: proximo.Config, minutes: float, episodes: int) -> dict[str, Any]:
     """Train one seed, or continue its training, and evaluate its last policy. Returns a row of the results."""
-    run_dir = parent_of(Path(config.run.runs_dir), config.env.id) / config.run.name
+    run_dir = Path(config.run.runs_dir) / file_name(config.env.id) / config.run.name
     stop = {"callbacks": [TimeLimit(minutes)], "progress": True}
     [result] = proximo.resume(run_dir, **stop) if run_dir.is_dir() else proximo.train(config=config, **stop)
     if result.interrupted is not None:

@@ -158,7 +158,7 @@ def main() -> None:
     shared = described(task, config)
     if str(arguments.seed) in recorded_seeds(arguments.out, arguments.task, shared):
         return
-    run_dir = run_directory.parent_of(folder, config.env.id) / config.run.name
+    run_dir = folder / run_directory.file_name(config.env.id) / config.run.name
     sessions = train(config, run_dir)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the evaluation takes less time than the training that it would lose
     row = row_of(task, arguments.seed, run_dir, sessions)

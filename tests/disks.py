@@ -23,9 +23,9 @@ _timers = []
 
 def fill_disk_for(seconds):
     """Make the disk full for ``seconds``, starting now. The test must end with ``wait_for_room``."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(full_disk())
-    _timers.append(threading.Timer(seconds, stack.close))
+    filled = full_disk()
+    filled.__enter__()
+    _timers.append(threading.Timer(seconds, filled.__exit__, (None, None, None)))
     _timers[-1].start()
 
 

@@ -25,24 +25,13 @@ def made_rows(updates: int, level: float, seed: int, began: int = 0) -> list[dic
     rng = np.random.default_rng([seed, round(level)])
     rows: list[dict[str, Any]] = []
     for update in range(began + 1, updates + 1):
-        step = update * BATCH
-        reached = level * (1 - math.exp(-5 * update / updates))
-        row = {
-            "step": step,
-            "rollout/episodes": 4.0,
+        step, reached = update * BATCH, level * (1 - math.exp(-5 * update / updates))
+        measured = {
             "rollout/return_mean": None if update == 1 else reached + rng.normal(0, 0.1 * level),
-            "rollout/length_mean": reached,
             "train/approx_kl": rng.gamma(2, 0.004),
-            "train/clip_fraction": rng.uniform(0.05, 0.2),
-            "train/entropy": 0.7 - 0.5 * update / updates,
-            "train/explained_variance": 1 - 40 * math.exp(-30 * update / updates),
-            "train/grad_norm": rng.gamma(3, 0.2),
-            "train/value_loss": rng.gamma(2, 0.3),
-            "train/learning_rate": 3e-4 * (1 - update / updates),
-            "time/seconds": (step - began * BATCH) / SPEED,
-            "time/steps_per_second": SPEED,
         }
-        rows.append(row)
+        clock = {"time/seconds": (step - began * BATCH) / SPEED, "time/steps_per_second": SPEED}
+        rows.append({"step": step, **measured, **clock})
         if update % 5 == 0 or update == updates:
             rows.append({"step": step, "eval/return_mean": reached + rng.normal(0, 0.02 * level)})
     return rows

@@ -10,18 +10,13 @@ from proximo.config import LEAVES
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, EnvError
 from proximo.publish import pull, push
-from proximo.report.build import write_report
+from proximo.report import write_report
 from proximo.settings import make_config
 from proximo.storage import zoo
 from proximo.storage.run_directory import read_config
 
 EPISODES = 8
 NAMES = zoo.names()
-
-
-def card_of(name):
-    folder = zoo.find(name)
-    return (folder / "README.md").read_text(), json.loads((folder / "evaluation.json").read_text())
 
 
 def files():
@@ -36,7 +31,7 @@ def test_policy_reaches_the_return_on_its_card(name):
         if "pip install" not in str(error):
             raise
         pytest.skip(str(error))
-    text, evaluation = card_of(name)
+    text, evaluation = (zoo.find(name) / "README.md").read_text(), json.loads((zoo.find(name) / "evaluation.json").read_text())
     for actions in ("greedy", "sampled"):
         mean, deviation = evaluation[actions]["return_mean"], evaluation[actions]["return_std"]
         assert f"| {actions} | {mean:,.2f} ± {deviation:,.2f} |" in text
@@ -58,14 +53,14 @@ def test_policies_are_small_and_complete():
     assert sum(sizes.values()) <= 5_000_000
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_policy_was_trained_with_the_preset(name):
+def test_policies_were_trained_with_the_preset():
     smaller = {"zoo:MemoryS9": {"hidden_sizes"}, "zoo:SpaceInvaders-MinAtar": {"cnn_features"}}
-    trained = read_config(zoo.find(name))
-    preset = make_config(trained.env.id)
     of_training = {leaf.name for leaf in LEAVES.values() if leaf.group != "run" and leaf.name not in WORKER_SETTINGS}
-    changed = {name for name in of_training if LEAVES[name].value_in(trained) != LEAVES[name].value_in(preset)}
-    assert changed == smaller.get(name, set())
+    for policy in NAMES:
+        trained = read_config(zoo.find(policy))
+        preset = make_config(trained.env.id)
+        changed = {name for name in of_training if LEAVES[name].value_in(trained) != LEAVES[name].value_in(preset)}
+        assert changed == smaller.get(policy, set())
 
 
 def test_unknown_name_lists_the_policies(capsys):

@@ -556,8 +556,8 @@ class PPO:
         with contextlib.closing(self._backend()) as backend:
             state = backend.restore(saved)
         check_finite(saved.path, state.learner.policy, self.config)
-        self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
-        best = saved.best or saved.evaluation
+        self._state, self.step, self._evaluation = state, saved.step, saved.info.get("evaluation")
+        best = saved.info.get("best") or self._evaluation
         self._best = best if best and best["return_mean"] is not None else None
         folder = saved.path if (saved.path / METRICS).exists() else run_dir  # there until its save is complete
         self.history = [row for row in read_rows(folder / METRICS) if row["step"] <= self.step]

@@ -94,7 +94,7 @@ def test_run_that_has_not_started_is_listed_with_the_others(runs, tmp_path, caps
     out, err = reported(capsys, runs, "a", tmp_path / "same", tmp_path / "other", "--out", tmp_path / "out", "--by", "name")
     assert err == ""
     assert [" ".join(line.split()[:5]) for line in out.splitlines()[1:4]] == [
-        "gymnax:Acrobot-v1 a 1 103.0 one",
+        "gymnax:Acrobot-v1 a 1 99.4 one",
         "gymnax:Acrobot-v1 same 1 (1 not",
         "gymnax:CartPole-v1 other 1 (1 not",
     ]

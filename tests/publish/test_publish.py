@@ -51,7 +51,7 @@ def folder(published, tmp_path):
     return Path(shutil.copytree(published[1], tmp_path / "ppo-x"))
 
 
-def test_pulled_policy_acts_like_the_published_one(published, run_dir, tmp_path):
+def test_pulled_policy_acts_like_the_published_one_and_resumes_to_the_same_bits(published, run_dir, tmp_path):
     pulled = pull(published[1], runs_dir=str(tmp_path))
     assert pulled == tmp_path / "proximo-PocMemory" / "r"
     ours, theirs = proximo.load_policy(f"{run_dir}@{MIDDLE}"), proximo.load_policy(pulled)
@@ -60,10 +60,6 @@ def test_pulled_policy_acts_like_the_published_one(published, run_dir, tmp_path)
     assert proximo.evaluate(theirs, 6).summary() == published[0].evaluation["greedy"] | {
         "ci95": proximo.evaluate(ours, 6).summary()["ci95"]
     }
-
-
-def test_resumed_pulled_run_equals_the_uninterrupted_run_bit_for_bit(published, run_dir, tmp_path):
-    pulled = pull(published[1], runs_dir=str(tmp_path))
     assert [row["step"] for row in rows(pulled)][-1] == MIDDLE, "the curve ends where the policy does"
     proximo.resume(pulled)
     assert final_state(pulled) == final_state(run_dir)
@@ -82,7 +78,7 @@ def test_policy_only_has_the_policy_and_continues_with_a_new_optimizer(published
     assert result.steps == 2 * MIDDLE
 
 
-def test_the_evaluation_and_the_clip_are_of_the_published_checkpoint(published, run_dir):
+def test_the_evaluation_the_clip_and_the_card_are_of_the_published_checkpoint(published, run_dir):
     said, folder = published
     assert json.loads((folder / "evaluation.json").read_text()) == said.evaluation
     assert said.evaluation["step"] == MIDDLE
@@ -90,23 +86,17 @@ def test_the_evaluation_and_the_clip_are_of_the_published_checkpoint(published, 
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(folder / "replay.mp4"))
     assert frames == proximo.evaluate(f"{run_dir}@{MIDDLE}", 6).length[0] + 1
     assert said.warnings == ()
-
-
-def test_card_has_results_and_the_settings_that_differ(published):
-    said, folder = published
     text, greedy = (folder / "README.md").read_text(), said.evaluation["greedy"]
     assert f"{greedy['ci95'][0]:,.2f} … {greedy['ci95'][1]:,.2f}" in text
     assert "proximo pull path/to/this/folder" in text
     settings = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     assert settings["network"] == {"hidden_sizes": [8], "memory": "gru", "memory_size": 8}
     assert "track" not in text
-
-
-def test_published_files_contain_nothing_about_the_machine(published, run_dir):
+    # They contain nothing about the machine.
     for name in ("config.yaml", "system.json", "README.md", "proximo.json"):
-        assert str(run_dir.parents[1]) not in (published[1] / name).read_text()
-    assert yaml.safe_load((published[1] / "config.yaml").read_text())["run"]["track"] == "none"
-    system, ours = (json.loads((folder / "system.json").read_text()) for folder in (published[1], run_dir))
+        assert str(run_dir.parents[1]) not in (folder / name).read_text()
+    assert yaml.safe_load((folder / "config.yaml").read_text())["run"]["track"] == "none"
+    system, ours = (json.loads((path / "system.json").read_text()) for path in (folder, run_dir))
     assert set(system["environment"]) <= set(EXACT_VARIABLES)
     assert system["versions"] == ours["versions"]
 
@@ -122,15 +112,6 @@ def test_publishing_again_replaces_what_was_published_and_leaves_the_rest(publis
     assert "<video" not in (folder / "README.md").read_text()
     assert (folder / ".git" / "config").read_text() == "kept"
     assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
-
-
-def test_folder_with_other_files_is_left_unchanged(run_dir, tmp_path):
-    (tmp_path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match=r"contains 'thesis.tex' but no proximo.json"):
-        push(str(run_dir), tmp_path)
-    with pytest.raises(RunDirectoryError, match=r"Cannot write to .*thesis.tex \(File exists\): choose another folder"):
-        push(str(run_dir), tmp_path / "thesis.tex")
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_pulling_again_reuses_the_run_and_never_overwrites_another(published, run_dir, tmp_path):
@@ -155,31 +136,13 @@ def rewritten(folder, **changes):
 
 
 def listed(folder, name, data):
-    """The files of ``folder``'s manifest with ``name`` among them."""
+    """Add ``name`` with the hash of ``data`` to the manifest of ``folder``."""
     files = json.loads((folder / "proximo.json").read_text())["files"]
-    return {**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
-
-
-@pytest.mark.parametrize("name", ["../evil.py", "evil.py", "checkpoints/../evil.py", "checkpoints/1\n/meta.json", "README.md"])
-def test_published_file_with_an_unexpected_name_raises(folder, tmp_path, name):
-    rewritten(folder, files=listed(folder, name, b"x"))
-    with pytest.raises(CheckpointError, match="which is not a file of a published policy"):
-        pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert not list(tmp_path.glob("runs/*"))
-
-
-def test_edited_card_is_pulled_and_unlisted_files_are_not(folder, tmp_path):
-    (folder / "toys.py").write_text("raise SystemExit")
-    (folder / "README.md").write_text("by hand")
-    pulled = pull(folder, runs_dir=str(tmp_path / "runs"))
-    assert (pulled / "README.md").read_text() == "by hand"
-    assert {path.name for path in pulled.iterdir()} == {
-        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
-        "videos",
-    }  # fmt: skip
+    rewritten(folder, files={**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}})
 
 
 STATE = f"checkpoints/{MIDDLE}/state.safetensors"
+UNLISTED = ("../evil.py", "evil.py", "checkpoints/../evil.py", "checkpoints/1\n/meta.json", "README.md")
 
 
 def linked(path):
@@ -188,39 +151,32 @@ def linked(path):
     path.symlink_to(path.with_name("elsewhere"))
 
 
+def manifest(**changes):
+    return lambda folder: rewritten(folder, **changes)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda folder: (folder / STATE).write_bytes(bytes((folder / STATE).stat().st_size)),
-            f"is damaged: {STATE} has the sha256 .*, which differs from proximo.json",
-        ),
+        (lambda folder: (folder / STATE).write_bytes(bytes((folder / STATE).stat().st_size)), f"is damaged: {STATE} has the sha256 .*, which differs"),
         (lambda folder: os.truncate(folder / STATE, 2**40), f"damaged: {STATE} has 1,099,511,627,776 bytes, expected [0-9,]+"),
         (lambda folder: ((folder / STATE).unlink(), os.mkfifo(folder / STATE)), f"{STATE} is a link or another special file"),
         (lambda folder: (folder / STATE).unlink(), rf"or damaged: cannot read {STATE} \(No such file"),
-        (
-            lambda folder: linked(folder / "README.md"),
-            "README.md is a link or another special file: a published policy must contain only regular files",
-        ),
+        (lambda folder: linked(folder / "README.md"), "README.md is a link or another special file: a published policy must contain only regular"),
         (lambda folder: linked(folder / "checkpoints"), "is a link or"),
-        (
-            lambda folder: rewritten(folder, format="other"),
-            "has the format other, version 1: this proximo reads proximo-published, version 1",
-        ),
-        (lambda folder: rewritten(folder, format_version=["x" * 10**6]), "has the format proximo-published, version .{60}…?"),
-        (lambda folder: rewritten(folder, step=None), r"proximo.json is damaged \(KeyError: 'step'\)"),
-        (lambda folder: rewritten(folder, files=[]), r"proximo.json is damaged \(TypeError"),
-        (lambda folder: rewritten(folder, files={}), r"proximo.json is damaged \(KeyError"),
-        (
-            lambda folder: os.truncate(folder / "proximo.json", 10**7),
-            r"proximo.json has 10,000,000 bytes, expected 0 to 9,999,999",
-        ),
-        (lambda folder: rewritten(folder, step=1e300), r"proximo.json is damaged \(TypeError"),
-        (lambda folder: rewritten(folder, environment="x" * 400), "settings are for 'proximo:PocMemory', not for 'x{79}…"),
-        (lambda folder: rewritten(folder, step=7), "has no checkpoint of step 7"),
-        (lambda folder: rewritten(folder, name="r\x1b[31m"), r"name = 'r\\x1b\[31m': expected a plain name"),
+        (lambda folder: os.truncate(folder / "proximo.json", 10**7 + 1), "proximo.json has 10,000,001 bytes, expected at most 10,000,000"),
+        (manifest(format="other"), "has the format other, version 1: this proximo reads proximo-published, version 1"),
+        (manifest(format_version=["x" * 10**6]), "has the format proximo-published, version .{60}…?"),
+        (manifest(step=None), r"proximo.json is damaged \(KeyError: 'step'\)"),
+        (manifest(files=[]), r"proximo.json is damaged \(TypeError"),
+        (manifest(files={}), r"proximo.json is damaged \(KeyError"),
+        (manifest(step=1e300), r"proximo.json is damaged \(ValueError"),
+        (manifest(environment="x" * 400), "settings are for 'proximo:PocMemory', not for 'x{79}…"),
+        (manifest(step=7), "has no checkpoint of step 7"),
+        (manifest(name="r\x1b[31m"), r"name = 'r\\x1b\[31m': expected a plain name"),
+        *((lambda folder, name=name: listed(folder, name, b"x"), "which is not a file of a published policy") for name in UNLISTED),
     ],
-)
+)  # fmt: skip
 def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path, change, message):
     change(folder)
     with pytest.raises((CheckpointError, ConfigError), match=message) as told:
@@ -229,26 +185,10 @@ def test_folder_without_a_published_policy_raises_one_sentence(folder, tmp_path,
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-def checkpoint_of(folder):
-    """The arrays and the description of the published checkpoint."""
-    path = folder / "checkpoints" / str(MIDDLE)
-    return (path / "state.safetensors").read_bytes(), json.loads((path / "meta.json").read_text())
-
-
-def forged(folder, meta, data):
-    """``folder`` with this description and these arrays as its checkpoint, and with valid checksums."""
-    meta = {name: value for name, value in meta.items() if name != "sha256"}
-    meta["files"] = {"state.safetensors": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
-    text = checkpoint.signed(meta)
-    for file, content in (("state.safetensors", data), ("meta.json", text)):
-        name = f"checkpoints/{MIDDLE}/{file}"
-        (folder / name).write_bytes(content)
-        rewritten(folder, files=listed(folder, name, content))
-
-
 @pytest.mark.parametrize("change", ["bytes", "type", "key", "policy", "evaluation"])
 def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
-    data, meta = checkpoint_of(folder)
+    path = folder / "checkpoints" / str(MIDDLE)
+    data, meta = (path / "state.safetensors").read_bytes(), json.loads((path / "meta.json").read_text())
     name = next(name for name in meta["leaves"] if name.startswith("learner.policy."))
     if change == "bytes":
         data = data[8:]
@@ -260,18 +200,29 @@ def test_unreadable_state_is_refused_at_pull(folder, tmp_path, change):
         meta["info"]["best"] = {"step": "x"}
     else:
         meta["leaves"] = {name: leaf for name, leaf in meta["leaves"].items() if not name.startswith("learner.policy.")}
-    forged(folder, meta, data)
+    del meta["sha256"]  # the checksums are valid
+    meta["files"] = {"state.safetensors": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
+    for file, content in (("state.safetensors", data), ("meta.json", checkpoint.signed(meta))):
+        (path / file).write_bytes(content)
+        listed(folder, f"checkpoints/{MIDDLE}/{file}", content)
     with pytest.raises(CheckpointError, match=r"is damaged: state.safetensors does not match meta.json"):
         pull(folder, runs_dir=str(tmp_path / "runs"))
     assert not list(tmp_path.glob("runs/*/*"))
 
 
-def test_the_commands_that_pull_proposes_can_be_copied(folder, tmp_path, capsys):
+def test_edited_card_is_pulled_unlisted_files_are_not_and_proposed_commands_can_be_copied(folder, tmp_path, capsys):
     rewritten(folder, name="$(touch harm); [red]r")
+    (folder / "toys.py").write_text("raise SystemExit")
+    (folder / "README.md").write_text("by hand")
     assert main(["pull", str(folder), "--runs-dir", str(tmp_path / "my runs")]) == 0
     run_dir, watch, evaluate = capsys.readouterr().out.splitlines()
     assert shlex.split(watch.removeprefix("Next:")) == ["proximo", "watch", run_dir]
     assert shlex.split(evaluate) == ["proximo", "eval", run_dir]
+    assert (Path(run_dir) / "README.md").read_text() == "by hand"
+    assert {path.name for path in Path(run_dir).iterdir()} == {
+        "README.md", "checkpoints", "command.txt", "config.yaml", "evaluation.json", "metrics.jsonl", "pulled.json", "system.json",
+        "videos",
+    }  # fmt: skip
 
 
 def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none", **settings):
@@ -281,7 +232,8 @@ def asking_for(folder, env_id="proximo:PocMemory", eval_env="", wrappers="none",
     config["run"] |= {"track": "pathlib:Path", "eval_env": eval_env}
     text = yaml.safe_dump(config).encode()
     (folder / "config.yaml").write_bytes(text)
-    rewritten(folder, environment=env_id, files=listed(folder, "config.yaml", text))
+    rewritten(folder, environment=env_id)
+    listed(folder, "config.yaml", text)
 
 
 @pytest.mark.parametrize(
@@ -295,14 +247,11 @@ def test_pulled_module_names_require_trust_code(folder, tmp_path, env_id, settin
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_a_pulled_run_uses_the_workers_and_trackers_of_this_machine(folder, tmp_path):
+def test_whatever_names_code_or_a_machine_is_refused_or_reset(folder, tmp_path):
+    """Whoever adds a setting whose value is any text decides here what ``pull`` does with it."""
     asking_for(folder)
     config = run_directory.read_config(pull(folder, runs_dir=str(tmp_path / "runs")))
     assert (config.env.actors, config.env.num_workers, config.run.track) == (0, -1, "none")
-
-
-def test_whatever_names_code_or_a_machine_is_refused_or_reset():
-    """Whoever adds a setting whose value is any text decides here what ``pull`` does with it."""
     texts = {name for name, leaf in LEAVES.items() if leaf.type in (str, tuple[str, ...])}
     names_no_code = {"levels", "privileged", "drop_observations"}
     assert texts - {*publishing.OF_THE_MACHINE} - names_no_code == {"id", "eval_env", "wrappers"}
@@ -329,27 +278,21 @@ def test_code_in_a_published_folder_is_not_run(folder, tmp_path, monkeypatch):
         proximo.evaluate(str(pulled))
 
 
-def test_checkpoint_deleted_during_its_evaluation_is_published(run_dir, tmp_path, monkeypatch):
-    run = copied(run_dir, tmp_path)
-    judged = publishing.evaluate_policy
+def test_checkpoint_deleted_during_its_evaluation_with_other_settings_is_published(run_dir, tmp_path, monkeypatch):
+    run, evaluate, filmed = copied(run_dir, tmp_path), publishing.evaluate_policy, []
 
     def slow(*arguments, **settings):
         shutil.rmtree(run / "checkpoints" / str(MIDDLE))
-        return judged(*arguments, **settings)
+        return evaluate(*arguments, **settings)
 
     monkeypatch.setattr(publishing, "evaluate_policy", slow)
-    push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, clip=False)
-    assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
-
-
-def test_evaluation_and_clip_use_the_requested_environment_settings(run_dir, tmp_path, monkeypatch):
-    filmed = []
     monkeypatch.setattr(
-        publishing, "film", lambda policy, path, seed, most: filmed.append((policy.config.env.env_settings, seed, most))
+        publishing, "film", lambda policy, path, *numbers: filmed.append((policy.config.env.env_settings, *numbers))
     )
-    said = push(str(run_dir), tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
+    said = push(f"{run}@{MIDDLE}", tmp_path / "out", episodes=2, seed=5, env_settings={"show_steps": 1})
     assert filmed == [({"show_steps": 1}, 5, publishing.CLIP_STEPS)]
     assert (said.evaluation["seed"], said.evaluation["env_settings"]) == (5, {"show_steps": 1})
+    assert proximo.load_policy(pull(tmp_path / "out", runs_dir=str(tmp_path / "runs"))).step == MIDDLE
 
 
 def test_environment_without_a_renderer_is_published_without_a_clip(tmp_path):
@@ -455,6 +398,8 @@ def test_policy_pushed_to_the_hub_is_pulled_unchanged(the_hub, run_dir, tmp_path
         ("hf:me/new", {"seed": -1}, "seed = -1: expected a whole number"),
         ("hf:me/new@v1", {}, "push writes to the main branch"),
         ("folder", {"private": True}, "private = True needs a repository on the Hub"),
+        ("{}/me/llm", {}, "contains 'model.bin' but no proximo.json: choose an empty folder"),
+        ("{}/me/llm/model.bin", {}, r"Cannot write to .*model.bin \(File exists\): choose another folder"),
         ("hf:me/public", {"private": True}, "exists and is public"),
         ("hf:me/llm", {}, r"contains 'model.bin' but no proximo.json: choose another repository"),
     ],
@@ -464,22 +409,19 @@ def test_upload_problems_raise_before_the_evaluation(the_hub, run_dir, monkeypat
         the_hub.create_repo(repository, exist_ok=True)
     (the_hub.folder / "me/llm/model.bin").write_text("mine")
     monkeypatch.setattr("proximo.publish.publishing.evaluate_policy", lambda *_, **__: pytest.fail("evaluated"))
-    with pytest.raises((ConfigError, hub.HubError), match=sentence):
-        push(str(run_dir), to, **settings)
+    with pytest.raises((ConfigError, RunDirectoryError, hub.HubError), match=sentence):
+        push(str(run_dir), to.format(the_hub.folder), **settings)
     assert "me/new" not in the_hub.private
     assert the_hub.names("me/llm") == ["model.bin"]
 
 
-def test_push_without_the_library_says_how_to_get_it(run_dir, monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "huggingface_hub" else real(name, *rest))
-    with pytest.raises(EnvError, match=r"pip install 'proximo\[hub\]'"):
-        push(str(run_dir), "hf:me/poc")
-
-
-def test_what_is_no_published_policy_raises_one_sentence(the_hub, run_dir, tmp_path):
+def test_a_missing_library_or_published_policy_raises_one_sentence(the_hub, run_dir, tmp_path, monkeypatch):
     with pytest.raises(hub.HubError, match=r"refuses the request for me/none: 404: no repository me/none"):
         pull("hf:me/none", runs_dir=str(tmp_path))
     for folder in (copied(run_dir, tmp_path), "nowhere", "x" * 400):
         with pytest.raises(CheckpointError, match=r"is not a published policy, or damaged: cannot read proximo.json"):
             pull(folder, runs_dir=str(tmp_path / "runs"))
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "huggingface_hub" else real(name, *rest))
+    with pytest.raises(EnvError, match=r"pip install 'proximo\[hub\]'"):
+        push(str(run_dir), "hf:me/poc")

@@ -18,12 +18,8 @@ def test_thinned_curve_keeps_its_ends_and_the_sum_of_its_values(rows):
     assert (grid[0], grid[-1]) == (x[0], x[-1])
     counts = np.diff([0, *np.searchsorted(x, grid, side="right")])
     assert (on_grid(grid, x, y) * counts).sum() == pytest.approx(y.sum())
-
-
-def test_point_is_the_mean_since_the_previous_point_or_interpolated():
-    grid = np.array([0, 2, 4, 6, 8])
-    found = on_grid(grid, np.array([1, 2, 6]), np.array([1.0, 3.0, 10.0]))
-    np.testing.assert_allclose(found, [np.nan, 2, 6, 10, np.nan])
+    found = on_grid(np.array([0, 2, 4, 6, 8]), np.array([1, 2, 6]), np.array([1.0, 3.0, 10.0]))
+    np.testing.assert_allclose(found, [np.nan, 2, 6, 10, np.nan]), "the mean since the previous point, or interpolated"
 
 
 def one_section(path, folder):
@@ -31,9 +27,12 @@ def one_section(path, folder):
 
 
 def test_short_curves_have_every_measured_point_over_both_axes(tmp_path):
-    section = one_section(made_group(tmp_path / "g", seeds=3), tmp_path)
-    chart, training = charts_of(section, 3)
-    assert [chart["title"], training["title"]] == ["Evaluation return", "Training return"]
+    group = made_group(tmp_path / "g", seeds=3)
+    write_rows(group / "seed-0", [row | {"rollout/success_rate": 0.2} for row in made_rows(20, 100, 0)])
+    section = one_section(group, tmp_path)
+    chart, training, success = charts_of(section, 3)
+    assert [x["title"] for x in (chart, training, success)] == ["Evaluation return", "Training return", "Training success"]
+    assert [line["name"] for line in success["step"]["groups"][0]["lines"]] == ["g/seed-0"]
     for axis, unit in (("step", BATCH), ("seconds", BATCH / SPEED)):
         np.testing.assert_allclose(chart[axis]["x"], unit * np.array([5, 10, 15, 20]))
         [group] = chart[axis]["groups"]
@@ -53,12 +52,3 @@ def test_mean_ends_when_fewer_than_half_of_the_runs_remain(tmp_path):
     np.testing.assert_array_equal(found["count"], [3] * 4 + [2] * 2 + [1] * 4)
     # No value is carried on beyond the run that ended at 4.
     np.testing.assert_allclose(found["middle"], [200 / 3] * 4 + [80, 80] + [np.nan] * 4)
-
-
-def test_a_metric_of_one_run_is_a_chart_and_others_are_not(tmp_path):
-    group = made_group(tmp_path / "g", seeds=2)
-    write_rows(group / "seed-0", [row | {"rollout/success_rate": 0.2} for row in made_rows(20, 100, 0)])
-    charts = {chart["title"]: chart for chart in charts_of(one_section(group, tmp_path), 2)}
-    assert list(charts) == ["Evaluation return", "Training return", "Training success"]
-    [found] = charts["Training success"]["step"]["groups"]
-    assert [line["name"] for line in found["lines"]] == ["g/seed-0"]

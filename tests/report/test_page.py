@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from made_runs import made_group, made_rows, made_run, write_rows
+from proximo.errors import ProximoError
 from proximo.report import write_report
-from proximo.report.page import Markup, tag
+from proximo.report.page import Markup, escaped
 from proximo.tracking.histograms import Histogram
 
 EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
@@ -17,10 +18,6 @@ EVIL = '<img src=x onerror="alert(1)">&"\'$x_1$'
 
 def reported(paths, by=()):
     return write_report(list(map(str, paths)), paths[0].parent, by, out=paths[0].parent / "report")
-
-
-def rendered(paths):
-    return reported(paths).html.read_text()
 
 
 def text_of(page):
@@ -40,7 +37,7 @@ def loads(text):
 
 
 def test_page_contains_every_curve_and_loads_nothing(groups):
-    page = rendered(groups)
+    page = reported(groups).html.read_text()
     assert loads(page) == []
     assert "default-src 'none'" in page
     [section] = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
@@ -49,11 +46,7 @@ def test_page_contains_every_curve_and_loads_nothing(groups):
     curves = [line["y"] for line in section["charts"][1]["step"]["groups"][0]["lines"]]
     assert [len(y) for y in curves] == [len(section["charts"][1]["step"]["x"])] * 4
     assert section["charts"][1]["step"]["x"][-1] == 20_480
-
-
-@pytest.mark.parametrize("evil", ['<script src="//x/y.js">', "<a href=http://x>", "background: url(x.png)", "fetch('x')"])
-def test_a_load_from_outside_would_be_found(evil):
-    assert loads(evil)
+    assert all(map(loads, ('<script src="//x/y.js">', "<a href=http://x>", "background: url(x.png)", "fetch('x')")))
 
 
 def test_text_of_users_is_escaped_everywhere(tmp_path):
@@ -61,11 +54,11 @@ def test_text_of_users_is_escaped_everywhere(tmp_path):
     other = made_run(tmp_path / "other", env_settings={EVIL: "b"}, seed=1)
     (run / "command.txt").write_text(EVIL)
     (run / "failure.txt").write_text("</ul><script>alert(1)</script>")
-    page = rendered([run, other])
+    page = reported([run, other]).html.read_text()
     assert not re.search("<img src=x|<script>alert|<b>r&", page)
     assert "&lt;img src=x onerror=&quot;" in page
     assert page.count("</script>") == 2
-    assert tag("p", "<", Markup("<b>"), None, class_='a"b', id=None) == '<p class="a&quot;b">&lt;<b></p>'
+    assert (escaped('<"'), escaped(Markup("<b>")), escaped(None)) == ("&lt;&quot;", "<b>", "")
 
 
 def test_a_title_names_what_is_shown(groups, tmp_path):
@@ -76,11 +69,11 @@ def test_a_title_names_what_is_shown(groups, tmp_path):
         ([groups[0] / "seed-1"], "gru/seed-1 on gymnax:CartPole-v1"),
         ([*groups, other], "9 runs on 2 environments"),
     ):
-        assert f"<h1>{title}</h1>" in rendered(paths)
+        assert f"<h1>{title}</h1>" in reported(paths).html.read_text()
 
 
 def test_page_and_csv_show_how_runs_ended_and_differ(groups):
-    text = text_of(rendered(groups))
+    text = text_of(reported(groups).html.read_text())
     assert "Settings that differ Group memory gru gru lstm lstm" in text
     common = text[text.index("Settings in common") :]
     assert "num_steps 128 128" in common
@@ -105,8 +98,7 @@ def test_page_and_csv_show_how_runs_ended_and_differ(groups):
 
 
 def test_the_csv_has_every_value_as_it_was_measured(groups):
-    with open(reported(groups).csv, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader(reported(groups).csv.read_text().splitlines()))
     assert list(rows[0]) == ["environment", "run", "group", "seed", "step", "seconds", "metric", "value"]
     measured = map(json.loads, (groups[1] / "seed-2" / "metrics.jsonl").read_text().splitlines())
     expected = [(row["step"], name, row[name]) for row in measured for name in row if name != "step" and row[name] is not None]
@@ -115,33 +107,41 @@ def test_the_csv_has_every_value_as_it_was_measured(groups):
     assert {(row["group"], row["seed"]) for row in found} == {("lstm", "2")}
 
 
-def test_no_name_is_a_formula_in_the_csv(tmp_path):
-    run = made_run(tmp_path / "=HYPERLINK(1)", env="@SUM(1)", updates=2)
-    for line in reported([run]).csv.read_text().splitlines()[1:]:
-        assert line.startswith("'@SUM(1),'=HYPERLINK(1),'=HYPERLINK(1),0,")
-
-
-def height(report):
-    content = report.png.read_bytes()
-    assert content[:4] == b"\x89PNG"
-    return int.from_bytes(content[20:24])
-
-
-def test_picture_is_drawn_for_any_names_and_grows_with_the_environments(tmp_path):
+def test_no_name_is_a_formula_in_the_csv_or_the_picture(tmp_path):
     odd = [made_run(tmp_path / name, gamma=0.9 + i / 100, eval_episodes=0) for i, name in enumerate(("_r$", "$\\frac$", "^{"))]
-    one = height(reported(odd, ["name"]))
-    assert height(reported([*odd, made_run(tmp_path / "r", env="gymnax:Acrobot-v1")])) > 1.8 * one
+    run, heights = made_run(tmp_path / "=HYPERLINK(1)", env="@SUM(1)", updates=2), []
+    for paths in (odd, [*odd, run]):
+        report = reported(paths, ["name"])
+        assert report.png.read_bytes()[:4] == b"\x89PNG"
+        heights.append(int.from_bytes(report.png.read_bytes()[20:24]))
+    assert heights[1] > 1.8 * heights[0], "the picture grows with the environments"
+    assert "\n'@SUM(1),'=HYPERLINK(1),'=HYPERLINK(1),0," in report.csv.read_text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "which", "by", "sentence"),
+    [
+        ("", "", (), r"No run has metrics yet \(.*/r\): wait for the first update, or check whether training was stopped\."),
+        ("nonsense\n{}\n", "", (), "metrics.jsonl is damaged: line 1 is not a row of metrics"),
+        ('{"step": 1}', "@best", (), "'.*r@best': a report is about whole runs, not checkpoints: omit @"),
+        ('{"step": 1}', "", ["network.memry"], r"Unknown setting 'memry' for --by \(did you mean 'memory'\?\)"),
+        ('{"step": 1}', "", ["lr"], "lr is called learning_rate here"),
+        ('{"step": 1}', "", ["env_settings.none"], "Unknown setting 'env_settings.none' for --by"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, rows, which, by, sentence):
+    (made_run(tmp_path / "r") / "metrics.jsonl").write_text(rows)
+    with pytest.raises(ProximoError, match=sentence):
+        write_report([f"{tmp_path}/r{which}"], tmp_path, by)
 
 
 def test_page_shows_histograms_of_the_returns_of_episodes(tmp_path):
     run = made_run(tmp_path / "run")
-    assert "Returns of episodes" not in rendered([run])
-    histograms = (Histogram.of(np.array(values)) for values in ([0.0, 0.0, 10.0, 100.0], [100.0] * 4))
-    rows = [
-        {"step": step, "histograms/episode_returns": h.as_json()} for step, h in zip((1024, 2048), histograms, strict=True) if h
-    ]
+    assert "Returns of episodes" not in reported([run]).html.read_text()
+    returns = {1024: [0.0, 0.0, 10.0, 100.0], 2048: [100.0] * 4}
+    rows = [{"step": step, "histograms/episode_returns": Histogram.of(np.array(x)).as_json()} for step, x in returns.items()]
     (run / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 4096}]))
-    picture = rendered([run]).partition("Returns of episodes")[2].partition("</svg>")[0]
+    picture = reported([run]).html.read_text().partition("Returns of episodes")[2].partition("</svg>")[0]
     shades = re.findall(r'<path d="([^"]*)" fill-opacity="([\d.]+)"', picture)
     assert len(shades) == 5
     assert re.findall(r"M(\d+) (\d+)h", shades[-1][0]) == [("0", "39"), ("1", "0")], "the most frequent returns of each column"

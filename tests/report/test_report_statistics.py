@@ -18,7 +18,7 @@ def iqm(x, axis=0):
     return stats.trim_mean(x, 0.25, axis=axis)
 
 
-@pytest.mark.parametrize("runs", [1, 3, 4, 8, 11])
+@pytest.mark.parametrize("runs", [1, 3, 4, 11])
 def test_weights_of_ranks_give_the_trimmed_mean_of_the_resample(runs):
     rng = np.random.default_rng(runs)
     x = np.sort(rng.normal(size=runs))
@@ -50,17 +50,6 @@ def test_points_use_only_the_runs_that_reach_them_and_not_their_neighbours():
         np.testing.assert_allclose([alone[name][0] for name in band], [band[name][i] for name in band])
 
 
-def brute_improvement(tasks):
-    """The probability of improvement and its interval, pair by pair."""
-    rng = np.random.default_rng(5)
-
-    def probability(x, y):
-        return np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a in x for b in y])
-
-    drawn = [np.mean([probability(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in tasks]) for _ in range(1000)]
-    return np.mean([probability(x, y) for x, y in tasks]), np.percentile(drawn, [2.5, 97.5])
-
-
 TASKS = [
     (np.array([1.0, 2.0, 3.0, 3.0]), np.array([0.0, 2.0, 3.0])),
     (np.array([110.0, 90.0, 100.0]), np.array([95.0, 105.0, 80.0, 100.0])),
@@ -69,7 +58,11 @@ TASKS = [
 
 @pytest.mark.parametrize("tasks", [TASKS[:1], TASKS])
 def test_probability_of_improvement_equals_the_brute_force_result(tasks):
+    def wins(x, y):
+        return np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a in x for b in y])
+
+    rng = np.random.default_rng(5)
+    drawn = [np.mean([wins(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in tasks]) for _ in range(1000)]
     probability, interval = probability_of_improvement(tasks)
-    expected, limits = brute_improvement(tasks)
-    assert probability == pytest.approx(expected)
-    np.testing.assert_allclose(interval, limits, atol=0.06)
+    assert probability == pytest.approx(np.mean([wins(x, y) for x, y in tasks]))
+    np.testing.assert_allclose(interval, np.percentile(drawn, [2.5, 97.5]), atol=0.06)

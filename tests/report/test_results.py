@@ -23,14 +23,10 @@ def grouped(paths, folder, by=()):
     return sections_of(read_runs(list(map(str, paths)), folder), by)
 
 
-def table_of(paths, folder):
-    return as_json(grouped(paths, folder))["table"]
-
-
 def test_final_and_best_are_interquartile_means_over_runs(tmp_path):
     for seed, returns in enumerate([(5.0, 1.0), (3.0, 2.0), (9.0, 3.0), (4.0, 100.0)]):
         evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
-    [row] = table_of([tmp_path / "g"], tmp_path)
+    [row] = as_json(grouped([tmp_path / "g"], tmp_path))["table"]
     assert row["final"]["iqm"] == pytest.approx(2.5)  # of 1, 2, 3, 100
     assert row["best"]["iqm"] == pytest.approx(7.0)  # of 3, 5, 9, 100
     low, high = row["final"]["ci95"]
@@ -44,7 +40,7 @@ def test_without_evaluations_the_last_episodes_count(tmp_path):
     run_dir = made_run(tmp_path / "r", eval_episodes=0)
     rows = [row for row in made_rows(20, 100, 0) if "eval/return_mean" not in row]
     write_rows(run_dir, rows)
-    [row] = table_of([run_dir], tmp_path)
+    [row] = as_json(grouped([run_dir], tmp_path))["table"]
     assert row["measure"] == "rollout/return_mean"
     assert row["final"] == {"iqm": rows[-1]["rollout/return_mean"], "ci95": None}
     assert row["best"] == {"iqm": None, "ci95": None}
@@ -81,20 +77,15 @@ def test_seed_failed_before_first_evaluation_counts_as_worst(failing):
     assert left_out == "gymnax:CartPole-v1, a: 1 of 5 runs have no evaluation and are left out."
 
 
-def test_nan_last_evaluation_is_not_replaced_by_an_earlier_one(tmp_path):
-    for seed, returns in enumerate([(5.0, 7.0), (9.0, None)]):
-        evaluated(tmp_path / "g" / f"seed-{seed}", *returns)
-    [row] = table_of([tmp_path / "g"], tmp_path)
-    assert row["final"]["iqm"] == pytest.approx((7.0 + row["failed_count_as"]) / 2)
-    assert row["best"]["iqm"] == pytest.approx(8.0)
-    assert row["failed_without_result"] == 1
-
-
-def test_evaluation_without_reported_success_counts_as_zero(tmp_path):
+def test_last_evaluation_with_nan_or_without_success_is_not_replaced_by_an_earlier_one(tmp_path):
     """A Gymnasium environment may report ``success`` only in successful episodes."""
-    evaluated(tmp_path / "g" / "seed-0", 1.0, 2.0)
-    evaluated(tmp_path / "g" / "seed-1", 1.0, 2.0, success=(0.5, None))
-    assert table_of([tmp_path / "g"], tmp_path)[0]["success_rate"] == 0.25
+    evaluated(tmp_path / "g" / "seed-0", 5.0, 7.0)
+    evaluated(tmp_path / "g" / "seed-1", 9.0, None, success=(0.5, None))
+    evaluated(tmp_path / "g" / "seed-2", 1.0, 2.0, success=(0.5, None))
+    [row] = as_json(grouped([tmp_path / "g"], tmp_path))["table"]
+    assert row["final"]["iqm"] == pytest.approx((7.0 + 2.0 + row["failed_count_as"]) / 3)
+    assert row["best"]["iqm"] == pytest.approx(6.0)
+    assert (row["failed_without_result"], row["success_rate"]) == (1, pytest.approx(0.5 / 3))
 
 
 def compared(tmp_path, **levels):
@@ -109,11 +100,14 @@ def compared(tmp_path, **levels):
 
 
 def test_all_groups_of_several_runs_are_compared_with_the_better_first(tmp_path):
-    pairs = compared(tmp_path, low=[50.0], high=[500.0], mid=[200.0])["improvement"]
+    results = compared(tmp_path, low=[50.0], high=[500.0], mid=[200.0])
+    pairs = results["improvement"]
     assert [(pair["x"], pair["y"]) for pair in pairs] == [("high", "low"), ("mid", "low"), ("high", "mid")]
     assert (pairs[0]["probability"], pairs[0]["ci95"]) == (1.0, [1.0, 1.0])
-    paths = [made_run(tmp_path / f"r{i}", gamma=0.9 + i / 100) for i in range(2)]
-    assert as_json(grouped(paths, tmp_path))["improvement"] == []
+    assert results["improvement_over_environments"] == []
+    assert (
+        as_json(grouped([tmp_path / "e0" / name / "seed-0" for name in ("low", "mid")], tmp_path, ["name"]))["improvement"] == []
+    )
 
 
 def test_overall_probability_is_the_mean_over_environments(tmp_path):
@@ -126,4 +120,3 @@ def test_overall_probability_is_the_mean_over_environments(tmp_path):
     assert [(row["environment"], row["group"]) for row in results["table"]] == [
         (env, name) for env in ("gymnax:CartPole-v1", "gymnax:Acrobot-v1") for name in "ab"
     ]
-    assert compared(tmp_path / "one", a=[100.0], b=[110.0])["improvement_over_environments"] == []

@@ -1,4 +1,4 @@
-"""What a person sees of a training: a bar on a terminal and in a notebook, a line every ten seconds elsewhere, nothing if it is to be quiet."""
+"""What a person sees of a training: a bar on a terminal and in a notebook, lines elsewhere, nothing if it is to be quiet."""
 
 import contextlib
 import io
@@ -7,6 +7,7 @@ import pty
 import re
 import sys
 import threading
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -22,6 +23,7 @@ from proximo.tracking.reporter import Reporter
 CONFIG = override(Config(), {"num_envs": 4, "num_steps": 8, "total_steps": 3200})
 ERASE, COLOR = "\x1b[2K", re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 LOST = "the output cannot be written ({}), so nothing more is shown. The work continues; Ctrl-C stops it."
+ODD = "[red]odd[/red] 3"
 
 
 class Warned(Reporter):
@@ -30,26 +32,6 @@ class Warned(Reporter):
 
     def warned(self, message):
         self.messages.append(message)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-class Cell:
-    """The output of a notebook's cell: what each display and update has shown."""
-
-    def __init__(self):
-        self.shown = []
-
-    def display(self, content):
-        self.shown.append(content)
-        return self
-
-    def update(self, content, raw):
-        assert raw
-        self.shown.append(content)
 
 
 @pytest.fixture(autouse=True)
@@ -67,14 +49,18 @@ def clock(monkeypatch):
     return now
 
 
+def started(reporter, run_dirs=()):
+    reporter.started(CONFIG, list(run_dirs), {})
+    reporter.seeds_started(list(run_dirs), 0)
+    return reporter
+
+
 def events(reporter, fails=False):
     """The events of a training."""
-    reporter.started(CONFIG, [], {})
-    reporter.seeds_started([], 0)
-    reporter.compiling()
+    started(reporter).compiling()
     reporter.compiled("")
     reporter.advanced(1600, 800.0, 0.25)
-    reporter.warned("[red]odd[/red] 3")
+    reporter.warned(ODD)
     if fails:
         raise ZeroDivisionError
     reporter.evaluating()
@@ -82,7 +68,6 @@ def events(reporter, fails=False):
     reporter.stopped("A callback has stopped one of several seeds.")
     reporter.advanced(3200, 800.0, 0.75)
     reporter.finished([])
-    return reporter
 
 
 def trained(progress, reporter=None):
@@ -94,44 +79,45 @@ def trained(progress, reporter=None):
     return type(shown.bar) if isinstance(shown, TrainingProgress) else "nothing", default.messages
 
 
-def test_a_base_reporter_ignores_all_events_but_warnings(capsys):
-    with pytest.warns(UserWarning, match="odd"):
-        events(Reporter())
-    assert capsys.readouterr() == ("", "")
-
-
 def test_notebook_updates_one_output(monkeypatch):
-    cell = Cell()
+    shown = []
+
+    class Cell:
+        def display(self, content, raw=True):
+            shown.append(content)
+            return self
+
+        update = display
+
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(displays, "display", cell.display)
+    monkeypatch.setattr(displays, "display", Cell().display)
     assert trained(None)[0] is NotebookBar
-    assert "<progress></progress> <code>compiling… 0:00</code>" in [content["text/html"] for content in cell.shown]
-    assert cell.shown[-1]["text/html"].startswith('<progress value="1.0000"></progress> <code>3,200 (100%) · return 0.750')
-    assert cell.shown[-1]["text/plain"].startswith("3,200 (100%) · return 0.750 · eval 0.500")
+    assert "<progress></progress> <code>compiling… 0:00</code>" in [content["text/html"] for content in shown]
+    assert shown[-1]["text/html"].startswith('<progress value="1.0000"></progress> <code>3,200 (100%) · return 0.750')
+    assert shown[-1]["text/plain"].startswith("3,200 (100%) · return 0.750 · eval 0.500")
 
 
 def test_python_shows_progress_only_where_a_person_looks_or_asks(monkeypatch, capsys):
+    with pytest.warns(UserWarning, match="odd"):
+        events(Reporter())
     assert trained(None)[0] == "nothing"
     assert capsys.readouterr() == ("", "")
     assert trained(True)[0] is type(None)
     assert capsys.readouterr().out.startswith("compiling…\ncompiled in 0.0 s\n")
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", terminal)
     assert trained(False)[0] == "nothing"
     reporter = Warned()
     trained(None, reporter)
-    assert (reporter.messages, sys.stdout.getvalue()) == (["[red]odd[/red] 3"], "")
-
-
-def test_contradicting_arguments_raise():
+    assert (reporter.messages, terminal.getvalue()) == ([ODD], "")
     with pytest.raises(ConfigError, match="progress = True, but reporter is given"):
-        trained(True, Reporter())
+        trained(True, reporter)
 
 
 def test_a_line_every_ten_seconds_and_the_first_compilation(clock):
     stream = io.StringIO()
-    reporter = TrainingProgress(Console(file=stream, soft_wrap=True))
-    reporter.started(CONFIG, [], {})
-    reporter.seeds_started([], 0)
+    reporter = started(TrainingProgress(Console(file=stream, soft_wrap=True)))
     for seconds in (4.2, 9.0):
         reporter.compiling()
         clock[0] += seconds
@@ -155,9 +141,7 @@ def test_a_line_every_ten_seconds_and_the_first_compilation(clock):
 def test_bar_fits_into_80_columns_and_clears_itself(clock):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80, height=24, soft_wrap=True, color_system=None, _environ={})
-    with contextlib.closing(TrainingProgress(console, TerminalBar(console, transient=True))) as reporter:
-        reporter.started(CONFIG, [], {})
-        reporter.seeds_started([], 0)
+    with contextlib.closing(started(TrainingProgress(console, partial(TerminalBar, transient=True)))) as reporter:
         reporter.compiling()
         clock[0] += 72
         reporter.update()
@@ -180,27 +164,30 @@ def test_bar_fits_into_80_columns_and_clears_itself(clock):
     assert "━" not in drawn[-1], "it is erased at the end"
 
 
-def test_speed_and_time_left_are_for_all_seeds(tmp_path):
+@pytest.mark.parametrize(("together", "speed", "left", "group"), [(1, 100.0, "0:48 left", "seed-1"), (3, 300.0, "0:16 left", "")])
+def test_speed_and_time_left_are_for_all_seeds(tmp_path, together, speed, left, group):
     seeds = [tmp_path / f"seed-{i}" for i in range(3)]
-    for together, speed, words in (
-        (1, 100.0, "1,600 (50%) · return – · eval – · 100 steps/s · 0:48 left"),
-        (3, 300.0, "0:16 left"),
-    ):
-        reporter = TrainingProgress(Console(), quiet=True)
-        reporter.started(CONFIG, seeds, {})
-        for first in range(0, 4 - together, together)[:2]:
-            reporter.seeds_started(seeds[first : first + together], 0)
-        reporter.advanced(1600, speed, None)
-        assert reporter.figures.endswith(words)
-        assert reporter.activity == ("seed-1" if together == 1 else "")
+    reporter = TrainingProgress(Console(), quiet=True)
+    reporter.started(CONFIG, seeds, {})
+    for first in range(0, 4 - together, together)[:2]:
+        reporter.seeds_started(seeds[first : first + together], 0)
+    reporter.advanced(1600, speed, None)
+    assert reporter.figures.endswith(f"1,600 (50%) · return – · eval – · {speed:.0f} steps/s · {left}")
+    assert reporter.activity == group
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0.0, "0.00"), (0.9531, "0.953"), (-0.00021, "-0.00021"), (-9.8765, "-9.88"), (9.999, "10.0"), (21.54, "21.5"), (-1234.5, "-1,234.5"), (12345.6, "12,346")],
-)  # fmt: skip
-def test_small_returns_have_enough_digits(value, text):
-    assert number(value) == text
+def test_small_returns_have_enough_digits():
+    values = {
+        None: "–",
+        0.0: "0.00",
+        0.9531: "0.953",
+        -0.00021: "-0.00021",
+        -9.8765: "-9.88",
+        9.999: "10.0",
+        -1234.5: "-1,234.5",
+        12345.6: "12,346",
+    }
+    assert {value: number(value) for value in values} == values
 
 
 @contextlib.contextmanager
@@ -212,8 +199,15 @@ def output(monkeypatch, terminal):
         yield reading
 
 
-def shown(monkeypatch, terminal, fails=False, **environment):
-    """What a command prints, and with which bar."""
+@pytest.mark.parametrize(
+    ("bar", "terminal", "environment", "colored"),
+    [
+        (TerminalBar, True, {}, True), (TerminalBar, True, {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        (TerminalBar, True, {"NO_COLOR": "", "CI": "false"}, True), (type(None), True, {"CI": "true"}, True),
+        (type(None), True, {"TERM": "dumb"}, False), (type(None), False, {}, False), (type(None), False, {"FORCE_COLOR": "1"}, True),
+    ],
+)  # fmt: skip
+def test_terminals_get_a_bar_that_a_failure_erases_and_pipes_lines(monkeypatch, bar, terminal, environment, colored):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     pieces: list[bytes] = []
@@ -227,42 +221,19 @@ def shown(monkeypatch, terminal, fails=False, **environment):
         reader = threading.Thread(target=read, args=(reading,))
         reader.start()  # at once: a full pipe blocks its writer
         with contextlib.suppress(ZeroDivisionError), open_reporter(TrainingProgress) as reporter:
-            events(reporter, fails)
+            events(reporter, fails=bar is TerminalBar)
     reader.join(30)
     os.close(reading)
-    return type(reporter.bar), b"".join(pieces).decode()
-
-
-@pytest.mark.parametrize(
-    ("environment", "colored"),
-    [({}, True), ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False), ({"NO_COLOR": "", "CI": "false"}, True)],
-)  # fmt: skip
-def test_terminal_gets_a_bar_that_is_redrawn(monkeypatch, environment, colored):
-    kind, text = shown(monkeypatch, terminal=True, **environment)
-    assert kind is TerminalBar
-    assert ERASE in text
+    text = b"".join(pieces).decode()
+    assert type(reporter.bar) is bar
     assert bool(COLOR.search(text)) == colored
-
-
-@pytest.mark.parametrize(
-    ("terminal", "environment", "colored"),
-    [
-        (True, {"CI": "true"}, True), (True, {"TERM": "dumb"}, False), (False, {}, False), (False, {"FORCE_COLOR": "1"}, True),
-    ],
-)  # fmt: skip
-def test_pipe_ci_and_notebook_get_lines_without_redraws(monkeypatch, terminal, environment, colored):
-    kind, text = shown(monkeypatch, terminal, **environment)
-    assert kind is type(None)
-    assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
-    assert len(text.splitlines()) == 4, "compiling, compiled, warning, stopped"
-    assert "[red]odd[/red] 3" in text, "brackets are no markup"
-    assert bool(COLOR.search(text)) == colored
-
-
-def test_failed_training_erases_the_bar_and_restores_the_cursor(monkeypatch):
-    _, text = shown(monkeypatch, terminal=True, fails=True)
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
-    assert text.rstrip().endswith(ERASE)
+    assert ODD in text, "brackets are no markup"
+    if bar is TerminalBar:
+        assert text.rstrip().endswith(ERASE)
+        assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1, "the cursor is shown again"
+    else:
+        assert not re.search(r"\x1b\[[0-9?]*[A-KJhl]", text), "no cursor is moved, nothing is erased"
+        assert len(text.splitlines()) == 4, "compiling, compiled, warning, stopped"
 
 
 @pytest.mark.parametrize(("terminal", "reason"), [(False, "Broken pipe"), (True, "Input/output error")])
@@ -275,7 +246,7 @@ def test_output_that_is_gone_is_one_warning_and_ends_nothing(monkeypatch, capsys
     with output(monkeypatch, terminal) as reading, showing_progress(None, True, default) as reporter:
         os.close(reading)
         events(reporter)
-    assert sorted(default.messages) == ["[red]odd[/red] 3", LOST.format(reason)]
+    assert sorted(default.messages) == [ODD, LOST.format(reason)]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
@@ -294,4 +265,4 @@ def test_quiet_prints_only_warnings_and_early_stops_on_stderr(capsys):
     with open_reporter(TrainingProgress, quiet=True) as reporter:
         events(reporter)
         reporter.stopping()
-    assert capsys.readouterr() == ("", "warning: [red]odd[/red] 3\nA callback has stopped one of several seeds.\n")
+    assert capsys.readouterr() == ("", f"warning: {ODD}\nA callback has stopped one of several seeds.\n")

@@ -1,6 +1,5 @@
 """Weights & Biases: one run however often it is resumed, offline where there is no key or no server, each row once."""
 
-import contextlib
 import sys
 import types
 
@@ -13,39 +12,14 @@ from proximo.tracking.tracker import Clip, Image, TrackedRun
 from proximo.tracking.weights_and_biases import AXIS, WeightsAndBiases, has_key
 
 pytestmark = pytest.mark.slow  # the gate has its limit of time: run by hand
-
 SETTINGS = {"env": {"id": "CartPole-v1"}, "ppo": {"gamma": 0.9}}
 
 
-class Server:
-    """What Weights & Biases keeps of runs by id: rows by their number, which only grows; rows of a smaller one are refused."""
-
-    def __init__(self):
-        self.rows, self.started, self.reachable = {}, [], True
-
-    def init(self, *, mode, id, resume, settings, **options):
-        offline = mode == "offline"
-        if not (offline or self.reachable):
-            raise ConnectionError("no route\nto host")
-        if offline:
-            self.rows[id, "folder"] = {}  # a folder of its own each time
-        kept = self.rows.setdefault((id, "folder" if offline else "server"), {})
-        self.started.append({"mode": mode, "id": id, "resume": resume, **options})
-        return Run(kept)
-
-    def module(self):
-        made = types.ModuleType("wandb")
-        made.init, made.Settings = self.init, lambda **named: named
-        made.Image = lambda image: ("image", image.shape)
-        made.Video = lambda path: ("video", path)
-        made.Histogram = lambda np_histogram: ("histogram", np_histogram[0].tolist(), len(np_histogram[1]))
-        return made
-
-
 class Run:
+    """A run whose rows have numbers that only grow; rows of a smaller one are refused."""
+
     def __init__(self, kept):
-        self.kept, self.step = kept, max(kept, default=-1) + 1
-        self.axes, self.finished = [], False
+        self.kept, self.step, self.axes, self.finished = kept, max(kept, default=-1) + 1, [], False
 
     def define_metric(self, name, **options):
         self.axes.append((name, options))
@@ -60,12 +34,27 @@ class Run:
 
 @pytest.fixture
 def server(monkeypatch):
-    made = Server()
-    monkeypatch.setitem(sys.modules, "wandb", made.module())
+    """What Weights & Biases keeps: the rows of runs by id, and with which options they were started."""
+    kept = types.SimpleNamespace(rows={}, started=[], reachable=True)
+
+    def init(*, mode, id, resume, settings, **options):
+        if not (kept.reachable or mode == "offline"):
+            raise ConnectionError("no route\nto host")
+        if mode == "offline":
+            kept.rows[id, "folder"] = {}  # a folder of its own each time
+        kept.started.append({"mode": mode, "id": id, "resume": resume, **options})
+        return Run(kept.rows.setdefault((id, "folder" if mode == "offline" else "server"), {}))
+
+    library = types.ModuleType("wandb")
+    library.init, library.Settings = init, lambda **named: named
+    library.Image = lambda image: ("image", image.shape)
+    library.Video = lambda path: ("video", path)
+    library.Histogram = lambda np_histogram: ("histogram", np_histogram[0].tolist(), len(np_histogram[1]))
+    monkeypatch.setitem(sys.modules, "wandb", library)
     for name in (*module.KEY_VARIABLES, "WANDB_MODE", "WANDB_PROJECT", "NETRC", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-    return made
+    return kept
 
 
 def opened(run_dir, resumed_at=None, told=None):
@@ -100,57 +89,49 @@ def test_settings_name_group_and_project_follow_the_run(server, tmp_path, monkey
     alone, seed = server.started
     assert (alone["project"], alone["name"], alone["group"]) == ("proximo", "CartPole-v1/alone", None)
     assert (seed["project"], seed["name"], seed["group"]) == ("mine", "CartPole-v1/several/seed-3", "CartPole-v1/several")
-    assert alone["config"] == SETTINGS
-    assert alone["id"] != seed["id"]
+    assert (alone["config"], alone["id"] != seed["id"]) == (SETTINGS, True)
     assert alone["reinit"] == "create_new", "several seeds of a process are runs side by side"
 
 
-@pytest.mark.parametrize("again", [(10, 20, 30), (20, 30), ()])
+@pytest.mark.parametrize("again", [(10, 20, 30), ()])
 def test_resume_continues_the_run_and_writes_no_row_twice(server, tmp_path, again):
     first = written(opened(tmp_path / "r"), 10, 20)  # and then it is killed
     second = written(opened(tmp_path / "r", resumed_at=20), *again, 40)
     second.close()
-    assert second._id == first._id
-    assert server.started[1]["resume"] == "allow"
+    assert (second._id, server.started[1]["resume"]) == (first._id, "allow")
     assert sorted(server.rows[first._id, "server"]) == sorted({10, 20, 40, *again})
 
 
-def test_missing_key_warns_and_tracks_offline(server, tmp_path, monkeypatch):
-    monkeypatch.delenv("WANDB_API_KEY")
-    monkeypatch.setattr(module, "has_key", lambda: False)
-    told = []
+@pytest.mark.parametrize(
+    ("has_key", "why"),
+    [
+        (False, "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"),
+        (True, "Weights & Biases cannot be reached (no route to host)"),
+    ],
+)
+def test_missing_key_or_server_warns_and_tracks_offline(server, tmp_path, monkeypatch, has_key, why):
+    server.reachable, told = False, []
+    monkeypatch.setattr(module, "has_key", lambda: has_key)
     for name in ("r", "g/seed-0", "g/seed-1"):
-        opened(tmp_path / name, told=told)
-    assert {started["mode"] for started in server.started} == {"offline"}
-    why = "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"
+        written(opened(tmp_path / name, told=told), 10).close()
+    assert [sorted(rows) for (_, where), rows in server.rows.items() if where == "folder"] == [[10]] * 3
     assert told == [
         f"{why}: {tmp_path / name} is tracked offline; `wandb sync {tmp_path / folder / 'wandb' / 'latest-run'}` uploads it."
         for name, folder in (("r", "r"), ("g", "g/seed-*"))  # once for a group of seeds
     ]
 
 
-def test_missing_server_warns_and_tracks_offline(server, tmp_path):
-    server.reachable = False
-    told = []
-    written(opened(tmp_path / "r", told=told), 10).close()
-    (sentence,) = told
-    assert sentence.startswith("Weights & Biases cannot be reached (no route to host): ")
-    assert [sorted(rows) for (_, where), rows in server.rows.items() if where == "folder"] == [[10]]
-
-
 def test_library_writes_an_offline_run_after_a_resume(tmp_path, monkeypatch, capfd):
     pytest.importorskip("wandb")
-    for name in (*module.KEY_VARIABLES, "NETRC"):
+    for name in (*module.KEY_VARIABLES, "NETRC", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("WANDB_MODE", raising=False)
     told = []
     written(opened(tmp_path / "r", told=told), 10, 20).close()
     tracker = written(opened(tmp_path / "r", 20, told), 10, 20)
     tracker.write(20, {"histograms/x": Histogram.of(np.arange(3))})
     written(tracker, 30).close()
-    assert len(told) == 2
-    assert capfd.readouterr() == ("", "")
+    assert (len(told), capfd.readouterr()) == (2, ("", ""))
     newest = max((tmp_path / "r" / "wandb").glob("offline-run-*"), key=lambda folder: folder.stat().st_mtime_ns)
     assert (tmp_path / "r" / "wandb" / "latest-run").resolve() == newest
     data = next(newest.glob("*.wandb")).read_bytes()
@@ -165,6 +146,5 @@ def test_key_of_a_login_is_found(server, tmp_path, monkeypatch, where, found):
     (tmp_path / ".netrc").write_text(f"machine {where}\n  login user\n  password {'x' * 40}\n")
     (tmp_path / ".netrc").chmod(0o600)
     assert has_key() == found
-    with contextlib.suppress(KeyError):
-        monkeypatch.setenv("WANDB_BASE_URL", "https://elsewhere.example")
-        assert has_key() != found
+    monkeypatch.setenv("WANDB_BASE_URL", "https://elsewhere.example")
+    assert has_key() != found

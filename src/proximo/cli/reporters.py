@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import statistics
@@ -31,7 +32,7 @@ def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) 
     """
     stream = sys.stderr if as_json or quiet else sys.stdout
     console = console_on(stream, _warn_of_stream)
-    bar = TerminalBar(console, transient=True) if draws_in_place(stream) and not quiet else None
+    bar = functools.partial(TerminalBar, transient=True) if draws_in_place(stream) and not quiet else None
     answering = os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext()
     with answering as answer, contextlib.closing(kind(console, bar, answer=answer and answer.fileno(), quiet=quiet)) as reporter:
         reporter.owns_process = True

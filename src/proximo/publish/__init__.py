@@ -1,6 +1,5 @@
 """Publishing and fetching policies, in a folder or on the Hugging Face Hub."""
 
-from proximo.publish.fetching import pull
-from proximo.publish.publishing import Published, push
+from proximo.publish.publishing import Published, pull, push
 
 __all__ = ["Published", "pull", "push"]

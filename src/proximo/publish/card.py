@@ -1,7 +1,5 @@
 """The card of a published policy: a ``README.md`` with its results, and how to use it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,17 +21,18 @@ def code_of(config: Config) -> dict[str, str]:
 
 
 def render(config: Config, evaluation: Mapping[str, Any], place: str, clip: bool, warnings: Sequence[str]) -> str:
-    """Render the card as Markdown, with the content of ``evaluation.json``, the argument ``place`` for `proximo pull`, a video if there is
-    a ``clip``, and the ``warnings`` about the results."""
-    code = "".join(
-        f" The {name} `{value}` is code that this folder does not contain: it must be on Python's path."
-        if is_name(value)
-        else f" The {name} was an object without a name: pass it when loading, as in `proximo.load_policy(run, {name}=…)`."
-        for name, value in code_of(config).items()
-    )
+    """The card in Markdown. ``place`` is the argument for `proximo pull`; with a ``clip`` the card has a video."""
+    code = ""
+    for name, value in code_of(config).items():
+        if is_name(value):
+            code += f" The {name} `{value}` is code that this folder does not contain: it must be on Python's path."
+        else:
+            code += f" The {name} was an object: pass it when loading, as in `proximo.load_policy(run, {name}=…)`."
     levels = f", levels {evaluation['levels']}" if evaluation["levels"] else ""
     settings = "".join(f", `{key}={value}`" for key, value in evaluation["env_settings"].items())
     notes = "".join(f"\n\nNote: {warning}" for warning in warnings)
+    ours, defaults = to_mapping(config), to_mapping(Config())
+    groups = {name: {k: v for k, v in ours[name].items() if v != defaults[name][k]} for name in ("env", "ppo", "network")}
     return f"""# PPO on {config.env.id}
 
 A policy (memory: `{config.network.memory}`) for `{config.env.id}`, trained by Proximal Policy Optimization for {evaluation["step"]:,} \
@@ -70,7 +69,7 @@ memory = policy.init_memory()
 These settings differ from proximo's defaults (`config.yaml` has all settings, `metrics.jsonl` the learning curves, `system.json` the versions):
 
 ```yaml
-{dump_yaml(_changed(config))}```
+{dump_yaml({name: changed for name, changed in groups.items() if changed})}```
 """
 
 
@@ -81,10 +80,3 @@ def _row(actions: str, found: Mapping[str, Any]) -> str:
         f"| {actions} | {found['return_mean']:,.2f} ± {found['return_std']:,.2f} | {low:,.2f} … {high:,.2f} "
         f"| {found['return_iqm']:,.2f} | {found['length_mean']:,.1f} | {success} |"
     )
-
-
-def _changed(config: Config) -> dict[str, Any]:
-    """The settings of the training that differ from the defaults."""
-    ours, defaults = to_mapping(config), to_mapping(Config())
-    groups = ((name, {k: v for k, v in ours[name].items() if v != defaults[name][k]}) for name in ("env", "ppo", "network"))
-    return {name: settings for name, settings in groups if settings}

@@ -1,13 +1,11 @@
 """The Hugging Face Hub through its library (the extra ``hub``)."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from proximo.config import Config
 from proximo.errors import ConfigError, ProximoError, lacking
@@ -19,32 +17,20 @@ class HubError(ProximoError):
     """The Hub cannot be reached, or refuses a request."""
 
 
-class Repository(NamedTuple):
-    """``OWNER/NAME`` of a model repository, and optionally a branch, tag or commit."""
-
-    name: str
-    revision: str | None = None
-
-
-def parse(text: str) -> Repository | None:
-    """Parse ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``. Returns None for a folder; raises ``ConfigError`` for invalid text."""
-    if not text.startswith("hf:"):
-        return None
+def parse(text: str) -> tuple[str | None, str | None]:
+    """The repository of ``hf:OWNER/NAME@REVISION`` and its branch, tag or commit, or None; (None, None) for a folder.
+    Raises ``ConfigError`` for invalid text."""
     found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
-    if found is None:
+    if found is None and text.startswith("hf:"):
         raise ConfigError(f"{text!r}: expected hf:OWNER/NAME; pull also accepts hf:OWNER/NAME@REVISION.")
-    return Repository(found[1], found[2])
+    return (found[1], found[2]) if found else (None, None)
 
 
-def begin(repository: Repository, private: bool) -> str:
-    """Create the repository if it does not exist, and return the address of its page. Called before the evaluation, which takes minutes.
+def begin(name: str, private: bool) -> str:
+    """Create the repository ``name`` if it does not exist, and return the address of its page.
 
-    Raises ``ConfigError`` if a revision was given, and ``HubError`` if the Hub refuses, or if the repository contains something else, or is
-    public but should be ``private``.
+    Raises ``HubError`` if the Hub refuses, or if the repository contains something else, or is not ``private``.
     """
-    name = repository.name
-    if repository.revision is not None:
-        raise ConfigError(f"hf:{name}@{repository.revision}: push writes to the main branch: omit @ and the revision.")
     with _library(name) as library:
         api = library.HfApi(token=True)  # without a token, the next line raises
         page = api.create_repo(name, private=private or None, exist_ok=True)
@@ -57,12 +43,12 @@ def begin(repository: Repository, private: bool) -> str:
     return str(page)
 
 
-def upload(repository: Repository, folder: Path, config: Config, evaluation: Mapping[str, Any]) -> None:
-    """Commit the files of ``folder``, with a model card's metadata. They replace those published before."""
+def upload(name: str, folder: Path, config: Config, evaluation: Mapping[str, Any]) -> None:
+    """Commit the files of ``folder``, with a model card's metadata. They replace earlier ones."""
     env, kind, greedy = config.env.id, "reinforcement-learning", evaluation["greedy"]
     memory = ["recurrent", str(config.network.memory)] if config.network.remembers else []
     score, card = f"{greedy['return_mean']:.2f} +/- {greedy['return_std']:.2f}", folder / manifest.CARD
-    with _library(repository.name) as library:
+    with _library(name) as library:
         data = library.ModelCardData(
             library_name="proximo",
             pipeline_tag=kind,
@@ -72,19 +58,17 @@ def upload(repository: Repository, folder: Path, config: Config, evaluation: Map
         )
         library.ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card.read_text(encoding='utf-8')}").save(card)
         library.HfApi().upload_folder(
-            repo_id=repository.name,
+            repo_id=name,
             folder_path=folder,
             commit_message=f"{env} at step {evaluation['step']:,}",
             delete_patterns=["checkpoints/*", manifest.CLIP, METRICS],
         )
 
 
-def download(repository: Repository, folder: Path) -> None:
+def download(name: str, revision: str | None, folder: Path) -> None:
     """Download to ``folder`` the files that a ``proximo.json`` may list, and the card."""
-    with _library(repository.name) as library:
-        library.snapshot_download(
-            repository.name, revision=repository.revision, local_dir=folder, allow_patterns=manifest.PATTERNS
-        )
+    with _library(name) as library:
+        library.snapshot_download(name, revision=revision, local_dir=folder, allow_patterns=manifest.PATTERNS)
 
 
 @contextlib.contextmanager

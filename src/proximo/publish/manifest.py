@@ -1,8 +1,5 @@
 """The files of a published policy. ``proximo.json`` lists each with its SHA-256; no other file is copied."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 import operator
 import re
@@ -11,12 +8,12 @@ from typing import Any
 
 from proximo.errors import CheckpointError, shown
 from proximo.serialization import read_json
-from proximo.storage.checkpoint import CONFIG, META, STATE
+from proximo.storage.checkpoint import CONFIG, META, STATE, described_file
 from proximo.storage.run_directory import METRICS, PUBLISHED, SYSTEM
 
 MANIFEST, CARD, CLIP, EVALUATION = PUBLISHED, "README.md", "replay.mp4", "evaluation.json"
 """The Hub displays ``README.md`` and ``replay.mp4`` automatically."""
-FORMAT, VERSION = "proximo-published", 1
+FORMAT = "proximo-published, version 1"
 _NAMES = (CLIP, EVALUATION, CONFIG, SYSTEM, METRICS)
 LISTED = re.compile(rf"{'|'.join(map(re.escape, _NAMES))}|checkpoints/\d{{1,20}}/({re.escape(STATE)}|{re.escape(META)})")
 """The only names that a folder may list. The card is not listed, because people edit it."""
@@ -25,11 +22,12 @@ MAX_TEXT = 10_000_000
 """Bytes that ``proximo.json`` and a card have at most."""
 
 
-def write(folder: Path, **fields: Any) -> None:
-    """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``."""
+def write(folder: Path, **fields: Any) -> tuple[str, ...]:
+    """Write ``proximo.json`` with the ``fields`` and a list of the files in ``folder``. Returns the names of all files."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    files = {name: _described((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
-    write_json(folder / MANIFEST, {"format": FORMAT, "format_version": VERSION, **fields, "files": files})
+    files = {name: described_file((folder / name).read_bytes()) for name in names if LISTED.fullmatch(name)}
+    write_json(folder / MANIFEST, {"format": "proximo-published", "format_version": 1, **fields, "files": files})
+    return tuple(sorted([*names, MANIFEST]))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -37,51 +35,41 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Read ``proximo.json`` and the files that it lists, and verify each of them, except the card.
+def read(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Read ``name``, ``environment`` and ``step`` in ``proximo.json``, and verify the files that it lists.
 
     Raises ``CheckpointError`` if it lists a name that it must not, or if a file is missing or damaged.
     """
     try:
         content = read_json(_bytes(folder, MANIFEST))
-        found = f"{content['format']}, version {content['format_version']}"
-        if found != f"{FORMAT}, version {VERSION}":
-            raise CheckpointError(
-                f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}, version {VERSION}."
-            )
-        expected = content["files"]
-        sizes = {name: operator.index(expected[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *expected}}
-        content = {"name": str(content["name"]), "environment": str(content["environment"]), "step": content["step"]}
-        if not 0 <= operator.index(content["step"]) < 10**20:
-            raise ValueError(f"step {content['step']}")
+        if (found := f"{content['format']}, version {content['format_version']}") != FORMAT:
+            raise CheckpointError(f"{folder} has the format {shown(found, 'text')}: this proximo reads {FORMAT}.")
+        listed = content["files"]
+        sizes = {name: operator.index(listed[name]["size"]) for name in {CONFIG, SYSTEM, EVALUATION, *listed}}
+        fields = {"name": str(content["name"]), "environment": str(content["environment"]), "step": f"{content['step']:d}"}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST} is damaged ({type(error).__name__}: {shown(str(error), 'text')}).") from error
-    if wrong := [name for name in expected if not LISTED.fullmatch(name)]:
+    if wrong := [name for name in listed if not LISTED.fullmatch(name)]:
         raise CheckpointError(f"{folder / MANIFEST} lists {shown(wrong[0])}, which is not a file of a published policy.")
-    files = {name: _bytes(folder, name, sizes[name]) for name in expected}
+    files = {name: _bytes(folder, name, sizes[name]) for name in listed}
     for name, data in files.items():
-        if (described := _described(data)) != expected[name]:
+        if (described := described_file(data)) != listed[name]:
             sha256 = described["sha256"][:12]
             raise CheckpointError(f"{folder} is damaged: {name} has the sha256 {sha256}…, which differs from {MANIFEST}.")
-    return content, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
-
-
-def _described(data: bytes) -> dict[str, Any]:
-    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    return fields, files | ({CARD: _bytes(folder, CARD)} if (folder / CARD).exists() else {})
 
 
 def _bytes(folder: Path, name: str, size: int | None = None) -> bytes:
-    """Read a regular file, if it has ``size`` bytes, or, without one, the length of a text. A link could lead anywhere, and a pipe has no end."""
+    """A regular file of ``size`` bytes, or of a text. A link could lead anywhere, and a pipe has no end."""
     path = folder / name
     try:
         if path.resolve() != folder.resolve() / name or (path.exists() and not path.is_file()):
             raise CheckpointError(
                 f"{path} is a link or another special file: a published policy must contain only regular files."
             )
-        found, expected = path.stat().st_size, range(MAX_TEXT) if size is None else range(size, size + 1)
-        if found not in expected:
-            bounds = f"{expected[0]:,} to {expected[-1]:,}"
-            raise CheckpointError(f"{folder} is damaged: {name} has {found:,} bytes, expected {bounds}.")
+        found, expected = path.stat().st_size, f"at most {MAX_TEXT:,}" if size is None else f"{size:,}"
+        if found > MAX_TEXT if size is None else found != size:
+            raise CheckpointError(f"{folder} is damaged: {name} has {found:,} bytes, expected {expected}.")
         return path.read_bytes()
     except OSError as error:
         why = f"cannot read {name} ({error.strerror})"

@@ -1,14 +1,12 @@
 """The charts of a section: curves of runs and of groups, over environment steps and over time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from proximo.report.grouping import Section
-from proximo.report.read import EVALUATION, SUCCESS, TRAINING, Series
+from proximo.report.read import EVALUATION, SUCCESS, TRAINING
 from proximo.report.statistics import interquartile_band
 
 METRICS = {
@@ -18,12 +16,11 @@ METRICS = {
     "rollout/success_rate": ("Training success", "share of finished episodes that succeeded"),
 }
 """Title and description of each chart."""
-AXES = ("step", "seconds")
 MAX_POINTS, MIN_POINTS, MAX_TOTAL_POINTS = 240, 40, 8000
 """Points of a curve; of many runs, each curve has fewer, so that the page stays small."""
 Chart = dict[str, Any]
-"""``title``, ``about``, and for each axis its points ``x`` and its ``groups``. All curves of an axis have the same points, with NaN where
-they have no value. A group has what ``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run."""
+"""``title``, ``about``, and for each axis the points ``x`` of all curves and the ``groups``. A group has what
+``interquartile_band`` returns, and ``lines`` with the ``name`` and ``y`` of each run, NaN where it has no value."""
 
 
 def charts_of(section: Section, runs: int) -> list[Chart]:
@@ -33,23 +30,24 @@ def charts_of(section: Section, runs: int) -> list[Chart]:
     for metric, (title, about) in METRICS.items():
         groups = [[(run.label, run.series(metric)) for run in found] for found in section.groups.values()]
         groups = [[(name, series) for name, series in group if len(series.value)] for group in groups]
-        if any(groups):
-            axes = {axis: _curves(groups, axis, most) for axis in AXES}
-            charts.append({"title": title, "about": about, **axes})
+        if not any(groups):
+            continue
+        chart: Chart = {"title": title, "about": about}
+        for axis in ("step", "seconds"):
+            curves = [[(name, getattr(x, axis), x.value) for name, x in group] for group in groups]
+            grid = common_grid([x for group in curves for _, x, _ in group], most)
+            lines = [[{"name": name, "y": on_grid(grid, x, y)} for name, x, y in group] for group in curves]
+            chart[axis] = {"x": grid, "groups": [_group(found, len(grid)) for found in lines]}
+        charts.append(chart)
     return charts
 
 
-def _curves(groups: list[list[tuple[str, Series]]], axis: str, most: int) -> dict[str, Any]:
-    grid = common_grid([getattr(series, axis) for group in groups for _, series in group], most)
-    found = []
-    for group in groups:
-        lines = [{"name": name, "y": on_grid(grid, getattr(series, axis), series.value)} for name, series in group]
-        band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, len(grid))))
-        # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
-        few = band["count"] < max(1, len(lines) / 2)
-        shown = {name: np.where(few, np.nan, band[name]) for name in ("middle", "low", "high")}
-        found.append({**band, **shown, "lines": lines})
-    return {"x": grid, "groups": found}
+def _group(lines: list[dict[str, Any]], points: int) -> dict[str, Any]:
+    band = interquartile_band(np.reshape([line["y"] for line in lines], (-1, points)))
+    # Where fewer than half of the runs are left, the mean would jump whenever a curve ends.
+    few = band["count"] < max(1, len(lines) / 2)
+    shown = {name: np.where(few, np.nan, band[name]) for name in ("middle", "low", "high")}
+    return {**band, **shown, "lines": lines}
 
 
 def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
@@ -59,8 +57,8 @@ def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
 
 
 def on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are interpolated; before the
-    first and after the last value, they are NaN."""
+    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are
+    interpolated; before the first and after the last value, they are NaN."""
     place = np.searchsorted(grid, x)
     count, total = np.bincount(place, minlength=len(grid)), np.bincount(place, y, len(grid))
     found = count > 0

@@ -1,7 +1,5 @@
 """Pictures of learning curves, without pyplot, which would search for a display and keep them in memory."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,17 +34,15 @@ class LearningCurve(Figure):
 def draw(path: Path, sections: Sequence[Section], charts: Sequence[list[Chart]]) -> None:
     """Write a PNG with the first of the ``charts`` of each section, over steps and over time."""
     heights = [HEIGHT + LINE * -(-len(section.groups) // COLUMNS) for section in sections]
-    dpi = min(DPI, MAX_PIXELS / sum(heights))
-    figure = Figure(figsize=(WIDTH, sum(heights)), dpi=dpi, layout="constrained")
+    figure = Figure(figsize=(WIDTH, sum(heights)), dpi=min(DPI, MAX_PIXELS / sum(heights)), layout="constrained")
     parts = figure.subfigures(len(sections), 1, height_ratios=heights, squeeze=False)[:, 0]
     for part, section, found in zip(parts, sections, charts, strict=True):
         part.suptitle(_plain(section.environment), fontweight="bold")
         if not found:
             part.text(0.5, 0.5, "nothing measured yet", ha="center")
             continue
-        last = found[0]["seconds"]["x"][-1]
+        last, (steps, time) = found[0]["seconds"]["x"][-1], part.subplots(1, 2)
         unit, name = (1, "seconds") if last < 180 else (60, "minutes") if last < 3 * 3600 else (3600, "hours")
-        steps, time = part.subplots(1, 2)
         handles = _curves(steps, found[0], "step", 1, STEPS)
         _curves(time, found[0], "seconds", unit, f"{name} of training")
         labels = [f"{_plain(label)} ({amount(len(runs), 'run')})" for label, runs in section.groups.items()]
@@ -59,18 +55,18 @@ def _curves(axes: Any, chart: Chart, axis: str, unit: float, label: str) -> list
     handles, x = [], chart[axis]["x"] / unit
     for i, group in enumerate(chart[axis]["groups"]):
         look = {"color": COLORS[i % len(COLORS)], "linestyle": STYLES[i // len(COLORS) % len(STYLES)]}
-        marker = {"marker": "."} if len(x) == 1 else {}
+        look |= {"marker": "."} if len(x) == 1 else {}
         for line in group["lines"]:
-            axes.plot(x, line["y"], linewidth=0.6, alpha=0.35, **look, **marker)
+            axes.plot(x, line["y"], linewidth=0.6, alpha=0.35, **look)
         axes.fill_between(x, group["low"], group["high"], color=look["color"], alpha=0.18, linewidth=0)
-        handles += axes.plot(x, group["middle"], linewidth=1.8, **look, **marker)
+        handles += axes.plot(x, group["middle"], linewidth=1.8, **look)
     _style(axes, chart["title"], label)
     return handles
 
 
 def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | Path | None = None) -> Figure:
-    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they have none, or if the
-    file cannot be written."""
+    """Draw the mean returns in ``rows`` of metrics, also to the file ``path``, if given. Raises ``ConfigError`` if they
+    have none, or if the file cannot be written."""
     figure = LearningCurve(figsize=(7.0, 4.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     curves = ((TRAINING, "training episodes, sampled actions", ""), (EVALUATION, "evaluations, most probable actions", "o"))
@@ -83,13 +79,11 @@ def draw_learning_curve(rows: Sequence[dict[str, Any]], title: str, path: str | 
     _style(axes, _plain(title), STEPS)
     axes.set_ylabel("mean return", fontsize=9)
     axes.legend(frameon=False, fontsize=9)
-    if path is not None:
-        try:
+    try:
+        if path is not None:
             figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"Cannot write {path} ({error}): expected a name such as curve.png in a folder that exists."
-            ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"Cannot write {path} ({error}): expected a name such as curve.png in a folder that exists.") from error
     return figure
 
 

@@ -1,7 +1,5 @@
 """Groups runs: one section for each environment, one group for runs with equal settings."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math
@@ -30,14 +28,14 @@ class Section:
     groups: dict[str, list[RunRecord]]
 
     @property
-    def runs(self) -> list[RunRecord]:
-        """The runs of all groups."""
-        return [run for runs in self.groups.values() for run in runs]
+    def labelled(self) -> list[tuple[str, RunRecord]]:
+        """The runs of all groups, each with the label of its group."""
+        return [(label, run) for label, runs in self.groups.items() for run in runs]
 
     @functools.cached_property
-    def differing(self) -> list[str]:
-        """Relevant settings that differ between its runs."""
-        return differing(self.runs)
+    def runs(self) -> list[RunRecord]:
+        """The runs of all groups."""
+        return [run for _, run in self.labelled]
 
     @functools.cached_property
     def measure(self) -> str:
@@ -47,8 +45,8 @@ class Section:
     @functools.cached_property
     def worst(self) -> float:
         """The lowest return that any run has measured, in evaluation or in training; NaN without one."""
-        returns = (run.series(name).value for run in self.runs for name in (EVALUATION, TRAINING))
-        return float(min((found.min() for found in returns if len(found)), default=math.nan))
+        series = (run.series(name).value.tolist() for run in self.runs for name in (EVALUATION, TRAINING))
+        return min((value for values in series for value in values), default=math.nan)
 
 
 def sections_of(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Section]:
@@ -66,8 +64,7 @@ def setting_of(text: str, runs: Iterable[RunRecord]) -> str:
     Raises ``ConfigError`` with the nearest name if the setting is unknown.
     """
     known = {key for run in runs for key in run.settings}
-    name = text.strip().replace("-", "_")
-    group, _, rest = name.partition(".")
+    group, _, rest = (name := text.strip().replace("-", "_")).partition(".")
     without_group = rest if group in GROUPS else name
     for found in (text.strip(), without_group):  # keys of mappings may have dashes
         if found in known:

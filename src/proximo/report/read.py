@@ -1,7 +1,5 @@
 """Reads runs for a report: metrics, settings, and how each run ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proximo.config import GROUPS, Config, text_of
+from proximo.config import GROUPS, text_of
 from proximo.config.schema import Entries
 from proximo.errors import CheckpointError
 from proximo.storage.named_folders import seed_run_dirs
@@ -34,28 +32,26 @@ class RunRecord:
     """One run: a single one, or one seed of several."""
 
     path: Path
-    label: str
-    """Name of its folder; ``group/seed-i`` for one of several seeds."""
+    label: str  # the name of its folder; group/seed-i for one of several seeds
     settings: dict[str, Any]
-    """Every setting; entries of mappings are ``env_settings.key``. ``name`` is the name of the run or its group."""
-    named: bool
-    """Whether the user chose the name."""
+    """Every setting; entries of mappings are ``env_settings.key``, and ``name`` is of the run or its group."""
+    named: bool  # whether the user chose the name
     total_steps: int
-    rows: list[dict[str, Any]]
-    """The rows of metrics.jsonl. A value that was NaN, infinite or not measured is None."""
-    seconds: np.ndarray
-    """Seconds of training at each row, in all sessions."""
-    first_step: int
-    """Step at which the first session began: above 0 if the run was pulled."""
-    status: str
-    """``finished``, ``running``, ``interrupted``, ``stopped`` (by a callback), ``failed`` or ``not started``."""
-    why: str
-    """The reason why it failed or was stopped; else empty."""
+    rows: list[dict[str, Any]]  # of metrics.jsonl: a value that was NaN, infinite or not measured is None
+    seconds: np.ndarray  # of training at each row, in all sessions
+    first_step: int  # at which the first session began: above 0 if the run was pulled
+    status: str  # finished, running, interrupted, stopped (by a callback), failed or not started
+    why: str  # the reason why it failed or was stopped; else empty
 
     @property
     def step(self) -> int:
         """The step that it has reached."""
         return self.rows[-1]["step"] if self.rows else 0
+
+    @property
+    def ends_with_nan(self) -> bool:
+        """Whether the return of its last evaluation is NaN."""
+        return [row[EVALUATION] for row in self.rows if EVALUATION in row][-1:] == [None]
 
     def setting(self, name: str) -> str:
         """The value of a setting as text."""
@@ -89,30 +85,32 @@ def read_runs(texts: Sequence[str], runs_dir: Path) -> list[RunRecord]:
 def read_run(run_dir: Path) -> RunRecord:
     """Read one run. Raises ``CheckpointError`` if its settings or metrics are damaged."""
     config, rows, folder = read_config(run_dir), read_rows(run_dir / METRICS), run_dir.resolve()
-    seeds = seed_run_dirs(folder.parent)
-    name = folder.parent.name if folder in seeds else folder.name
+    is_seed = folder in seed_run_dirs(folder.parent)
+    name = folder.parent.name if is_seed else folder.name
     settings: dict[str, Any] = {}
-    for group in GROUPS:
-        for key, value in vars(getattr(config, group)).items():
-            parts = vars(value) if isinstance(value, Entries) else value
-            settings |= {f"{key}.{part}": entry for part, entry in parts.items()} if isinstance(parts, dict) else {key: value}
-    return RunRecord(
-        run_dir,
-        f"{name}/{folder.name}" if folder in seeds else name,
-        {**settings, "name": name},
-        bool(config.run.name),
-        config.total_updates * config.batch_size,
-        rows,
-        *_clock(rows),
-        *_status(run_dir, config, rows),
-    )
+    for key, value in (pair for group in GROUPS for pair in vars(getattr(config, group)).items()):
+        parts = vars(value) if isinstance(value, Entries) else value
+        settings |= {f"{key}.{part}": x for part, x in parts.items()} if isinstance(parts, dict) else {key: value}
+    total = config.total_updates * config.batch_size
+    # NaN counts, too: nothing is left to evaluate.
+    is_evaluated = not config.run.eval_episodes or any(row["step"] >= total for row in rows if EVALUATION in row)
+    files = {"failed": run_dir / FAILURE, "stopped": run_dir / STOPPED}
+    if ended := [status for status, file in files.items() if file.is_file()]:
+        status = ended[0]
+    elif not rows or in_use(run_dir):
+        status = "running" if rows else "not started"
+    else:
+        status = "finished" if rows[-1]["step"] >= total and is_evaluated else "interrupted"
+    why = files[status].read_text(encoding="utf-8", errors="replace").strip() if ended else ""
+    label, clock = f"{name}/{folder.name}" if is_seed else name, _clock(rows)
+    return RunRecord(run_dir, label, {**settings, "name": name}, bool(config.run.name), total, rows, *clock, status, why)
 
 
 def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
     """The seconds at each row, summed over sessions, and the step at which the first session began.
 
-    The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not before the last row
-    of the previous session.
+    The clock of a resumed run starts again. Its session began at ``step - seconds · steps_per_second``, which is not
+    before the last row of the previous session.
     """
     names = ("step", "time/seconds", "time/steps_per_second")
     timed = [i for i, row in enumerate(rows) if all(row.get(name) is not None for name in names)]
@@ -124,15 +122,3 @@ def _clock(rows: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
     total = seconds + np.append(0, np.cumsum(np.where(restarted, seconds[:-1], 0)))
     latest = np.searchsorted(timed, range(len(rows)), side="right")
     return np.append(0, total)[latest], max(0, round(began[0]))
-
-
-def _status(run_dir: Path, config: Config, rows: list[dict[str, Any]]) -> tuple[str, str]:
-    for status, name in (("failed", FAILURE), ("stopped", STOPPED)):
-        if (file := run_dir / name).is_file():
-            return status, file.read_text(encoding="utf-8", errors="replace").strip()
-    if not rows or in_use(run_dir):
-        return "running" if rows else "not started", ""
-    total = config.total_updates * config.batch_size
-    # NaN counts, too: nothing is left to evaluate.
-    evaluated = not config.run.eval_episodes or any(row["step"] >= total for row in rows if EVALUATION in row)
-    return "finished" if rows[-1]["step"] >= total and evaluated else "interrupted", ""

@@ -1,16 +1,14 @@
 """The results of a report: the score of each group, its confidence interval, and which group is better."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from proximo.report.grouping import Section
+from proximo.report.grouping import Section, differing
 from proximo.report.read import EVALUATION, SUCCESS, RunRecord
 from proximo.report.statistics import interquartile_interval, probability_of_improvement
 
@@ -18,65 +16,50 @@ from proximo.report.statistics import interquartile_interval, probability_of_imp
 def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
     """The results of ``runs`` of a section, in the form of ``--json``.
 
-    Runs that ended early count with their last score. Failed runs without a score count with the lowest return that any run of the
-    environment has measured: without them, the group would look too good. Other runs without a score are left out.
+    Runs that ended early count with their last score, and failed runs without a score with the lowest return of any run
+    of the environment: without them, the group would look too good. Other runs without a score are left out.
     """
-    measure, worst = section.measure, section.worst
-    final = [_final(run, measure) for run in runs]
-    scores = _counted(runs, final, worst)
-    bests = (float(max(run.series(EVALUATION).value, default=math.nan)) for run in runs)
-    failed = len(scores) - sum(not math.isnan(score) for score in final)
+    scores = [_scores(section, run) for run in runs]
+    final, best, success = ([score[i] for score in scores if not math.isnan(score[i])] for i in range(3))
+    failed = len(final) - sum(has_score for *_, has_score in scores)
     timed = [run for run in runs if run.seconds.any()]
     return {
         "environment": section.environment,
         "group": label,
         "runs": len(runs),
         "status": dict(Counter(run.status for run in runs)),
-        "measure": measure,
-        "scores": scores,
-        "final": interquartile_interval(scores),
-        "best": interquartile_interval(_counted(runs, bests, worst if measure == EVALUATION else math.nan)),
-        "success_rate": _mean(map(_success, runs)) if any(len(run.series(SUCCESS).value) for run in runs) else None,
+        "measure": section.measure,
+        "scores": final,
+        "final": interquartile_interval(final),
+        "best": interquartile_interval(best),
+        "success_rate": _mean(success) if any(len(run.series(SUCCESS).value) for run in runs) else None,
         "steps": round(sum(run.step for run in runs) / len(runs)),
-        "seconds": _mean(run.seconds[-1] for run in timed),
-        "steps_per_second": _mean((run.step - run.first_step) / run.seconds[-1] for run in timed),
+        "seconds": _mean([run.seconds[-1] for run in timed]),
+        "steps_per_second": _mean([(run.step - run.first_step) / run.seconds[-1] for run in timed]),
         "failed_without_result": failed,
-        "failed_count_as": worst if failed else None,
-        "left_out": len(runs) - len(scores),
-        "settings": {name: " | ".join(dict.fromkeys(run.setting(name) for run in runs)) for name in section.differing},
+        "failed_count_as": section.worst if failed else None,
+        "left_out": len(runs) - len(final),
+        "settings": {n: " | ".join(dict.fromkeys(run.setting(n) for run in runs)) for n in differing(section.runs)},
     }
 
 
-def _final(run: RunRecord, measure: str) -> float:
-    """The last value of ``measure``; NaN without a value, or if the last evaluation was NaN."""
-    values = run.series(measure).value
-    return float(values[-1]) if len(values) and not (measure == EVALUATION and _is_invalid(run)) else math.nan
+def _scores(section: Section, run: RunRecord) -> tuple[float, float, float, bool]:
+    """The last and the best return and the last success rate of a run, NaN without one; whether it has a last return."""
+    is_evaluated, nan = section.measure == EVALUATION, math.nan
+    has_failed = run.status == "failed" or run.ends_with_nan
+    worst = section.worst if has_failed else nan
+    values, evaluations, success = (run.series(name) for name in (section.measure, EVALUATION, SUCCESS))
+    has_score = len(values.value) > 0 and not (is_evaluated and run.ends_with_nan)
+    final = float(values.value[-1]) if has_score else worst
+    best = float(evaluations.value.max()) if len(evaluations.value) else worst if is_evaluated else nan
+    if not len(evaluations.value) or run.ends_with_nan:
+        return final, best, 0.0 if has_failed else nan, has_score
+    reported = success.value[success.step == evaluations.step[-1]].tolist()
+    return final, best, [0.0, *reported][-1], has_score
 
 
-def _success(run: RunRecord) -> float:
-    """The success rate of the last evaluation; 0 if it reports none. Without an evaluation: 0 for a failed run, else NaN."""
-    evaluated, found = run.series(EVALUATION).step[-1:], run.series(SUCCESS)
-    if not len(evaluated):
-        return 0.0 if _has_failed(run) else math.nan
-    return float(found.value[-1]) if len(found.step) and found.step[-1] == evaluated else 0.0
-
-
-def _is_invalid(run: RunRecord) -> bool:
-    return next((row[EVALUATION] is None for row in reversed(run.rows) if EVALUATION in row), False)
-
-
-def _has_failed(run: RunRecord) -> bool:
-    return run.status == "failed" or _is_invalid(run)
-
-
-def _counted(runs: Sequence[RunRecord], scores: Iterable[float], worst: float) -> list[float]:
-    found = (worst if math.isnan(score) and _has_failed(run) else score for run, score in zip(runs, scores, strict=True))
-    return [score for score in found if not math.isnan(score)]
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    finite = [value for value in values if not math.isnan(value)]
-    return float(np.mean(finite)) if finite else None
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def notes(table: Sequence[dict[str, Any]]) -> list[str]:
@@ -94,21 +77,17 @@ def notes(table: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def improvements(tables: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """P(a run of ``x`` beats a run of ``y``) for pairs of groups with at least two scores each; ``x`` wins more often.
-
-    ``tables`` has the results of each environment. If there are several, groups that two of them have are compared.
-    """
+    """P(a run of ``x`` beats a run of ``y``) for pairs of groups with two scores or more; ``x`` wins more often.
+    ``tables`` has the results of each environment. If there are several, groups of two or more of them are compared."""
     scores = [{row["group"]: np.array(row["scores"]) for row in table if len(row["scores"]) > 1} for table in tables]
-    labels = dict.fromkeys(label for found in scores for label in found)
     pairs = []
-    for x, y in itertools.combinations(labels, 2):
+    for x, y in itertools.combinations(dict.fromkeys(itertools.chain(*scores)), 2):
         tasks = [(found[x], found[y]) for found in scores if x in found and y in found]
-        if len(tasks) < min(2, len(tables)):
-            continue
-        probability, interval = probability_of_improvement(tasks)
-        if probability < 0.5:
-            x, y, probability, interval = y, x, 1 - probability, [1 - interval[1], 1 - interval[0]]
-        pairs.append({"x": x, "y": y, "probability": probability, "ci95": interval, "environments": len(tasks)})
+        if len(tasks) >= min(2, len(tables)):
+            probability, interval = probability_of_improvement(tasks)
+            if probability < 0.5:
+                x, y, probability, interval = y, x, 1 - probability, [1 - interval[1], 1 - interval[0]]
+            pairs.append({"x": x, "y": y, "probability": probability, "ci95": interval, "environments": len(tasks)})
     return pairs
 
 

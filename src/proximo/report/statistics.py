@@ -1,9 +1,4 @@
-"""Aggregates over runs with confidence intervals.
-
-Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", arXiv:2108.13264.
-"""
-
-from __future__ import annotations
+"""Aggregates over runs with confidence intervals. Source: Agarwal et al. 2021, arXiv:2108.13264."""
 
 import functools
 from collections.abc import Sequence
@@ -19,8 +14,7 @@ LIMITS = [50, 1949]
 def rank_weights(counts: np.ndarray) -> np.ndarray:
     """Weight of each rank in the interquartile mean of a resample with ``counts [..., runs]`` draws of each.
 
-    The sorted draws occupy the interval ``0 … runs``. Only the middle half counts: a quarter on each side, rounded down, is cut, as in
-    scipy's ``trim_mean``.
+    The sorted draws occupy the interval ``0 … runs``. A quarter on each side, rounded down, is cut, as by scipy.
     """
     runs = counts.shape[-1]
     cut = int(0.25 * runs)
@@ -35,13 +29,12 @@ def _resamples(runs: int) -> np.ndarray:
 
 
 def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
-    """At each point: the interquartile mean ``middle`` over runs, its 95 % interval from ``low`` to ``high`` by the percentile bootstrap
-    (NaN for fewer than two runs), and the number ``count`` of runs. ``values`` are ``[runs, points]``, NaN where a run has none.
+    """At each point: the interquartile mean ``middle`` over runs, its 95 % interval from ``low`` to ``high`` by the
+    percentile bootstrap (NaN for one run), and the number ``count`` of runs. ``values`` are ``[runs, points]``, or NaN.
 
-    Resamples draw ranks instead of values. At each single point this gives the same distribution, without one sort for each resample.
+    Resamples draw ranks instead of values, which gives the same distribution, without sorting each resample.
     """
-    counts = np.isfinite(values).sum(axis=0)
-    ordered = np.sort(values, axis=0)  # NaN goes last
+    counts, ordered = np.isfinite(values).sum(axis=0), np.sort(values, axis=0)  # NaN goes last
     band = np.full((3, len(counts)), np.nan)
     for count in np.unique(counts[counts > 0]):
         at = counts == count
@@ -51,22 +44,20 @@ def interquartile_band(values: np.ndarray) -> dict[str, np.ndarray]:
             # einsum, because the threads of a matrix product cost more than such a small product.
             means = np.einsum("rp,rd->pd", present, _resamples(int(count)))
             band[1:, at] = np.partition(means, LIMITS, axis=1)[:, LIMITS].T
-    return {**dict(zip(("middle", "low", "high"), band, strict=True)), "count": counts}
+    return {"middle": band[0], "low": band[1], "high": band[2], "count": counts}
 
 
 def interquartile_interval(values: Sequence[float]) -> dict[str, Any]:
-    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None without values, ``ci95`` also with only one."""
-    if not len(values):
-        return {"iqm": None, "ci95": None}
-    middle, low, high, _ = (float(part[0]) for part in interquartile_band(np.reshape(values, (-1, 1))).values())
-    return {"iqm": middle, "ci95": [low, high] if len(values) > 1 else None}
+    """The interquartile mean ``iqm`` and its 95 % interval ``ci95``; None for none, ``ci95`` also for one value."""
+    middle, low, high, _ = interquartile_band(np.reshape(values, (-1, 1))).values()
+    interval = [float(low[0]), float(high[0])]
+    return {"iqm": float(middle[0]) if len(values) else None, "ci95": interval if len(values) > 1 else None}
 
 
 def probability_of_improvement(tasks: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float]]:
-    """P(X > Y), a mean over environments, and its 95 % interval. Ties count half. Source: Agarwal et al. 2021, section 4.3.
+    """P(X > Y), a mean over environments, and its 95 % interval. Ties count half. Source: Agarwal et al., section 4.3.
 
-    ``tasks`` has the scores of the runs of X and those of Y for each environment. The interval is a stratified bootstrap: X and Y are
-    resampled within each environment.
+    ``tasks`` has the scores of X and of Y for each environment, in which the stratified bootstrap draws from them.
     """
     rng = np.random.default_rng(0)
     means, resampled = [], []

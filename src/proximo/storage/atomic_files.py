@@ -1,12 +1,10 @@
 """Files that survive a crash or a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -51,48 +49,40 @@ def remove_folder(folder: Path) -> None:
 
 
 class AppendedFile:
-    """A file of whole rows. A full disk does not stop the training: the first ``OSError`` is a warning, and rows that cannot be written are lost."""
+    """A file of whole rows. A row that cannot be written, as on a full disk, is lost; the first one is a warning."""
 
-    def __init__(self, path: Path, warned: Callable[[str], None] = lambda message: None):
-        self.path, self._warned, self._has_failed = path, warned, False
-        self._lock = threading.Lock()
+    def __init__(self, path: Path, warned: Callable[[str], None]):
+        self.path, self.is_complete, self._warned, self._lock = path, True, warned, threading.Lock()
 
-    def append(self, row: bytes) -> bool:
-        """Write ``row``. Returns whether it succeeded."""
-        return self._attempt(lambda: self._write(row))
-
-    def replace(self, content: bytes) -> bool:
-        """Replace all rows. Returns whether it succeeded."""
-        return self._attempt(lambda: write_atomic(self.path, content))
-
-    def sync(self) -> None:
-        """Return when the disk has all rows."""
-        self._attempt(self._sync)
-
-    def _attempt(self, write: Callable[[], None]) -> bool:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
         with self._lock:
             try:
-                write()
+                yield
             except OSError as error:
-                if not self._has_failed:
-                    self._warned(f"Cannot write {self.path} ({error.strerror}): it gets no new rows until it can be written.")
-                self._has_failed = True
-                return False
-        return True
+                self.is_complete = False
+                self._warned(f"Cannot write {self.path} ({error.strerror}): it gets no new rows until it can be written.")
+                self._warned = lambda message: None
 
-    def _write(self, record: bytes) -> None:
-        # Opened for each record: write_atomic may have replaced the file.
-        with open(self.path, "ab", buffering=0) as file:
-            end, left = file.seek(0, os.SEEK_END), memoryview(record)
+    def append(self, row: bytes) -> None:
+        """Write ``row``, or nothing of it. The file is opened again, because it may have been replaced."""
+        with self._writing(), open(self.path, "ab", buffering=0) as file:
+            end, left = file.seek(0, os.SEEK_END), memoryview(row)
             try:
                 while left:
                     left = left[file.write(left) :]
             except OSError:
-                file.truncate(end)  # the disk may have stored a part of the record
+                file.truncate(end)  # the disk may have stored a part of the row
                 raise
 
-    def _sync(self) -> None:
-        if self.path.exists():
-            with open(self.path, "ab") as file:
-                os.fsync(file.fileno())
+    def replace(self, content: bytes) -> None:
+        """Replace all rows."""
+        with self._writing():
+            write_atomic(self.path, content)
+            self.is_complete = True
+
+    def sync(self) -> None:
+        """Return when the disk has all rows."""
+        with self._writing(), contextlib.suppress(FileNotFoundError), open(self.path, "rb+") as file:
+            os.fsync(file.fileno())
             sync_folder(self.path.parent)

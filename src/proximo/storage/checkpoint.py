@@ -1,23 +1,17 @@
 """Checkpoints, ``RUN/checkpoints/<step>/``: the whole training state, without pickle; and which of them stay.
 
-A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was published, a copy of ``config.yaml``, the settings of the run when it
-was saved. ``meta.json`` has the hash of each file, and describes what safetensors cannot: a random key is stored as its uint32 data (``keys``
-has its implementation), and a bfloat16 leaf as its bits in uint16 (``stored``). NumPy and safetensors are enough to read a checkpoint.
-
-Whoever writes or removes checkpoints must hold the lock of the run.
+A checkpoint has ``state.safetensors``, ``meta.json`` and, unless it was published, a copy of ``config.yaml``.
+``docs/checkpoints.md`` describes them. Whoever writes or removes checkpoints must hold the lock of the run.
 """
 
-from __future__ import annotations
-
-import contextlib
 import hashlib
 import json
 import operator
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +22,7 @@ import safetensors
 import safetensors.numpy
 
 from proximo.errors import CheckpointError, shown
-from proximo.serialization import json_object, jsonable, read_json
+from proximo.serialization import jsonable, read_json
 from proximo.storage.atomic_files import remove_folder, sync_folder, write_atomic, write_synced
 
 FORMAT = "proximo-checkpoint"
@@ -39,11 +33,12 @@ READABLE = (4, VERSION)
 STATE, META, CONFIG = "state.safetensors", "meta.json", "config.yaml"
 POLICY = "learner.policy"
 """Dotted name of the policy in a training state."""
+HYPERPARAMETERS = "learner.hyperparameters."  # they are not stored, but come from config.yaml
 CURRENT = "current"
 """File in ``RUN/checkpoints`` while a run is replaced: the step of the only checkpoint that counts."""
 REPLACEMENT = ".new"
 """Ending of the folder of a checkpoint that replaces one of the same step, until that one is removed."""
-OF_ANOTHER_FORMAT = (KeyError, TypeError, ValueError, AttributeError)
+OF_ANOTHER_FORMAT = (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError)
 """What reading a file raises that another program wrote."""
 
 
@@ -57,50 +52,40 @@ def leaf_name(path: tuple[Any, ...]) -> str:
     return ".".join(part if re.fullmatch(r'[^."]+', part) else json.dumps(part) for part in parts) or "value"
 
 
-def is_stored(name: str) -> bool:
-    """Whether a checkpoint stores the array ``name``. Hyperparameters come from ``config.yaml``."""
-    return not name.startswith("learner.hyperparameters.")
-
-
 def flatten(tree: Any) -> dict[str, Any]:
     """The arrays of ``tree`` (or their ShapeDtypeStructs) that a checkpoint stores, by dotted name."""
     leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
     arrays = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)
-    return {name: leaf for name, leaf in leaves if isinstance(leaf, arrays) and is_stored(name)}
+    return {n: leaf for n, leaf in leaves if isinstance(leaf, arrays) and not n.startswith(HYPERPARAMETERS)}
 
 
 def encode(step: int, state: Any, info: Mapping[str, Any], config: str | None = None) -> dict[str, bytes]:
-    """The content of the files of a checkpoint, by name.
+    """The content of the files of a checkpoint, by name, after ``step`` environment steps.
 
-    Args:
-        step: environment steps learned from.
-        state: any pytree of arrays.
-        info: anything that JSON can store; NaN and infinity become null.
-        config: the text of ``config.yaml``.
-
-    Raises:
-        safetensors.SafetensorError: an array has a type that safetensors cannot store.
+    ``info`` is anything that JSON can store (NaN becomes null), ``config`` the text of ``config.yaml``.
     """
     leaves = flatten(state)
-    keys = {n: str(jax.random.key_impl(leaf)) for n, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
-    data = jax.device_get({name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()})
-    arrays = {name: np.asarray(array, order="C") for name, array in data.items()}
-    stored = {n: x.view(f"uint{8 * x.dtype.itemsize}") if x.dtype.kind == "V" else x for n, x in arrays.items()}  # bfloat16
-    described = {
-        name: {
-            "dtype": "key" if name in keys else arrays[name].dtype.name,
-            "shape": list(leaf.shape),
-            "stored": stored[name].dtype.name,
-        }
-        for name, leaf in leaves.items()
-    }
+    keys = {n: str(jax.random.key_impl(x)) for n, x in leaves.items() if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)}
+    data = jax.device_get({n: jax.random.key_data(x) if n in keys else x for n, x in leaves.items()})
+    stored, described = {}, {}
+    for name, array in data.items():
+        dtype = array.dtype
+        bits = f"uint{8 * dtype.itemsize}" if dtype.kind == "V" else dtype  # of bfloat16
+        stored[name] = np.asarray(array, order="C").view(bits)
+        types = {"dtype": "key" if name in keys else dtype.name, "stored": stored[name].dtype.name}
+        described[name] = {**types, "shape": list(leaves[name].shape)}
     files = {STATE: safetensors.numpy.save(stored)} | ({} if config is None else {CONFIG: config.encode()})
     meta = {
-        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info), "leaves": described, "keys": keys,
-        "files": {name: {"sha256": _sha256(data), "size": len(data)} for name, data in files.items()},
+        "format": FORMAT, "format_version": VERSION, "step": int(step), "info": jsonable(info),
+        "leaves": described, "keys": keys, "files": {name: described_file(data) for name, data in files.items()},
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }  # fmt: skip
     return {**files, META: signed(meta)}
+
+
+def described_file(data: bytes) -> dict[str, Any]:
+    """Hash and size of a file, as ``meta.json`` and ``proximo.json`` list them."""
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def signed(meta: Mapping[str, Any]) -> bytes:
@@ -109,24 +94,12 @@ def signed(meta: Mapping[str, Any]) -> bytes:
     def text(content: Mapping[str, Any]) -> bytes:
         return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
-    return text({**meta, "sha256": _sha256(text(meta))})
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return text({**meta, "sha256": hashlib.sha256(text(meta)).hexdigest()})
 
 
 def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Write ``folder/<step>`` so that a crash at any moment leaves a valid checkpoint. Another thread may do it while the training goes on.
-
-    Args:
-        folder: folder of all checkpoints of a run, ``RUN/checkpoints``.
-        step: environment steps learned from.
-        files: what ``encode`` has made.
-
-    Raises:
-        CheckpointError: the disk is full, or the folder cannot be written.
-    """
+    """Write the ``files`` that ``encode`` has made to ``RUN/checkpoints/<step>``. A crash at any moment leaves a valid
+    checkpoint. Raises ``CheckpointError`` if it cannot be written."""
     temporary, final = folder / f".saving-{step}-{os.getpid()}", folder / str(step)
     try:
         folder.mkdir(exist_ok=True)  # without parents: a removed run directory is not created again
@@ -136,7 +109,8 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
             write_synced(temporary / name, content)
         sync_folder(temporary)
         _finish_replacements(folder)
-        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)  # from here on, this checkpoint counts
+        # From here on, this checkpoint counts.
+        os.rename(temporary, folder / f"{step}{REPLACEMENT}" if final.exists() else final)
         sync_folder(folder)
         _finish_replacements(folder)
         sync_folder(folder.parent)  # folder itself may be new
@@ -150,7 +124,6 @@ def write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
 
 
 def _finish_replacements(folder: Path) -> None:
-    """Remove each checkpoint that was replaced, and rename its replacement."""
     for new in folder.glob(f"*{REPLACEMENT}"):
         old = new.with_suffix("")
         if old.exists():
@@ -191,7 +164,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove what interrupted saves left, and all checkpoints except the ``keep`` newest ones and the steps in ``protect``."""
+    """Remove what interrupted saves left, and all but the ``keep`` newest checkpoints and the steps in ``protect``."""
     clear_leftovers(folder)
     for step in steps(folder)[:-keep]:
         if step not in protect:
@@ -199,8 +172,7 @@ def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
 
 
 def discard_after(folder: Path, step: int) -> list[int]:
-    """Remove the checkpoints after ``step``, for a resume from it, and return their steps. If they stayed, they would count as the newest,
-    and ``prune`` would remove those of the resumed run."""
+    """Remove the checkpoints after ``step``, for a resume from it, which would count as the newest. Returns their steps."""
     clear_leftovers(folder)
     later = [found for found in steps(folder) if found > step]
     for found in reversed(later):  # so that a kill in between leaves a prefix of the run
@@ -217,76 +189,41 @@ def mark_best(run_dir: Path, step: int | None) -> None:
 
 
 def best_step(run_dir: Path) -> int | None:
-    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it names something else."""
+    """The step that ``RUN/best`` names; None without it. Raises ``CheckpointError`` if it is damaged."""
     best = run_dir / "best"
-    if best.is_dir():  # in earlier versions it was a link, which some programs follow when they copy a run
-        target = f"checkpoints/{json_object(best / META).get('step')}"
-    elif best.is_file():
-        target = best.read_text(errors="replace").strip()
-    else:
+    if not best.is_file():
         return None
+    target = best.read_text(errors="replace").strip()
     if (step := re.fullmatch(r"checkpoints/(\d{1,20})", target)) is None:
         raise CheckpointError(f"{best} is damaged: it names {shown(target)}, expected checkpoints/<step>.")
     return int(step[1])
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint that was read and verified once. Nothing here reads the disk again."""
 
     path: Path
-    meta: dict[str, Any]
+    step: int
+    """Environment steps learned from."""
+    info: dict[str, Any] = field(repr=False)
+    """What ``encode`` was given: in a run ``best`` and ``evaluation``, None before the first, and ``callbacks``."""
+    meta: dict[str, Any] = field(repr=False)
     """The content of ``meta.json``."""
-    files: dict[str, bytes]
+    files: dict[str, bytes] = field(repr=False)
     """The content of ``state.safetensors`` and ``meta.json``, by name."""
-
-    def __repr__(self) -> str:
-        return f"Checkpoint({str(self.path)!r})"
-
-    @property
-    def step(self) -> int:
-        """Environment steps learned from."""
-        return self.meta["step"]
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """What ``encode`` was given: in a run ``best``, ``evaluation`` and, with callbacks, ``callbacks``."""
-        return self.meta["info"]
-
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """Step and ``return_mean`` of the best evaluation so far; None before the first."""
-        return self.info.get("best")
-
-    @property
-    def evaluation(self) -> dict[str, Any] | None:
-        """The last evaluation; None before the first."""
-        return self.info.get("evaluation")
-
-    @property
-    def leaves(self) -> dict[str, dict[str, Any]]:
-        """``dtype``, ``shape`` and ``stored`` (the type in the file) of each array, by its dotted name."""
-        return {name: leaf for name, leaf in self.meta["leaves"].items() if is_stored(name)}
 
     @property
     def policy_only(self) -> bool:
         """Whether it has the networks and their normalizer, and no other part of the training state."""
-        return bool(self.leaves) and all(name.startswith(f"{POLICY}.") for name in self.leaves)
+        return {".".join(name.split(".")[:2]) for name in self.meta["leaves"]} == {POLICY}
 
     def restore(self, template: Any, part: str = "") -> Any:
-        """The saved state in the structure of ``template``.
+        """The saved state, or a ``part`` of it such as ``POLICY``, as a pytree like ``template``: with NumPy arrays where
+        it has NumPy arrays, JAX arrays elsewhere. All that is no array (functions, static fields) comes from ``template``.
 
-        Args:
-            template: pytree whose leaves are arrays, random keys or ShapeDtypeStructs. Everything else in the result (functions,
-                static fields, hyperparameters) comes from it.
-            part: dotted name of a part of the state, such as ``POLICY``; the whole state by default.
-
-        Returns:
-            A pytree like ``template``: NumPy arrays where it has NumPy arrays, JAX arrays elsewhere.
-
-        Raises:
-            CheckpointError: the names, shapes or types are not those of ``template``.
-            UnsupportedVersionError: only the policy of this version can be restored.
+        Raises ``CheckpointError`` if names, shapes or types differ, and ``UnsupportedVersionError`` if only the policy of
+        this version can be restored.
         """
         if not part and self.meta["format_version"] != VERSION:
             raise UnsupportedVersionError(
@@ -294,66 +231,54 @@ class Checkpoint:
                 "train again, or continue with the proximo that wrote it (system.json of the run has its version)."
             )
         prefix = f"{part}." if part else ""
-        needed = {prefix + name: leaf for name, leaf in flatten(template).items()}
-        saved = {name for name in self.leaves if name.startswith(prefix)}
-        for fault, names in (("it lacks", needed.keys() - saved), ("it has the unexpected", saved - needed.keys())):
-            if names:
-                raise self._misfit(f"{fault} {min(names)!r} ({len(names)} in all)")
-        with self._arrays() as arrays:
-            values = {name: self._decoded(name, arrays[name], leaf) for name, leaf in needed.items()}
-        return jax.tree_util.tree_map_with_path(lambda where, leaf: values.get(prefix + leaf_name(where), leaf), template)
+        values, needed = self.values(prefix), {prefix + n: leaf for n, leaf in flatten(template).items()}
+        differences = ("it lacks", needed.keys() - values), ("it has the unexpected", values.keys() - needed)
+        faults = [f"{how} {min(names)!r} ({len(names)} in all)" for how, names in differences if names]
+        for name in sorted(needed.keys() & values):
+            leaf, value = needed[name], values[name]
+            if value.shape != leaf.shape:
+                faults.append(f"{name} has the shape {value.shape}, these settings need {leaf.shape}")
+            if value.dtype != leaf.dtype:
+                faults.append(f"{name} has the type {value.dtype}, these settings need {leaf.dtype}")
+            if isinstance(value, np.ndarray):  # a copy, because what was read cannot be written to
+                values[name] = (np.array if isinstance(leaf, np.ndarray | np.generic) else jnp.array)(value)
+        if faults:
+            raise CheckpointError(
+                f"Checkpoint {self.path} does not fit these settings: {faults[0]}. It was probably made with other network settings (encoder, "
+                "hidden_sizes, memory), another environment or another num_envs: use the config.yaml of its run."
+            )
+        return jax.tree_util.tree_map_with_path(lambda at, leaf: values.get(prefix + leaf_name(at), leaf), template)
 
-    def check_readable(self) -> None:
-        """Raise ``CheckpointError`` unless it has a policy, every array is stored as described, and evaluations are numbers."""
-        with self._arrays() as arrays:
-            for summary in filter(None, (self.best, self.evaluation, {"step": self.info.get("evaluation_steps", 0)})):
-                _ = operator.index(summary["step"]) + float(summary.get("return_mean") or 0)
-            for name, leaf in self.leaves.items():
-                if list(shape := self._value(name, arrays[name]).shape) != leaf["shape"]:
-                    raise ValueError(f"{name} has the shape {shape}")
-            if not any(name.startswith(f"{POLICY}.") for name in self.leaves):
-                raise KeyError(POLICY)
-
-    @contextlib.contextmanager
-    def _arrays(self) -> Iterator[dict[str, np.ndarray]]:
-        """Context manager: the arrays in the file. What decoding them raises becomes a ``CheckpointError``."""
+    def values(self, prefix: str) -> dict[str, Any]:
+        """The arrays of NumPy, and random keys, whose names begin with ``prefix``. Raises ``CheckpointError`` if there is none,
+        if they are not stored as described, or if the evaluations are not numbers."""
         try:
-            yield safetensors.numpy.load(self.files[STATE])
-        except (safetensors.SafetensorError, *OF_ANOTHER_FORMAT) as error:
+            for summary in filter(None, (self.info.get("best"), self.info.get("evaluation"))):
+                _ = operator.index(summary["step"]) + float(summary.get("return_mean") or 0)
+            _ = operator.index(self.info.get("evaluation_steps", 0))
+            arrays, keys, values = safetensors.numpy.load(self.files[STATE]), self.meta["keys"], {}
+            for name, leaf in self.meta["leaves"].items():
+                if name.startswith(prefix):
+                    if name in keys:
+                        values[name] = jax.random.wrap_key_data(jnp.array(arrays[name]), impl=keys[name])
+                    else:
+                        values[name] = arrays[name].view(jnp.dtype(leaf["dtype"]))
+                    if list(values[name].shape) != leaf["shape"]:
+                        raise ValueError(f"{name} has the shape {values[name].shape}")
+            if not values:
+                raise KeyError(prefix)
+        except OF_ANOTHER_FORMAT as error:
             raise _damaged(self.path, f"{STATE} does not match {META} ({type(error).__name__}: {error})") from error
-
-    def _value(self, name: str, array: np.ndarray) -> Any:
-        if implementation := self.meta["keys"].get(name):
-            return jax.random.wrap_key_data(jnp.array(array), impl=implementation)
-        return array.view(jnp.dtype(self.meta["leaves"][name]["dtype"]))
-
-    def _decoded(self, name: str, array: np.ndarray, template: Any) -> Any:
-        """One array, of NumPy or JAX like ``template``."""
-        value = self._value(name, array)
-        for what, found, needed in (("shape", value.shape, template.shape), ("type", value.dtype, template.dtype)):
-            if found != needed:
-                raise self._misfit(f"{name} has the {what} {found}, these settings need {needed}")
-        if name in self.meta["keys"]:
-            return value
-        return np.array(value) if isinstance(template, np.ndarray | np.generic) else jnp.array(value)
-
-    def _misfit(self, fault: str) -> CheckpointError:
-        return CheckpointError(
-            f"Checkpoint {self.path} does not fit these settings: {fault}. It was probably made with other network settings (encoder, "
-            "hidden_sizes, memory), another environment or another num_envs: use the config.yaml of its run."
-        )
+        return values
 
 
 def load(path: Path) -> Checkpoint:
-    """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing, damaged,
-    written by another program, or in another version of the format."""
-    found = in_effect(path)
+    """Read the checkpoint ``RUN/checkpoints/<step>`` and verify every byte of it. Raises ``CheckpointError`` if it is missing,
+    damaged, or in another format."""
     try:
-        return _read(found)
+        return _read(in_effect(path))
     except CheckpointError:
-        if (now := in_effect(path)) == found:
-            raise
-        return _read(now)  # it was replaced while it was read
+        return _read(in_effect(path))  # it may have been replaced while it was read
 
 
 def _read(path: Path) -> Checkpoint:
@@ -370,18 +295,16 @@ def _read(path: Path) -> Checkpoint:
         meta = read_json(files[META])
         del meta["sha256"]
         version = meta["format_version"] if meta["format"] == FORMAT else "of another program"
-        step = operator.index(meta["step"])
-        is_signed = signed(meta) == files[META]
-        hashes = {STATE: (_sha256(files[STATE]), meta["files"][STATE]["sha256"])}
-        if CONFIG in meta["files"] and (path / CONFIG).is_file():
-            hashes[CONFIG] = _sha256((path / CONFIG).read_bytes()), meta["files"][CONFIG]["sha256"]
+        step, info = operator.index(meta["step"]), meta["info"]
+        if signed(meta) != files[META]:
+            raise _damaged(path, f"{META} does not match its own sha256")
+        hashed = [STATE, *([CONFIG] if CONFIG in meta["files"] and (path / CONFIG).is_file() else [])]
+        for name in hashed:
+            actual = described_file(files.get(name) or (path / name).read_bytes())["sha256"]
+            if actual != (expected := meta["files"][name]["sha256"]):
+                raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
     except OF_ANOTHER_FORMAT as error:
         raise _damaged(path, f"{META} was not written by proximo ({type(error).__name__}: {error})") from error
-    if not is_signed:
-        raise _damaged(path, f"{META} does not match its own sha256")
-    for name, (actual, expected) in hashes.items():
-        if actual != expected:
-            raise _damaged(path, f"{name} has the sha256 {actual}, expected {expected}")
     if version not in READABLE:
         raise UnsupportedVersionError(
             f"Checkpoint {path} has the format version {shown(version)}, but this proximo reads versions {READABLE[0]} to {VERSION}: load it "
@@ -389,7 +312,7 @@ def _read(path: Path) -> Checkpoint:
         )
     if re.fullmatch(r"\d+(\.\w+)?", path.name) and step != int(path.stem):
         raise _damaged(path, f"it was saved as step {step}, and its folder was renamed: restore the name")
-    return Checkpoint(path, meta, files)
+    return Checkpoint(path, step, info, meta, files)
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:

@@ -1,6 +1,4 @@
-"""The folders of runs and studies, and which one a user means. It imports nothing slow: shells complete names."""
-
-from __future__ import annotations
+"""The folders of runs and studies, and which one a user means. Shells complete names, so it imports nothing slow."""
 
 import re
 from collections.abc import Callable
@@ -12,8 +10,8 @@ from proximo.errors import CheckpointError, is_plain, nearest, shown
 
 def seed_run_dirs(path: Path) -> list[Path]:
     """The runs in a group of seeds (``seed-<i>/``), by seed. Empty for an ordinary run."""
-    found = [folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name) and folder.is_dir()]
-    return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
+    found = {int(folder.name[5:]): folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name)}
+    return [found[seed] for seed in sorted(found) if found[seed].is_dir()]
 
 
 def is_run(path: Path) -> bool:
@@ -34,23 +32,22 @@ class FolderKind(NamedTuple):
 
     one: str
     many: str
-    start: str
-    """How to start the first one."""
+    start: str  # how to start the first one
     is_one: Callable[[Path], bool]
-    started: Callable[[Path], Any]
-    """When it was started; the latest is ``last``."""
+    started: Callable[[Path], Any]  # when it was started; the latest is last
 
 
 def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
-    """The folder that ``text`` means: a path, a name in ``parent`` (``<name>`` or ``<env>/<name>``; of a seed ``<name>/seed-<i>``), or
+    """The folder that ``text`` means: a path, ``<name>``, ``<env>/<name>`` or ``<name>/seed-<i>`` in ``parent``, or
     ``last``. Raises ``CheckpointError`` if none fits, or if several do."""
     if not is_plain(text):  # a terminal would execute them
         raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)
+    newest = max(known, key=kind.started, default=None)
     if text == "last":
-        if not known:
+        if newest is None:
             raise CheckpointError(f"There is no {kind.one} in {parent}: {kind.start}.")
-        return max(known, key=kind.started)
+        return newest
     for path in (Path(text), parent / text):
         if text and kind.is_one(path):
             return path
@@ -64,9 +61,9 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
         )
-    newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
-    names = {path.name for path in known} | {str(path.relative_to(parent)) for path in known} | {"last"}
+    last = f" The newest (last) is {newest.relative_to(parent)}." if newest else ""
+    names = {"last", *(path.name for path in known), *(str(path.relative_to(parent)) for path in known)}
     raise CheckpointError(
         f"No {kind.one} {text!r}: looked for one at that path, and for that name among the {len(known)} {kind.many} in "
-        f"{parent}{nearest(text, names)}.{newest}"
+        f"{parent}{nearest(text, names)}.{last}"
     )

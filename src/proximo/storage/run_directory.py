@@ -1,6 +1,4 @@
-"""Run directories: their files, how they are created, and their settings. ``run_lookup`` finds the one that a user names."""
-
-from __future__ import annotations
+"""Run directories: their files, how they are created, and their settings."""
 
 import json
 import os
@@ -28,35 +26,22 @@ STOPPED = "stopped.txt"
 """File that says where a callback has stopped the run."""
 FIXED = sorted(LEAVES.keys() - RESUMABLE - {"runs_dir", "name"})
 """The settings that a resume may not change."""
-
 PUBLISHED = "proximo.json"
-"""File that marks a folder as a published policy, maybe of a stranger. Only `proximo pull` reads it, which checks
-what code the settings would import."""
-
-_CONFIG_HEADER = (
-    "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
-)
+"""File that marks a published policy, maybe of a stranger: `proximo pull` checks what code its settings would import."""
+HEADER = "# The resolved settings of this run. The file is a valid --config: proximo train --config config.yaml --name another\n"
 
 
 def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], object], flag: str = "--runs-dir") -> Path:
-    """Create ``runs_dir/<env>/<name>/`` with all its files, or nothing.
+    """Create ``runs_dir/<env>/<name>/`` with the files that ``fill`` writes into the folder that it is given, or nothing.
+    Without a ``name``, the run is named by date and time. ``flag`` sets another ``runs_dir``, for messages.
 
-    Args:
-        runs_dir: folder of all runs.
-        env_id: id of the environment; characters that a folder name cannot have are replaced.
-        name: name of the run. If it is empty, the run is named by date and time.
-        fill: writes the first files into the folder that it is given.
-        flag: flag that sets another ``runs_dir``, for messages.
-
-    Raises:
-        RunDirectoryError: a run of that name exists, or the folder cannot be created.
+    Raises ``RunDirectoryError`` if a run of that name exists, or if the folder cannot be created.
     """
-    parent = parent_of(runs_dir, env_id)
+    parent, clashes = runs_dir / file_name(env_id), 1
     base = name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    run_dir, clashes = parent / base, 1
-    # Hidden until it is complete: a kill before that would leave a run that no command can use.
-    hidden = parent / f".{base}-{secrets.token_hex(4)}"
+    run_dir, hidden = parent / base, parent / f".{base}-{secrets.token_hex(4)}"
     try:
+        # Hidden until it is complete: a kill before that would leave a run that no command can use.
         hidden.mkdir(parents=True)
         fill(hidden)
         while hidden.exists():
@@ -78,11 +63,6 @@ def create(runs_dir: Path, env_id: str, name: str, fill: Callable[[Path], object
     return run_dir
 
 
-def parent_of(runs_dir: Path, env_id: str) -> Path:
-    """The folder of all runs of an environment."""
-    return runs_dir / file_name(env_id)
-
-
 def file_name(env_id: str) -> str:
     """The id of an environment as a name of a file or folder, which cannot have all of its characters."""
     return re.sub(r"[^\w.+-]+", "-", env_id).lstrip(".") or "env"
@@ -90,7 +70,7 @@ def file_name(env_id: str) -> str:
 
 def render_config(config: Config) -> str:
     """The text of config.yaml."""
-    return f"{_CONFIG_HEADER}{END_NOTE}\n{dump_yaml(to_mapping(config))}{END}\n"
+    return f"{HEADER}{END_NOTE}\n{dump_yaml(to_mapping(config))}{END}\n"
 
 
 def write_start_files(run_dir: Path, config: Config, command: str, system: Mapping[str, Any]) -> None:
@@ -109,27 +89,23 @@ def render_system(system: Mapping[str, Any]) -> str:
 
 def note_resume(run_dir: Path, config: Config, command: str) -> None:
     """Append ``command`` to command.txt, and make ``config`` the settings of the run."""
-    text = render_config(config)
-    if (run_dir / CONFIG).read_text(encoding="utf-8") != text:
-        write_atomic(run_dir / CONFIG, text)
-    commands = run_dir / COMMAND
-    earlier = commands.read_text(encoding="utf-8") if commands.exists() else ""
-    write_atomic(commands, earlier + command.rstrip("\n") + "\n")
+    write_atomic(run_dir / CONFIG, render_config(config))
+    earlier = (run_dir / COMMAND).read_text(encoding="utf-8") if (run_dir / COMMAND).exists() else ""
+    write_atomic(run_dir / COMMAND, earlier + command.rstrip("\n") + "\n")
 
 
 def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a run. The objects ``custom``, by the name of their setting, replace those that the run was trained with.
+    """The settings of a run. The objects ``custom``, by the name of their setting, replace those of the training.
 
-    Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if the run has no custom object in one of
-    the settings.
+    Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if ``custom`` does not fit.
     """
-    return with_custom(_read_file(_settings_file(run_dir)), custom or {})
-
-
-def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
-    """``config`` with the objects ``custom`` in its custom settings. Raises ``ConfigError`` for other settings."""
+    if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
+        raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
+    step = current_step(run_dir / "checkpoints")  # during a save, config.yaml may belong to another agent
+    copy = in_effect(run_dir / "checkpoints" / str(step)) / CONFIG
+    config = _read_file(copy if copy.is_file() else run_dir / CONFIG)
     trained_with = custom_settings(config)
-    for name, value in custom.items():
+    for name, value in (custom or {}).items():
         if name not in trained_with:
             was = f"{name} is {LEAVES[name].value_in(config)}" if name in LEAVES else f"there is no setting {name!r}"
             hint = nearest(name, trained_with)
@@ -139,15 +115,12 @@ def with_custom(config: Config, custom: Mapping[str, Any]) -> Config:
             raise ConfigError(
                 f"{name} = {given}: this run was trained with {trained_with[name]} and continues with it: leave it out."
             )
-    return override(config, custom)
+    return override(config, custom or {})
 
 
 def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
-    """Check that ``config`` of ``run_dir`` has the settings that the checkpoint was trained with. One without their copy is not checked:
-    the files of a published policy are verified when it is pulled.
-
-    Raises ``ConfigError`` if the user has changed one.
-    """
+    """Raise ``ConfigError`` if the user has changed a setting of ``run_dir`` that the checkpoint was trained with. A published
+    policy has no copy of them: its files are verified when it is pulled."""
     file, copy = run_dir / CONFIG, saved.path / CONFIG
     if not copy.is_file() or (file.is_file() and file.read_bytes() == copy.read_bytes()):
         return
@@ -159,18 +132,6 @@ def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
                 f"{name} = {now} in {file}, but its checkpoint was trained with {before}: restore the value, or start a new run with "
                 f"--config {file} and another --name."
             )
-
-
-def _settings_file(run_dir: Path) -> Path:
-    """The file with the settings of a run. While an agent is saved, and after such a save was interrupted, ``config.yaml`` may belong to
-    another agent than the checkpoint."""
-    if (run_dir / PUBLISHED).is_file() and not zoo.contains(run_dir):
-        raise CheckpointError(f"{run_dir} is a published policy: make a run of it with `{command('proximo', 'pull', run_dir)}`.")
-    checkpoints = run_dir / "checkpoints"
-    if (step := current_step(checkpoints)) is None:
-        return run_dir / CONFIG
-    copy = in_effect(checkpoints / str(step)) / CONFIG
-    return copy if copy.is_file() else run_dir / CONFIG
 
 
 def _read_file(path: Path) -> Config:

@@ -1,7 +1,5 @@
 """What ``RUN@WHICH`` means: the run directory, and the checkpoint in it."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +18,7 @@ Which = Literal["last", "best"] | int
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """Split ``RUN@WHICH``, or the folder of a checkpoint, into run and checkpoint. ``RUN`` alone is ``RUN@last``."""
+    """Run and checkpoint of ``RUN@WHICH``, or of the folder of a checkpoint. ``RUN`` is ``RUN@last``."""
     path = Path(text)
     if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
         return str(path.parent.parent), int(path.name)
@@ -37,29 +35,19 @@ def _split(text: str) -> tuple[str, Which]:
 
 def _started(path: Path) -> str:
     """Start time of a run, or of the newest run of a group, as text that sorts by time."""
-    if seed_runs := seed_run_dirs(path):
-        return max(map(_started, seed_runs))
     changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="microseconds")
-    return str(json_object(path / "system.json").get("started", changed))
+    return max(str(json_object(run / "system.json").get("started", changed)) for run in seed_run_dirs(path) or [path])
 
 
 RUNS = FolderKind("run", "runs", "start one with `proximo train`, or set --runs-dir", is_run, _started)
 
 
 def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path, Which]:
-    """Find the run that a user means.
+    """The run or the group of seeds that a user means, and which checkpoint.
 
-    Args:
-        text: a path, a name in ``runs_dir`` (``<name>`` or ``<env>/<name>``), ``last`` (the run that was started last), or ``zoo:NAME`` (a
-            policy that ships with proximo); optionally followed by ``@best``, ``@last`` or ``@STEP``.
-        runs_dir: folder of all runs.
-        with_zoo: whether a policy of the zoo is accepted. It has no learning curves, and nothing may be written into its folder.
-
-    Returns:
-        Folder of the run or of a group of seeds, and which checkpoint is meant.
-
-    Raises:
-        CheckpointError: no run fits, several do, or the policy is one of the zoo and ``with_zoo`` is False.
+    ``text`` is a path, ``<name>`` or ``<env>/<name>`` in ``runs_dir``, ``last``, or ``zoo:NAME``, maybe followed by
+    ``@best``, ``@last`` or ``@STEP``. Raises ``CheckpointError`` if no run fits, if several do, or without ``with_zoo`` for
+    a policy of the zoo, which has no learning curves and whose folder is read only.
     """
     base, which = _split(text)
     try:
@@ -69,10 +57,8 @@ def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path,
             raise CheckpointError(f"{error} The policy that ships with proximo is {name}.") from None
         raise
     if zoo.contains(path) and not with_zoo:
-        name = zoo.label(path)
-        raise CheckpointError(
-            f"{name} is a policy that ships with proximo: make a run of it with `{command('proximo', 'pull', name)}`."
-        )
+        pull = command("proximo", "pull", zoo.label(path))
+        raise CheckpointError(f"{zoo.label(path)} is a policy that ships with proximo: make a run of it with `{pull}`.")
     return path, which
 
 
@@ -86,12 +72,8 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 
 
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means. Returns it with a warning for each skipped, damaged one.
-
-    Raises:
-        CheckpointError: the checkpoint does not exist, or it is damaged.
-        ConfigError: it was trained with other settings than ``config``, the settings of the run.
-    """
+    """Load the checkpoint that ``which`` means. Returns it with a warning for each skipped, damaged one. Raises
+    ``CheckpointError`` if there is none, and ``ConfigError`` if it was trained with other settings than ``config``."""
     folder, step = run_dir / "checkpoints", best_step(run_dir) if which == "best" else which
     if step is None and steps(folder):
         label = zoo.label(run_dir)
@@ -102,12 +84,8 @@ def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkp
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The newest valid checkpoint in ``folder``, and a warning for each newer one that was skipped.
-
-    Raises:
-        CheckpointError: there is no valid checkpoint (training never starts from scratch silently), or the newest undamaged one
-            is in another version of the format.
-    """
+    """The newest valid checkpoint in ``folder``, and a warning for each newer one that was skipped. Raises
+    ``CheckpointError`` if there is none, or if the newest undamaged one is in another version of the format."""
     damages: list[str] = []
     for step in reversed(steps(folder)):
         try:

@@ -1,7 +1,5 @@
 """Saving a training state as a run directory without a training, as ``PPO.save`` does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -31,15 +29,15 @@ def save_run(
     step: int,
     state: TrainState,
     evaluation: dict[str, Any] | None = None,
-    rows: Sequence[dict[str, Any]] = (),
+    rows: Sequence[dict] = (),
 ) -> Path:
-    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder`` before.
+    """Write a run directory that every command and ``proximo.load`` accept. Replaces what was saved in ``folder``.
 
-    After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its checkpoint, which counts
-    as soon as ``checkpoints/current`` names it. ``finish`` then puts them in their places.
+    After a crash at any moment, ``folder`` has the earlier agent or the new one. All files of the new one are in its
+    checkpoint, which counts as soon as ``checkpoints/current`` names it. ``finish`` then puts them in their places.
 
-    ``evaluation`` is the summary of the last evaluation, ``rows`` are those of ``metrics.jsonl``. Raises ``ConfigError`` if ``folder``
-    contains other files, ``RunDirectoryError`` if another process saves into it, and ``CheckpointError`` if it cannot be written.
+    Raises ``ConfigError`` if ``folder`` contains other files, ``RunDirectoryError`` if another process saves into it, and
+    ``CheckpointError`` if it cannot be written.
     """
     files = {
         **encode(step, state, {"best": None, "evaluation": evaluation}, render_config(config)),
@@ -51,16 +49,16 @@ def save_run(
 
 def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
     """Write the ``files`` of an agent, as ``save_run`` does."""
-    checkpoints = folder / "checkpoints"
+    checkpoints, command = folder / "checkpoints", folder / COMMAND
     try:
-        if (folder / COMMAND).is_file():
-            if (folder / COMMAND).read_text(encoding="utf-8") != SAVED:
-                raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
-        elif folder.exists() and not (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())):
+        if command.is_file() and command.read_text(encoding="utf-8") != SAVED:
+            raise ConfigError(f"{folder} is the run of a training, which saving would replace: choose another folder.")
+        is_ours = command.is_file() or not folder.exists()
+        if not (is_ours or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir()))):
             raise ConfigError(f"{folder} contains other files: choose an empty folder, or one that was saved to before.")
         folder.mkdir(parents=True, exist_ok=True)
         with RunLock(folder):
-            write_atomic(folder / COMMAND, SAVED)
+            write_atomic(command, SAVED)
             if saved := checkpoint.steps(checkpoints):
                 write_atomic(checkpoints / CURRENT, f"{saved[-1]}\n")
             checkpoint.write(checkpoints, step, files)
@@ -76,8 +74,8 @@ def write_run(folder: Path, step: int, files: dict[str, bytes]) -> Path:
 
 
 def finish(folder: Path) -> None:
-    """Finish a save. If ``checkpoints/current`` exists, move the files of the checkpoint that it names into ``folder``, and remove the other
-    checkpoints. The caller must hold the lock of the run."""
+    """Finish a save: move the files of the checkpoint that ``checkpoints/current`` names, if any, into ``folder``, and remove
+    the other checkpoints. The caller must hold the lock of the run."""
     checkpoints = folder / "checkpoints"
     if (step := current_step(checkpoints)) not in checkpoint.steps(checkpoints):
         (checkpoints / CURRENT).unlink(missing_ok=True)  # it names no checkpoint, as in a copied part

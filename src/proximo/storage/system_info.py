@@ -1,13 +1,10 @@
 """The system that a run is computed on: recorded when it starts, compared when it is resumed."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +13,25 @@ from proximo.serialization import json_object
 
 _PACKAGES = ("proximo", "jax", "jaxlib", "equinox", "optax", "numpy")
 _OF_EXTRA = re.compile(r"([\w.-]+)[^;]*; extra == '(?!(dev|test|docs)')")
-# These change results; other variables (caches, logging) are recorded and not compared.
 EXACT_VARIABLES = ("XLA_FLAGS", "NPROC", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_PRNG_IMPL")
+"""They change results; other variables (caches, logging) are recorded and not compared."""
+COMPARED = {
+    "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
+    "device_kind": "the device", "device_count": "the number of devices",
+    "core_devices": "the number of cores that share the seeds",  # only of several seeds in one program
+}  # fmt: skip
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """The versions of the installed packages that decide about results, or that an extra of proximo requires, by name."""
+    """The versions of the installed packages that decide about results, or that an extra requires, by name."""
     try:
         required = importlib.metadata.requires("proximo") or []
     except importlib.metadata.PackageNotFoundError:  # a copy of the source on Python's path
         required = []
     of_extras = [found[1] for text in required if (found := _OF_EXTRA.match(text))]
-    return {name: text for name in dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras]) if (text := version(name))}
+    names = dict.fromkeys([*_PACKAGES, "gymnasium", "gymnax", *of_extras])
+    return {name: text for name in names if (text := version(name))}
 
 
 def version(package: str) -> str:
@@ -63,28 +66,20 @@ def system_info() -> dict[str, Any]:
     }
 
 
-def _exactness(system: Mapping[str, Any], several_seeds: bool, library: str) -> dict[str, Any]:
-    """The part of ``system_info`` that decides about the bits of a run, by its name in messages."""
-    names = {
-        "processor": "the processor", "cpu_count": "the number of CPUs", "cpu_affinity": "the number of CPUs that may be used",
-        "device_kind": "the device", "device_count": "the number of devices",
-        **({"core_devices": "the number of cores that share the seeds"} if several_seeds else {}),
-    }  # fmt: skip
-    variables = {name: system["environment"].get(name, "not set") for name in EXACT_VARIABLES}
-    packages = {name: system["versions"].get(name, "not installed") for name in (*_PACKAGES, library)}
-    return {sentence: system.get(key, "not recorded") for key, sentence in names.items()} | variables | packages
-
-
 def system_differences(run_dir: Path, library: str, several_seeds: bool = False) -> list[str]:
-    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed run on an
-    environment of ``library``, or of ``several_seeds`` in one program."""
+    """One sentence for each difference between the recorded and the present system that may change the bits of a resumed
+    run on an environment of ``library``, or of ``several_seeds`` in one program."""
+
+    def exact(system: dict[str, Any]) -> dict[str, Any]:
+        found = {
+            name: system.get(key, "not recorded") for key, name in COMPARED.items() if several_seeds or key != "core_devices"
+        }
+        found |= {name: system["environment"].get(name, "not set") for name in EXACT_VARIABLES}
+        return found | {name: system["versions"].get(name, "not installed") for name in (*_PACKAGES, library)}
+
+    differ = "the resumed run may differ in its last bits."
     try:
-        recorded = _exactness(json_object(run_dir / "system.json"), several_seeds, library)
+        recorded, present = exact(json_object(run_dir / "system.json")), exact(system_info())
     except (KeyError, TypeError, AttributeError):
-        return [f"{run_dir / 'system.json'} is missing or damaged: the resumed run may differ in its last bits."]
-    present = _exactness(system_info(), several_seeds, library)
-    return [
-        f"{name} was {recorded[name]} and is {present[name]} now: the resumed run may differ in its last bits."
-        for name in present
-        if recorded[name] != present[name]
-    ]
+        return [f"{run_dir / 'system.json'} is missing or damaged: {differ}"]
+    return [f"{name} was {recorded[name]} and is {x} now: {differ}" for name, x in present.items() if recorded[name] != x]

@@ -1,7 +1,5 @@
 """The zoo: trained policies that ship with proximo, as published folders. A user names them ``zoo:NAME``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from proximo.errors import CheckpointError, nearest
@@ -18,11 +16,9 @@ def names() -> list[str]:
 
 def find(text: str) -> Path | None:
     """The folder of ``zoo:NAME``. None for any other text. Raises ``CheckpointError`` for an unknown name."""
-    if not text.startswith(PREFIX):
-        return None
-    if text not in names():
+    if text.startswith(PREFIX) and text not in names():
         raise CheckpointError(f"There is no policy {text}{nearest(text, names())}. The zoo has {', '.join(names())}.")
-    return FOLDER / text.removeprefix(PREFIX)
+    return FOLDER / text.removeprefix(PREFIX) if text.startswith(PREFIX) else None
 
 
 def contains(run_dir: Path) -> bool:

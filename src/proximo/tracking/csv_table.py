@@ -1,7 +1,5 @@
 """``metrics.csv``: the rows of ``metrics.jsonl`` as a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping
@@ -13,34 +11,20 @@ from proximo.tracking.tracker import TrackedRun, Tracker, numbers
 
 
 class CsvTable(Tracker):
-    """A table with a column for each metric, in order of appearance. A cell is empty if its row has no such number.
-
-    The table is rewritten for the first row, for a new column, and after a write that failed.
-    """
+    """A table with a column for each metric, in order of appearance. Cells without a number are empty."""
 
     def __init__(self, run: TrackedRun):
         self._file = AppendedFile(run.run_dir / "metrics.csv", run.warned)
         self._rows: list[dict[str, Any]] = []
-        self._columns: dict[str, None] = {"step": None}
-        self._complete = False
+        self._columns = {"step": None}
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Append the row, or rewrite the table."""
+        """Append the row. For a new column, and after a write that failed, rewrite the table."""
         if row := numbers(values):
-            self._complete &= row.keys() <= self._columns.keys()
-            self._columns |= dict.fromkeys(row)
             self._rows.append({"step": int(step), **row})
-            self._complete = self._file.append(self._text(self._rows[-1:])) if self._complete else self._rewrite()
-
-    def close(self) -> None:
-        """Rewrite the table if the last write failed, for example because another program had the file open."""
-        if self._rows and not self._complete:
-            self._rewrite()
-
-    def _rewrite(self) -> bool:
-        return self._file.replace(self._text([{name: csv_cell(name) for name in self._columns}, *self._rows]))
-
-    def _text(self, rows: list[dict[str, Any]]) -> bytes:
-        text = io.StringIO()
-        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(jsonable, rows))
-        return text.getvalue().encode()
+            is_whole = row.keys() <= self._columns.keys() and self._file.is_complete
+            self._columns |= dict.fromkeys(row)
+            text = io.StringIO()
+            rows = self._rows[-1:] if is_whole else [{name: csv_cell(name) for name in self._columns}, *self._rows]
+            csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(jsonable, rows))
+            (self._file.append if is_whole else self._file.replace)(text.getvalue().encode())

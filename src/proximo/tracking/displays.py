@@ -1,4 +1,4 @@
-"""Where progress is shown: a console whose write errors do not end the work, and bars that are redrawn in place."""
+"""Where progress is shown: a console whose write errors do not end the work, and bars."""
 
 from __future__ import annotations
 
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from proximo.tracking.progress import DisplayReporter
 
 NO_SCREEN = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
-"""Environment variables that CI services and notebooks set."""
+"""Environment variables of CI services and notebooks, whose terminals keep every redrawn line."""
 
 
 def draws_in_place(stream: TextIO | None) -> bool:
-    """Whether ``stream`` is a terminal on which a bar can be redrawn in place.
-
-    Pipes and files are not, even with ``FORCE_COLOR``. The terminals of CI services and notebooks keep every redrawn line.
-    """
+    """Whether ``stream`` is a terminal on which a bar can be redrawn in place."""
     if stream is None or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return all(os.environ.get(name, "").lower() in ("", "0", "false") for name in NO_SCREEN)
@@ -48,8 +45,8 @@ def console_on(stream: TextIO | None, warn: Callable[[str], None]) -> Console:
 
 
 class LastingStream:
-    """A stream without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is discarded. After another
-    error, such as a full disk, only the failed text is lost. ``warn`` receives the first error."""
+    """A stream without its write errors. If the reader of a pipe has ended or a terminal is closed, all later text is
+    discarded. After another error, only the failed text is lost. ``warn`` receives the first error."""
 
     def __init__(self, stream: TextIO, warn: Callable[[str], None]):
         self._stream, self._warn = stream, warn
@@ -58,87 +55,60 @@ class LastingStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        self._try(lambda: self._stream.write(text))
+        self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
         self._try(self._stream.flush)
 
-    def _try(self, write: Callable[[], object]) -> None:
+    def _try(self, write: Callable[..., object], *text: str) -> None:
         try:
-            write()
+            write(*text)
         except OSError as error:
             is_gone = error.errno in (errno.EPIPE, errno.EIO, errno.EBADF)
             if is_gone:
                 discard_output(self._stream)
             warn, self._warn = self._warn, lambda message: None
             lost = "nothing more is shown" if is_gone else "a part of it is lost"
-            reason = f"the output cannot be written ({error.strerror})"
-            warn(f"{reason}, so {lost}. The work continues; Ctrl-C stops it.")
+            warn(f"the output cannot be written ({error.strerror}), so {lost}. The work continues; Ctrl-C stops it.")
 
 
-class TerminalBar:
-    """Shows ``work`` as a bar on a terminal, below the lines. ``transient`` removes the bar at the end."""
+class TerminalBar(Live):
+    """Shows ``work`` as a bar on its terminal, below the lines. ``transient`` removes the bar at the end."""
 
-    def __init__(self, console: Console, transient: bool = False):
-        self._work: DisplayReporter | None = None
-        self._live = Live(
-            console=console,
-            get_renderable=self._bar,
-            refresh_per_second=4,
-            transient=transient,
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=sys.stderr.isatty(),
-        )
+    def __init__(self, work: DisplayReporter, transient: bool = False):
+        self._work, out, err = work, sys.stdout.isatty(), sys.stderr.isatty()
+        super().__init__(console=work.console, transient=transient, redirect_stdout=out, redirect_stderr=err)
 
-    def start(self, work: DisplayReporter) -> None:
-        """Show ``work`` from now on."""
-        self._work = work
-        self._live.start()
-
-    def update(self) -> None:
-        """Show how the work is now."""
-        self._live.refresh()
-
-    def close(self) -> None:
-        """Show it for the last time."""
-        self._live.stop()
-
-    def _bar(self) -> Table:
-        bar = Table.grid(padding=(0, 1), pad_edge=False, expand=True)
+    def get_renderable(self) -> Table:
+        """The bar as it is now."""
+        bar, work = Table.grid(padding=(0, 1), pad_edge=False, expand=True), self._work
         for ratio in (None, 1, None):
             bar.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
-        if (work := self._work) is not None:  # without a total it pulses
-            length = ProgressBar(total=None if work.share is None else 1.0, completed=work.share or 0.0)
-            bar.add_row(Text(work.activity), length, Text(work.figures))
+        total = None if work.share is None else 1.0  # without a total it pulses
+        bar.add_row(Text(work.activity), ProgressBar(total, work.share or 0.0), Text(work.figures))
         return bar
 
 
 class NotebookBar:
-    """Shows ``work`` as a bar in the output of a notebook's cell."""
+    """Shows ``work`` as a bar in the output of a notebook's cell, with the methods of ``Live``."""
 
-    def __init__(self) -> None:
-        self._work: DisplayReporter | None = None
-        self._handle: Any = None
+    def __init__(self, work: DisplayReporter):
+        self._work, self._handle = work, None
 
-    def start(self, work: DisplayReporter) -> None:
-        """Show ``work`` from now on."""
-        self._work = work
-        self._handle = display(self._content(work))
+    def start(self) -> None:
+        """Show the bar."""
+        self._handle = display(self._content())
 
-    def update(self) -> None:
-        """Show how the work is now."""
-        if self._handle is not None and self._work:
-            self._handle.update(self._content(self._work), raw=True)
+    def refresh(self) -> None:
+        """Show it as it is now."""
+        if self._handle is not None:
+            self._handle.update(self._content(), raw=True)
 
-    def close(self) -> None:
-        """Show it for the last time."""
-        self.update()
-        self._handle = None
+    stop = refresh
 
-    @staticmethod
-    def _content(work: DisplayReporter) -> dict[str, str]:
+    def _content(self) -> dict[str, str]:
         """The bar by MIME type. A bar without a value is animated by the browser."""
-        words = " · ".join(filter(None, (work.activity, work.figures)))
-        value = "" if work.share is None else f' value="{work.share:.4f}"'
+        words = " · ".join(filter(None, (self._work.activity, self._work.figures)))
+        value = "" if self._work.share is None else f' value="{self._work.share:.4f}"'
         return {"text/plain": words, "text/html": f"<progress{value}></progress> <code>{html.escape(words)}</code>"}

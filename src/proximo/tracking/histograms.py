@@ -1,4 +1,4 @@
-"""Histograms of the observations, actions and learning targets of a rollout, counted by NumPy over its valid transitions."""
+"""Histograms of the observations, actions and learning targets of a rollout, over its valid transitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_VALUES = 2**19
 
 @dataclass(frozen=True)
 class Histogram:
-    """``counts`` of the finite values in equal bins from ``low`` to ``high``, with the sum of the values and of their squares."""
+    """``counts`` of the finite values in equal bins from ``low`` to ``high``, their sum, and the sum of their squares."""
 
     low: float
     high: float
@@ -31,29 +31,22 @@ class Histogram:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Histogram | None:
-        """Count ``values``, of any shape: with one bin for each integer if they are integers in a range below 256, else with 64 bins.
-        None if no value is finite."""
+        """Count ``values`` of any shape: in one bin for each integer of a range below 256, else in 64 bins. None if no value is
+        finite."""
         flat = values.reshape(-1)
         flat = flat[:: -(-len(flat) // MAX_VALUES) | 1] if len(flat) > MAX_VALUES else flat
-        whole = flat.dtype.kind in "iub"
         x = flat.astype(np.float64)
         x = x[np.isfinite(x)]
         if not len(x):
             return None
-        low, high = float(x.min()), float(x.max())
-        bins = BINS
-        if whole and high - low < MAX_WHOLE_NUMBERS:
+        low, high, bins = float(x.min()), float(x.max()), BINS
+        if flat.dtype.kind in "iub" and high - low < MAX_WHOLE_NUMBERS:
             low, high, bins = low - 0.5, high + 0.5, round(high - low) + 1
         elif high - low <= 1e-9 * max(abs(low), abs(high)):
             width = max(1e-6, 1e-6 * abs(low))  # narrower bins than floating-point numbers are apart
             low, high = low - width, high + width
         counts, _ = np.histogram(x, bins, (low, high))
         return cls(low, high, counts, float(x.sum()), float(np.square(x).sum()))
-
-    @property
-    def count(self) -> int:
-        """Number of values."""
-        return int(self.counts.sum())
 
     @property
     def edges(self) -> np.ndarray:
@@ -71,34 +64,17 @@ class Histogram:
 
 
 def of_rows(rows: Mapping[str, Any]) -> dict[str, Histogram]:
-    """The histograms of a rollout, by name.
-
-    Args:
-        rows: arrays by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` are T N; ``actions`` (as the environment received them)
-            and ``observations`` (as it returned them; dicts and tuples part by part) are T N .... ``episode_returns`` and
-            ``episode_lengths``, of any shape, are counted where ``episode_ends`` is true.
-    """
-    valid = np.asarray(rows["valid"])
-    arrays = {name: rows[name] for name in ("returns", "advantages", "ratios")}
-    arrays |= _components(np.asarray(rows["actions"])) | _parts(rows["observations"])
-    ends = np.asarray(rows["episode_ends"])
-    made = {f"histograms/{name}": Histogram.of(np.asarray(x)[valid]) for name, x in arrays.items()}
-    made |= {f"histograms/{name}": Histogram.of(np.asarray(rows[name])[ends]) for name in ("episode_returns", "episode_lengths")}
-    return {name: histogram for name, histogram in made.items() if histogram is not None}
-
-
-def _components(actions: np.ndarray) -> dict[str, np.ndarray]:
-    flat = actions.reshape((*actions.shape[:2], -1))
-    count = flat.shape[-1]
-    if not 1 < count <= MAX_COMPONENTS:
-        return {"actions": flat}
-    return {f"actions/{i}": flat[..., i] for i in range(count)}
-
-
-def _parts(observations: Any) -> dict[str, Any]:
-    parts = {}
-    for path, leaf in jax.tree.leaves_with_path(observations):
-        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
+    """The histograms of a rollout, by name. ``valid``, ``returns``, ``advantages`` and ``ratios`` of ``rows`` are T N,
+    ``actions`` and the leaves of ``observations`` T N .... ``episode_returns`` and ``episode_lengths``, of any shape, are
+    counted where ``episode_ends`` is true."""
+    valid, ends = np.asarray(rows["valid"]), np.asarray(rows["episode_ends"])
+    values = {name: np.asarray(rows[name])[valid] for name in ("returns", "advantages", "ratios")}
+    actions = np.asarray(rows["actions"]).reshape((*valid.shape, -1))[valid]
+    several = 1 < actions.shape[1] <= MAX_COMPONENTS
+    values |= {f"actions/{i}": x for i, x in enumerate(actions.T)} if several else {"actions": actions}
+    for path, leaf in jax.tree.leaves_with_path(rows["observations"]):
+        names = ["observations", *(jax.tree_util.keystr((key,), simple=True) for key in path)]
         if ACTION_MASK not in names:
-            parts["/".join(["observations", *(name for name in names if name != OBSERVATION)])] = leaf
-    return parts
+            values["/".join(name for name in names if name != OBSERVATION)] = np.asarray(leaf)[valid]
+    values |= {name: np.asarray(rows[name])[ends] for name in ("episode_returns", "episode_lengths")}
+    return {f"histograms/{name}": made for name, x in values.items() if (made := Histogram.of(x)) is not None}

@@ -20,7 +20,6 @@ from proximo.notebook import in_notebook
 from proximo.tracking.displays import NotebookBar, TerminalBar, console_on, draws_in_place
 from proximo.tracking.reporter import Reporter
 
-Bar = TerminalBar | NotebookBar
 LINE_SECONDS = 10.0
 
 
@@ -45,19 +44,14 @@ def duration(seconds: float) -> str:
 
 
 class DisplayReporter(Reporter):
-    """Reports on a ``console``: the work as a ``bar``, or without one in a line every ten seconds.
+    """Reports on a ``console``: the work as a bar that ``bar`` makes, or without one in a line every ten seconds.
 
-    Args:
-        console: where lines are printed.
-        bar: shows the work.
-        warn: receives the warnings; by default they are printed.
-        answer: the file descriptor of a command's standard output with ``--json``. If the process ends while a compiled call still runs, a
-            JSON object with the error is written to it.
-        quiet: print only warnings and why the work stopped.
+    ``warn`` receives the warnings; by default they are printed. ``answer`` is the file descriptor of a command's standard
+    output with ``--json``, to which ``exiting`` writes the error. If ``quiet``, only warnings and early stops are printed.
     """
 
     activity = figures = ""
-    """What is being done, such as ``compiling… 0:12``, and how far it is; empty before there is something to report."""
+    """What is being done, such as ``compiling… 0:12``, and how far it is; empty if there is nothing to show."""
     share: float | None = None
     """The share that is done, 0 … 1; None if it is not known yet."""
     _shown_at = 0.0
@@ -65,12 +59,13 @@ class DisplayReporter(Reporter):
     def __init__(
         self,
         console: Console,
-        bar: Bar | None = None,
+        bar: Callable[[DisplayReporter], TerminalBar | NotebookBar] | None = None,
         warn: Callable[[str], None] | None = None,
         answer: int | None = None,
         quiet: bool = False,
     ):
-        self.console, self.bar, self._warn, self._answer, self._quiet = console, bar, warn, answer, quiet
+        self.console, self.bar, self._warn, self._answer, self._quiet = console, None, warn, answer, quiet
+        self.bar = bar and bar(self)
 
     def warned(self, message: str) -> None:
         if self._warn is None:
@@ -105,12 +100,12 @@ class DisplayReporter(Reporter):
     def start(self) -> None:
         """Show the work from now on."""
         if self.bar is not None:
-            self.bar.start(self)
+            self.bar.start()
 
     def update(self) -> None:
         """Show how the work is now."""
         if self.bar is not None:
-            self.bar.update()
+            self.bar.refresh()
         elif self.figures:
             now = time.monotonic()
             self._shown_at = self._shown_at or now
@@ -121,7 +116,7 @@ class DisplayReporter(Reporter):
     def close(self) -> None:
         """Show it for the last time."""
         if self.bar is not None:
-            self.bar.close()
+            self.bar.stop()
 
 
 class TrainingProgress(DisplayReporter):
@@ -197,44 +192,31 @@ class TrainingProgress(DisplayReporter):
         parts = [f"{self.steps:,} ({self.steps / self.total:.0%})", f"return {number(self.recent)}"]
         if not self.state:  # then a terminal of 80 columns has room for them
             parts += [f"eval {number(self.evaluation)}", f"{self.speed:,.0f} steps/s"]
-        return " · ".join([*parts, f"{duration(self.seconds_left)} left"])
+        # From the speed and the evaluations so far, for the seeds that train together and those that wait.
+        steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
+        done = max(1, self.steps - self.started_at) * self.seeds_together
+        left = steps / self.speed + steps * self.evaluation_seconds / done
+        return " · ".join([*parts, f"{duration(left)} left"])
 
     @property
     def share(self) -> float | None:
         return self.steps / self.total if self.speed else None
 
-    @property
-    def seconds_left(self) -> float:
-        """Estimated from the current speed and the time of evaluations so far, for the seeds that train together and those that wait."""
-        if not self.speed:
-            return 0.0
-        steps = (self.total - self.steps) * self.seeds_together + self.total * self.seeds_left
-        done = max(1, self.steps - self.started_at) * self.seeds_together
-        return steps / self.speed + steps * self.evaluation_seconds / done
-
 
 @contextlib.contextmanager
 def showing_progress(
-    reporter: Reporter | None,
-    progress: bool | None,
-    default: Reporter,
-    kind: type[DisplayReporter] = TrainingProgress,
+    reporter: Reporter | None, progress: bool | None, default: Reporter, kind: type[DisplayReporter] = TrainingProgress
 ) -> Iterator[Reporter]:
     """Context manager: the reporter of a training or a study that Python code starts.
 
-    It is ``reporter`` if given. Otherwise it is a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a terminal and
-    in a notebook; if it is false, ``default`` itself.
-
-    Raises:
-        ConfigError: ``progress`` is true although a reporter is given.
+    It is ``reporter`` if given, else a ``kind`` that passes warnings to ``default``: if ``progress`` is None, only on a
+    terminal and in a notebook; if it is false, ``default`` itself. Raises ``ConfigError`` if both are given.
     """
     if reporter is not None and progress:
         raise ConfigError("progress = True, but reporter is given, which receives the progress: give one of them.")
-    in_place = in_notebook() or draws_in_place(sys.stdout)
-    if reporter is not None or progress is False or not (progress or in_place):
+    bar = NotebookBar if in_notebook() else TerminalBar if draws_in_place(sys.stdout) else None
+    if reporter is not None or progress is False or not (progress or bar):
         yield reporter or default
         return
-    console = console_on(sys.stdout, default.warned)
-    bar = NotebookBar() if in_notebook() else TerminalBar(console) if in_place else None
-    with contextlib.closing(kind(console, bar, default.warned)) as shown:
+    with contextlib.closing(kind(console_on(sys.stdout, default.warned), bar, default.warned)) as shown:
         yield shown

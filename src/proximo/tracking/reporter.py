@@ -1,7 +1,5 @@
 """``Reporter``: receives the progress of a training or of a study, to show it to a person."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,8 @@ class Reporter:
     """
 
     owns_process = False
-    """Whether the process exists only for this training. If a compiled call does not return after the user interrupts, proximo then ends
-    the process; otherwise it raises ``KeyboardInterrupt``."""
+    """Whether the process exists only for this training. If a compiled call does not return after the user interrupts,
+    proximo then ends the process; otherwise it raises ``KeyboardInterrupt``."""
 
     def started(self, config: Config, run_dirs: list[Path], summary: dict[str, Any]) -> None:
         """A training starts.
@@ -35,22 +33,13 @@ class Reporter:
         """
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
-        """Some seeds start: all of them if they train in one program, otherwise one after the other.
-
-        Args:
-            run_dirs: their run directories.
-            steps: the step that they start from.
-        """
+        """The seeds of ``run_dirs`` start from the step ``steps``: all that train in one program, or one after the other."""
 
     def compiling(self) -> None:
         """A program is being compiled."""
 
     def compiled(self, how: str) -> None:
-        """All programs are compiled.
-
-        Args:
-            how: how environments are stepped, described in words.
-        """
+        """All programs are compiled. ``how`` describes how environments are stepped."""
 
     def advanced(self, steps: int, steps_per_second: float, recent_return: float | None) -> None:
         """Some updates are finished.
@@ -58,7 +47,7 @@ class Reporter:
         Args:
             steps: environment steps so far.
             steps_per_second: environment steps per second.
-            recent_return: mean return of about the last hundred episodes; None before the first one has ended.
+            recent_return: mean return of about the last hundred episodes; None before the first.
         """
 
     def evaluating(self) -> None:
@@ -69,40 +58,25 @@ class Reporter:
 
         Args:
             steps: environment steps so far.
-            summaries: for each seed that still trains, ``return_mean`` and the other entries of ``proximo eval --json``.
+            summaries: for each seed that still trains, ``return_mean`` and the other entries of ``eval --json``.
         """
 
     def warned(self, message: str) -> None:
-        """There is a problem, but the training continues. Other threads may call this too.
-
-        Args:
-            message: a sentence about it.
-        """
+        """There is a problem, which ``message`` describes, but the training continues. Other threads may call this, too."""
         warnings.warn(message, stacklevel=2)
 
     def stopping(self) -> None:
         """The user interrupted the training. It stops after the current call of the compiled program."""
 
     def stopped(self, message: str) -> None:
-        """The training stops early, or one of its seeds does.
-
-        Args:
-            message: where it stopped, and how to continue.
-        """
+        """The training stops early, or one of its seeds does. ``message`` says where, and how to continue."""
 
     def exiting(self, message: str) -> None:
-        """The process ends at once, because a call that cannot be stopped is still running.
-
-        Args:
-            message: what was saved, and how to continue.
-        """
+        """The process ends at once, because a call that cannot be stopped still runs. ``message`` says what was saved, and how
+        to continue."""
 
     def finished(self, results: list[Any]) -> None:
-        """The training is finished.
-
-        Args:
-            results: one ``Result`` for each seed.
-        """
+        """The training is finished, with one ``Result`` for each seed."""
 
     def study_started(self, folder: Path, plan: Any, trials: list[Any], shaping: set[str]) -> None:
         """A study starts, or continues.
@@ -115,18 +89,11 @@ class Reporter:
         """
 
     def trials_started(self, what: str) -> None:
-        """Some trials start to train together, or one of them trains again on other seeds.
-
-        Args:
-            what: their numbers and the settings that they have in common, in words.
-        """
+        """Some trials start to train together, or one of them trains again on other seeds. ``what`` has their numbers and
+        common settings, in words."""
 
     def trials_advanced(self, share: float) -> None:
-        """Some updates of these trials are finished.
-
-        Args:
-            share: the share of their training that is done, 0 … 1.
-        """
+        """Some updates of these trials are finished; ``share`` of their training is done, 0 … 1."""
 
     def trial_finished(self, trial: Any, best: Any, seconds_left: float) -> None:
         """A trial is over.

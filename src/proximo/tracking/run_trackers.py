@@ -1,22 +1,25 @@
 """The trackers of a run: ``metrics.jsonl``, and one queue for TensorBoard and the trackers that ``track`` names."""
 
-from __future__ import annotations
-
+import contextlib
 import importlib.util
+import json
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
 from proximo.errors import ConfigError, lacking, nearest
+from proximo.serialization import jsonable
+from proximo.storage.atomic_files import AppendedFile
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
 from proximo.tracking.histograms import Histogram
-from proximo.tracking.json_lines import JsonLines, read_rows
-from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker
+from proximo.tracking.json_lines import read_rows, truncate_after
+from proximo.tracking.tracker import CLIP, Clip, TrackedRun, Tracker, numbers
 
 MODULES = {
     "csv": "proximo.tracking.csv_table:CsvTable",
@@ -25,19 +28,18 @@ MODULES = {
 }
 """Imported in the thread of the trackers, because their libraries take long to import."""
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
-"""How long the end of a training waits for the trackers: normally, and after a second interruption by the user."""
+"""How long the end of a training waits for the trackers: normally, and after a second interruption."""
 FLUSH_SECONDS = 1.0
-"""How long a checkpoint waits until the queue is empty. If that was too short, later checkpoints do not wait before it is empty."""
-Row = tuple[int, Mapping[str, Any]]
+"""How long a checkpoint waits until the queue is empty; later checkpoints then do not wait before it is."""
 
 
 def check_trackers(track: str) -> None:
-    """Check that every tracker that ``track`` names exists, before anything is compiled. Raises ``ConfigError`` if it does not, and
-    ``EnvError`` if its library is not installed."""
+    """Before anything is compiled, raise ``ConfigError`` if a tracker that ``track`` names does not exist, and ``EnvError``
+    if its library is not installed."""
     for name in tracker_names(track):
         if name == "wandb":
             spec = importlib.util.find_spec("wandb")
-            if spec is None or spec.origin is None:  # a folder of that name, which Weights & Biases creates, is not the library
+            if spec is None or spec.origin is None:  # a folder of that name, which it creates, is not the library
                 raise lacking("track = wandb", "wandb")
         elif name not in TRACKERS:
             tracker_class(name)
@@ -57,93 +59,97 @@ def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
 
 
 class RunTrackers(Tracker):
-    """Writes ``metrics.jsonl``. A thread passes all rows to the other trackers, so that they can neither slow nor stop the training. After a
-    resume, it first passes the earlier rows. A tracker that raises is dropped with a warning.
+    """Appends each row to ``metrics.jsonl`` as one JSON object, and histograms to ``histograms.jsonl``. A thread passes all
+    rows to the other trackers, so that they can neither slow nor stop the training; after a resume, the earlier rows
+    first. A tracker that raises is dropped with a warning.
 
-    ``track`` has the names of trackers, as in the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written, for example because
-    the disk is full.
+    ``track`` is the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written.
     """
 
     def __init__(self, run: TrackedRun, track: str, tensorboard: bool):
-        self._run, self.patience = run, PATIENCE_SECONDS
-        self._lines = JsonLines(run.run_dir / METRICS, run.warned)
+        self._run, self.patience, self._ended_at = run, PATIENCE_SECONDS, 0.0
+        self._files = [AppendedFile(run.run_dir / name, run.warned) for name in (METRICS, HISTOGRAMS)]
+        for file in self._files:
+            truncate_after(file.path, math.inf)  # the first new row would be lost in an incomplete last line
         self._names = [*(["TensorBoard"] if tensorboard else []), *tracker_names(track)]
         self._busy = ""
         """The tracker that works now."""
-        self._ended_at: float | None = None
-        self._queue: queue.SimpleQueue[Row | threading.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        """Calls of all trackers: the method and its arguments."""
         self._flushed = threading.Event()
         self._flushed.set()
         self._thread = threading.Thread(target=self._work, daemon=True, name="trackers")
-        if self._names:
-            for row in earlier_rows(run.run_dir, run.resumed_at):
-                self._queue.put(row)
-            self._thread.start()
+        for row in earlier_rows(run.run_dir, run.resumed_at):
+            self._queue.put(("write", *row))
+        self._thread.start()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        self._lines.write(step, values)
-        if self._names:
-            self._queue.put((step, values))
+        rows = numbers(values), {name: x.as_json() for name, x in values.items() if isinstance(x, Histogram)}
+        for file, row in zip(self._files, rows, strict=True):
+            if row:  # NaN and infinity become null
+                file.append(f"{json.dumps(jsonable({'step': int(step), **row}), allow_nan=False)}\n".encode())
+        self._queue.put(("write", step, values))
 
     def flush(self) -> None:
-        self._lines.flush()
-        if self._names and self._flushed.is_set():
-            self._flushed = threading.Event()
-            self._queue.put(self._flushed)
+        for file in self._files:
+            file.sync()
+        if self._flushed.is_set():
+            self._flushed.clear()
+            self._queue.put(("flush",))
             self._flushed.wait(FLUSH_SECONDS)
 
     def end(self, hurry: bool = False) -> None:
-        """Begin to finish. The ``patience`` starts with the first call, so that the trackers of all seeds finish at the same time."""
+        """Begin to finish. The ``patience`` starts with the first call, so that all seeds finish at the same time."""
         if hurry:
             self.patience = HURRY_SECONDS
-        if self._ended_at is None:
+        if not self._ended_at:
             self._ended_at = time.monotonic()
-            self._queue.put(None)
+            self._queue.put(("close",))
 
     def close(self) -> None:
         """Wait until everything is written, at most until the ``patience`` ends."""
         self.end()
-        self._lines.close()
-        if self._names and self._ended_at is not None:
-            self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
-            if self._thread.is_alive():
-                waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
-                self._run.warned(f"{waited}: the last rows may be missing in {', '.join(self._names)}.")
+        for file in self._files:
+            file.sync()
+        self._thread.join(max(0.0, self._ended_at + self.patience - time.monotonic()))
+        if self._thread.is_alive():
+            waited = f"{self._busy} has not written everything within {self.patience:.0f} s"
+            self._run.warned(f"{waited}: the last rows may be missing in {', '.join(self._names)}.")
 
     def _work(self) -> None:
-        trackers: dict[str, Any] = dict.fromkeys(self._names)
+        trackers: dict[str, Any] = {}
 
-        def each(call: Callable[[str], Any]) -> None:
-            for name in tuple(trackers):
-                self._busy = name
-                try:
-                    call(name)
-                except (Exception, SystemExit) as error:
-                    del trackers[name]
-                    reason = " ".join(str(error).split()) or "no reason given"
-                    failed = f"{name} has failed ({type(error).__name__}: {reason})"
-                    self._run.warned(f"{failed}: it receives no more rows, and the training continues.")
+        @contextlib.contextmanager
+        def working(name: str) -> Iterator[None]:
+            self._busy = name
+            try:
+                yield
+            except (Exception, SystemExit) as error:
+                trackers.pop(name, None)
+                reason = " ".join(str(error).split()) or "no reason given"
+                failed = f"{name} has failed ({type(error).__name__}: {reason})"
+                self._run.warned(f"{failed}: it receives no more rows, and the training continues.")
 
-        each(lambda name: trackers.update({name: tracker_class(name)(self._run)}))
-        while (row := self._queue.get()) is not None:
-            if isinstance(row, threading.Event):
-                each(lambda name: trackers[name].flush() if hasattr(trackers[name], "flush") else None)
-                row.set()
-            else:
-                each(lambda name, row=row: trackers[name].write(*row))
-        each(lambda name: trackers[name].close() if hasattr(trackers[name], "close") else None)
+        for name in self._names:
+            with working(name):
+                trackers[name] = tracker_class(name)(self._run)
+        method = ""
+        while method != "close":
+            method, *arguments = self._queue.get()
+            for name, tracker in list(trackers.items()):
+                with working(name):
+                    getattr(tracker, method, lambda *ignored: None)(*arguments)
+            if method == "flush":
+                self._flushed.set()
 
 
-def earlier_rows(run_dir: Path, step: int | None) -> list[Row]:
+def earlier_rows(run_dir: Path, step: int | None) -> list[tuple[int, Mapping[str, Any]]]:
     """The rows of a run up to ``step``: numbers, histograms and clips. A new run (None) has no rows."""
     if step is None:
         return []
-
-    def rows(file: str, read: Callable[[Any], Any]) -> list[Row]:
-        found = read_rows(run_dir / file)
-        return [(row["step"], {name: read(x) for name, x in row.items() if name != "step"}) for row in found]
-
     clips = [path for path in (run_dir / "videos").glob("*.mp4") if path.stem.isdecimal()]
-    found = rows(METRICS, lambda x: float("nan") if x is None else x) + rows(HISTOGRAMS, Histogram.from_json)
-    found += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
-    return sorted((row for row in found if row[0] <= step), key=lambda row: row[0])
+    rows: list[tuple[int, Mapping[str, Any]]] = []
+    for file, read in ((METRICS, lambda x: float("nan") if x is None else x), (HISTOGRAMS, Histogram.from_json)):
+        rows += [(row.pop("step"), {name: read(x) for name, x in row.items()}) for row in read_rows(run_dir / file)]
+    rows += [(int(path.stem), {CLIP: Clip(path)}) for path in clips]
+    return sorted((row for row in rows if row[0] <= step), key=lambda row: row[0])

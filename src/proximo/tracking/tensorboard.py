@@ -1,7 +1,5 @@
 """TensorBoard events."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -9,8 +7,13 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from PIL import Image as Picture
+from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.summary import hparams, text
 
 from proximo.serialization import dump_yaml
 from proximo.storage.atomic_files import AppendedFile
@@ -22,41 +25,35 @@ RESULTS = ("eval/return_mean", "eval/success_rate", "rollout/return_mean", "time
 
 
 class TensorBoard(Tracker):
-    """Writes TensorBoard events to the run directory, and the settings as text and as hyperparameters. After a resume, earlier files keep their
+    """Writes TensorBoard events, and the settings as text and as hyperparameters. After a resume, earlier files keep their
     events up to the step of the resume; later ones are hidden.
 
-    Only the encoding is that of tensorboardX. Its writer is not used: its thread ends when the disk is full, and every later write then
-    blocks forever.
+    The writer of tensorboardX is not used: its thread ends on a full disk, and every later write blocks forever.
     """
 
     def __init__(self, run: TrackedRun):
-        from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
-
-        resumed_at = run.resumed_at if any(run.run_dir.glob("events.*")) else None
-        self._first = 0 if resumed_at is None else resumed_at + 1
+        earlier = [path.name for path in run.run_dir.glob("events.*")]
+        # TensorBoard reads the files by name: the new one sorts last, even if the clock was set back.
+        stamps = [int(found[1]) for name in earlier if (found := re.search(r"\.(\d{10})\.", name))]
+        stamp = max([int(time.time()), *(stamp + 1 for stamp in stamps)])
+        name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}"
+        self._file = AppendedFile(run.run_dir / name, run.warned)
+        self._first = 0 if run.resumed_at is None or not earlier else run.resumed_at + 1
         """Earlier files have the rows before this step."""
-        self._file = AppendedFile(_new_events_file(run.run_dir), run.warned)
         self._add(step=self._first, file_version="brain.Event:2")
         if self._first:
             self._add(step=self._first, session_log=SessionLog(status=SessionLog.START))
-        if run.settings:
-            self._write_settings(run.settings)
-
-    def _write_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        from tensorboardX.summary import hparams, text  # pyright: ignore[reportMissingImports]
-
-        named = {name: value for group in settings.values() for name, value in group.items()}
+        if not run.settings:
+            return
+        named = {name: value for group in run.settings.values() for name, value in group.items()}
         numbers = {name: x if isinstance(x, bool | int | float) else str(x) for name, x in named.items()}
         experiment, session, _ = hparams(numbers, dict.fromkeys(RESULTS))
-        lines = dump_yaml({group: dict(values) for group, values in settings.items()}).splitlines()
+        lines = dump_yaml(run.settings).splitlines()
         for summary in (experiment, session, text("settings", "\n".join(f"    {line}" for line in lines))):
             self._add(step=self._first, summary=summary)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add all values: numbers that are finite, as TensorBoard cannot draw the others; histograms with their bins; images; and clips as
-        animated images."""
-        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-
+        """Add all values: finite numbers, as TensorBoard cannot draw the others; histograms; images; clips as animated images."""
         if step >= self._first:
             found = {name: _value(x) for name, x in values.items()}
             shown = [Summary.Value(tag=name, **value) for name, value in found.items() if value]
@@ -70,37 +67,23 @@ class TensorBoard(Tracker):
 
     def _add(self, **fields: Any) -> None:
         """Append an event as a TFRecord: its length and its bytes, each with a checksum."""
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboardX.record_writer import masked_crc32c
-
         event = Event(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(event))
-        checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, event)]
-        self._file.append(length + checksums[0] + event + checksums[1])
+        self._file.append(b"".join(part + struct.pack("<I", masked_crc32c(part)) for part in (length, event)))
 
 
 def _value(x: Any) -> dict[str, Any] | None:
     """The fields of a value of ``Summary``; None if there is nothing to draw."""
     if isinstance(x, Histogram):
         ends = {"min": x.low, "max": x.high, "bucket_limit": x.edges[1:].tolist(), "bucket": x.counts.tolist()}
-        return {"histo": {**ends, "num": x.count, "sum": x.total, "sum_squares": x.squares}}
+        return {"histo": {**ends, "num": int(x.counts.sum()), "sum": x.total, "sum_squares": x.squares}}
+    if not isinstance(x, Image | Clip):
+        return {"simple_value": float(x)} if math.isfinite(x) else None
+    data, size = io.BytesIO(), x.pixels.shape if isinstance(x, Image) else x.size
     if isinstance(x, Image):
-        from PIL import Image as Picture
-
-        data = io.BytesIO()
         Picture.fromarray(x.pixels).save(data, "PNG")
-        return _image(data.getvalue(), x.pixels.shape[:2])
-    if isinstance(x, Clip):
-        return _image(x.gif(), x.size) if x.gif else None
-    return {"simple_value": float(x)} if math.isfinite(x) else None
-
-
-def _image(data: bytes, size: tuple[int, ...]) -> dict[str, Any]:
-    return {"image": {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": data}}
-
-
-def _new_events_file(run_dir: Path) -> Path:
-    """A path that sorts after all other event files, even if the clock was set back. TensorBoard reads the files by name."""
-    stamps = [re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in run_dir.glob("events.*")]
-    latest = max((int(stamp[1]) for stamp in stamps if stamp), default=0)
-    return run_dir / f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}"
+    elif x.gif is None:
+        return None
+    else:
+        data.write(x.gif())
+    return {"image": {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": data.getvalue()}}

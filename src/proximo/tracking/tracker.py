@@ -1,6 +1,4 @@
-"""``Tracker``: where the metrics of a run are written. Each kind has a file; ``run_trackers`` opens those of a run."""
-
-from __future__ import annotations
+"""``Tracker``: where the metrics of a run are written. Each kind has a file."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,16 +54,16 @@ class Tracker:
 
         Args:
             step: environment steps so far.
-            values: floats by the names of ``metrics.jsonl``, such as ``train/loss``; NaN if there was nothing to measure. Runs with
-                ``histograms`` and ``video_every`` have rows with a ``Histogram`` or ``Clip``, runs on images one row with an ``Image``.
+            values: floats by the names of ``metrics.jsonl``; NaN if there was nothing to measure. With ``histograms`` and
+                ``video_every``, rows may have a ``Histogram`` or ``Clip``; one row of runs on images has an ``Image``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no write(step, values).")
 
     def flush(self) -> None:
-        """Make the rows survive a power failure, if they are on the disk of this machine. Called before each checkpoint."""
+        """Make the rows on this machine survive a power failure. Called before each checkpoint."""
 
     def end(self, hurry: bool = False) -> None:
-        """Begin to finish, without waiting; in a ``hurry`` with less time. Called once or more before ``close``."""
+        """Begin to finish, without waiting; in a ``hurry`` with less time. Called before ``close``."""
 
     def close(self) -> None:
         """Finish. No other method is called afterwards."""

@@ -1,7 +1,5 @@
 """The tracker that writes to Weights & Biases."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -19,7 +17,6 @@ from proximo.tracking.tracker import Clip, Image, TrackedRun, Tracker
 
 AXIS = "environment_steps"
 START_SECONDS = 30
-FILE = "wandb.json"
 _REPORTED: dict[Path, object] = {}
 """Groups of seeds whose offline tracking was reported, with the run that reported it."""
 KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
@@ -28,22 +25,22 @@ KEY_VARIABLES = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 class WeightsAndBiases(Tracker):
     """Writes a run of Weights & Biases whose axis is the environment step.
 
-    ``wandb.json`` of the run directory stores its id, so that a resume continues the same run. The environment step is the step of each row
-    on the server, so rows that the server has are skipped. Without a server, a resume begins a new folder ``wandb/offline-run-…`` with all
-    rows from the start, because folders of one id replace each other when they are uploaded.
+    ``wandb.json`` stores its id, so that a resume continues the same run. The environment step is the step of each row on
+    the server, so rows that the server has are skipped. Without a server, a resume begins a new folder with all rows from
+    the start, because folders of one id replace each other when they are uploaded.
     """
 
     def __init__(self, run: TrackedRun):
         import wandb
 
-        self._wandb, file = wandb, run.run_dir / FILE
+        self._wandb, file = wandb, run.run_dir / "wandb.json"
         kept = {} if run.resumed_at is None else json_object(file)
         self._id = str(kept.get("id") or secrets.token_hex(4))
         self._run = self._begin(run)
         self._run.define_metric(AXIS, hidden=True)
         self._run.define_metric("*", step_metric=AXIS)
         self._first = self._last = int(self._run.step)
-        """The server already has the rows before the first step. A clip may come after later rows, and is added to the last one."""
+        """The server has the rows before the first step. A clip that comes after later rows is added to the last one."""
         url = None if getattr(self._run, "offline", True) else self._run.url
         with contextlib.suppress(OSError):
             write_atomic(file, json.dumps({"id": self._id, "url": url}) + "\n")
@@ -63,8 +60,8 @@ class WeightsAndBiases(Tracker):
             "settings": self._wandb.Settings(silent=True, console="off", save_code=False, init_timeout=START_SECONDS),
         }
         mode = os.environ.get("WANDB_MODE") or None
-        why = "" if mode or has_key() else "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"
-        if not why:
+        why = "Weights & Biases has no key here (`wandb login`, or WANDB_API_KEY)"
+        if mode or has_key():
             try:
                 return self._wandb.init(mode=mode, resume="allow" if mode in (None, "online") else None, **options)
             except Exception as error:
@@ -78,21 +75,18 @@ class WeightsAndBiases(Tracker):
         return self._wandb.init(mode="offline", resume=None, **options)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add the values to the row of ``step``, if the server may lack it. Numbers that are not finite are left out."""
-        if step >= self._first:
-            self._last = max(self._last, step)
-            found = {name: self._value(x) for name, x in values.items()}
-            self._run.log({AXIS: self._last, **{name: x for name, x in found.items() if x is not None}}, step=self._last)
-
-    def _value(self, x: Any) -> Any:
-        """``x`` as Weights & Biases shows it; None if it cannot."""
-        if isinstance(x, Histogram):
-            return self._wandb.Histogram(np_histogram=(x.counts, x.edges))
-        if isinstance(x, Image):
-            return self._wandb.Image(x.pixels)
-        if isinstance(x, Clip):
-            return self._wandb.Video(str(x.path))
-        return float(x) if math.isfinite(x) else None
+        """Add the values to the row of ``step``, if the server may lack it. NaN and infinity are left out."""
+        if step < self._first:
+            return
+        self._last, row = max(self._last, step), {}
+        for name, x in values.items():
+            if isinstance(x, Histogram):
+                row[name] = self._wandb.Histogram(np_histogram=(x.counts, x.edges))
+            elif isinstance(x, Image | Clip):
+                row[name] = self._wandb.Image(x.pixels) if isinstance(x, Image) else self._wandb.Video(str(x.path))
+            elif math.isfinite(x):
+                row[name] = float(x)
+        self._run.log({AXIS: self._last, **row}, step=self._last)
 
     def close(self) -> None:
         """Wait for the upload."""

@@ -116,7 +116,7 @@ def starts(
             Path(name),
             by_folder[name],
             step,
-            info if info is None else Checkpoint(Path(name), {"step": step, "info": info, "leaves": {}}, {}),
+            info if info is None else Checkpoint(Path(name), step, info, {"leaves": {}}, {}),
         )
         for name, step, info in every
     ]
@@ -155,7 +155,7 @@ def _is_complete(start: SeedStart) -> bool:
         raise ConfigError(f"{start.run_dir} is already at step {step}, but total_steps = {total}: give a larger --total-steps.")
     if start.saved is None or step < total:
         return False
-    evaluation = start.saved.evaluation
+    evaluation = start.saved.info.get("evaluation")
     return not config.run.eval_episodes or (evaluation is not None and evaluation["step"] == step)
 
 

@@ -102,8 +102,8 @@ class SeedRun:
         self.window = MetricsWindow()
         """Metrics of the updates since the last row."""
         saved = start.saved if start else None
-        self.best: dict[str, float] | None = saved.best if saved else None
-        self.last_evaluation: dict[str, Any] | None = saved.evaluation if saved else None
+        self.best: dict[str, float] | None = saved.info.get("best") if saved else None
+        self.last_evaluation: dict[str, Any] | None = saved.info.get("evaluation") if saved else None
         self.evaluation_seconds = 0.0
         """Seconds of the evaluations of this session."""
         self.evaluation_steps = int(saved.info.get("evaluation_steps", 0)) if saved else 0
