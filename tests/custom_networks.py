@@ -183,10 +183,6 @@ class Choice(eqx.Module):
         return action + self.start
 
 
-class WrongChoice(Choice):
-    temperature = 2.0
-
-
 def simple_policy_optimization(policy, minibatch):
     """Simple Policy Optimization, Xie et al. 2024."""
     a = minibatch.advantage

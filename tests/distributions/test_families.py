@@ -36,10 +36,7 @@ def beta(alpha, other):
     return Beta(jnp.asarray(alpha, jnp.float32), jnp.asarray(other, jnp.float32))
 
 
-def state_dependent():
-    return StateDependentGaussian.of(*(jnp.asarray(x, jnp.float32) for x in (MEAN, FEATURES, MATRIX)))
-
-
+STATE_DEPENDENT = StateDependentGaussian.of(*(jnp.asarray(x, jnp.float32) for x in (MEAN, FEATURES, MATRIX)))
 # The distribution, its noise, all its actions, and their probabilities.
 FINITE = {
     "one choice": (Categorical(jnp.array(LOGITS)), jax.random.gumbel, np.arange(3), special.softmax(LOGITS)),
@@ -65,7 +62,7 @@ CONTINUOUS = {
         NORMAL,
         lambda x: np.log(1 - np.tanh(x) ** 2) * [1, 0],
     ),
-    "state-dependent": (state_dependent(), jax.random.normal, MARGINAL, lambda x: 0.0 * x),
+    "state-dependent": (STATE_DEPENDENT, jax.random.normal, MARGINAL, lambda x: 0.0 * x),
     "beta": (beta(*SHAPES), lambda key, shape: jax.random.bits(key, (*shape[:-1], 2), "uint32"), BETA, lambda x: 0.0 * x),
 }
 
@@ -110,9 +107,8 @@ def test_continuous_families_equal_scipy(name):
     assert abs(np.corrcoef(samples.T)[0, 1]) < 4 / DRAWS**0.5
     assert abs(np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]) < 4 / DRAWS**0.5
     grid = components.ppf(np.linspace(0.001, 0.999, 4001)[:, None])
-    np.testing.assert_allclose(
-        distribution.mode(), np.take_along_axis(grid, components.logpdf(grid).argmax(0)[None], 0)[0], atol=0.02
-    )
+    mode = np.take_along_axis(grid, components.logpdf(grid).argmax(0)[None], 0)[0]
+    np.testing.assert_allclose(distribution.mode(), mode, atol=0.02)
 
 
 @pytest.mark.parametrize("name", ["one choice", "bits", "beta"])

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from proximo.distributions import Bernoulli, Categorical, mask_bits, mask_choices
 
@@ -15,15 +15,13 @@ BITS = jnp.array([[True, True], [True, False], [False, True], [False, False]])  
 
 def test_masked_choice_is_a_distribution_over_allowed_choices():
     masked = Categorical(mask_choices(LOGITS, MASK))
-    kept = np.asarray(LOGITS, np.float64)[np.asarray(MASK)]
-    p = np.exp(kept) / np.exp(kept).sum()
+    p = special.softmax(np.asarray(LOGITS, np.float64)[np.asarray(MASK)])
     np.testing.assert_allclose(jax.vmap(masked.log_prob)(jnp.array([0, 2, 3])), np.log(p), atol=1e-6)
     assert masked.entropy() == pytest.approx(stats.entropy(p), abs=1e-6)
     assert masked.log_prob(jnp.array(1)) < -1e8
 
 
 def test_mask_that_allows_nothing_is_ignored():
-    assert jnp.array_equal(mask_choices(LOGITS, jnp.zeros(4, bool)), LOGITS)
     masked = mask_choices(jnp.stack([LOGITS] * 2), jnp.stack([MASK, jnp.zeros(4, bool)]))
     assert masked[0, 1] < -1e8
     assert jnp.array_equal(masked[1], LOGITS)
