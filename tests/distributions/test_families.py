@@ -1,4 +1,4 @@
-"""Every family against SciPy, or against an enumeration of all its actions."""
+"""Every family against SciPy, or against an enumeration of all its actions; and masks, which allow some of them."""
 
 import functools
 import itertools
@@ -19,6 +19,8 @@ from proximo.distributions import (
     ProductCategorical,
     StateDependentGaussian,
     TanhGaussian,
+    mask_bits,
+    mask_choices,
 )
 
 DRAWS = 20_000
@@ -144,6 +146,33 @@ def test_values_and_gradients_are_finite_at_extremes(name):
     for given, action in itertools.product(parameters, actions):
         value, gradients = total(given, jnp.array(action))
         assert np.isfinite(np.concatenate([np.ravel(value), *map(np.ravel, gradients)])).all(), (given, action)
+
+
+UNMASKED = jnp.array([1.0, 4.0, -2.0, 0.5])
+MASK = jnp.array([True, False, True, True])
+BITS = jnp.array([[True, True], [True, False], [False, True], [False, False]])  # free, only 0, only 1, nothing: free
+
+
+def test_masked_choice_is_a_distribution_over_allowed_choices():
+    masked = Categorical(mask_choices(UNMASKED, MASK))
+    p = special.softmax(np.asarray(UNMASKED, np.float64)[np.asarray(MASK)])
+    np.testing.assert_allclose(jax.vmap(masked.log_prob)(jnp.array([0, 2, 3])), np.log(p), atol=1e-6)
+    assert masked.entropy() == pytest.approx(stats.entropy(p), abs=1e-6)
+    assert masked.log_prob(jnp.array(1)) < -1e8
+
+
+def test_mask_that_allows_nothing_is_ignored():
+    masked = mask_choices(jnp.stack([UNMASKED] * 2), jnp.stack([MASK, jnp.zeros(4, bool)]))
+    assert masked[0, 1] < -1e8
+    assert jnp.array_equal(masked[1], UNMASKED)
+
+
+def test_forced_bits_are_certain_and_others_free():
+    masked, free = Bernoulli(mask_bits(UNMASKED, BITS)), Bernoulli(UNMASKED[jnp.array([0, 3])])
+    assert masked.mode().tolist() == [1, 0, 1, 1]
+    assert masked.entropy() == pytest.approx(float(free.entropy()), abs=1e-6)
+    actions = jnp.array([1, 0, 1, 0]), jnp.array([1, 0])
+    assert masked.log_prob(actions[0]) == pytest.approx(float(free.log_prob(actions[1])), abs=1e-6)
 
 
 @pytest.mark.parametrize("std", [0.01, 1.0, 4.0, float(np.exp(LOG_STD_RANGE[1]))])

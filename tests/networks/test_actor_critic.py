@@ -10,9 +10,10 @@ import pytest
 from proximo.collect.policy_check import check_policy
 from proximo.config import NetworkConfig
 from proximo.distributions import LOG_STD_RANGE
+from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy
-from proximo.networks.heads import CategoricalHead, make_actor
+from proximo.networks.heads import MAX_TANH, CategoricalHead, make_actor
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -50,6 +51,33 @@ def head_for(space, **settings):
 )
 def test_samples_are_mapped_where_both_bounds_are_finite(space, mapping, samples, actions):
     np.testing.assert_allclose(head_for(space, action_mapping=mapping).to_space(jnp.array(samples)), actions, atol=1e-6)
+
+
+BOUNDED = Box((3, 2), (-2.0, 0.0, -1.0, 3.0, 0.0, 1.0), (2.0, 4.0, 1.0, 3.5, 0.0, 1.0))  # the last two bounds are equal
+
+
+@pytest.mark.parametrize(
+    ("space", "settings"),
+    [
+        (Discrete(4, 3), {}),
+        (MultiDiscrete((3, 2, 4, 2), (0, 1, -1, 5), (2, 2)), {}),
+        (MultiBinary((2, 3)), {}),
+        (BOUNDED, {}),
+        (BOUNDED, {"action_mapping": "tanh"}),
+        (BOUNDED, {"distribution": "beta"}),
+        (Box((3,), (0.0, -np.inf, -5.0), (np.inf, 2.0, 1.0)), {"action_mapping": "tanh"}),
+    ],
+)
+def test_from_space_is_the_inverse_of_to_space(space, settings):
+    head = head_for(space, **settings)
+    dtype = jnp.float32 if isinstance(space, Box) else jnp.int32
+    actions = jnp.asarray(random_actions(space, np.random.default_rng(0), 50), dtype)
+    atol = 2.0 * (1.0 - MAX_TANH) if settings.get("action_mapping") == "tanh" else 1e-5  # half of the range is at most 2 … 3
+    samples = head.from_space(actions)
+    assert np.isfinite(samples).all()
+    np.testing.assert_allclose(head.to_space(samples), actions, rtol=1e-4, atol=1.5 * atol)
+    if not isinstance(space, Box):  # they count from 0
+        assert (samples.min(), head.to_space(samples).dtype) == (0, jnp.int32)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -237,10 +265,7 @@ def test_the_mask_enters_neither_the_features_nor_the_value():
     assert policy.normalizer["action_mask"] is None
 
 
-def with_mask(mask):
-    return Dict((("x", Box((2,))), ("action_mask", mask)))
-
-
+THREE, NUMBER = (Dict((("x", Box((2,))), ("action_mask", mask))) for mask in (MultiBinary((3,)), Discrete(4)))
 HALF = Box((2,), (0.0, -np.inf), np.inf)
 BYTES = functools.partial(Box, low=0.0, high=255.0, dtype="uint8")
 
@@ -248,21 +273,14 @@ BYTES = functools.partial(Box, low=0.0, high=255.0, dtype="uint8")
 @pytest.mark.parametrize(
     ("space", "action_space", "settings", "sentence"),
     [
-        (
-            with_mask(MultiBinary((3,))),
-            Discrete(4),
-            {},
-            r"mask is MultiBinary\(3,\): for actions of Discrete\(4\), expected one array of 4",
-        ),
-        (with_mask(MultiBinary((3,))), MultiBinary((3,)), {}, r"for actions of MultiBinary\(3,\), expected one array of 6"),
-        (with_mask(MultiBinary((2,))), Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
-        (
-            with_mask(Discrete(4)),
-            Discrete(4),
-            {},
-            r"The action mask is Discrete\(4\): for actions of Discrete\(4\), expected one array",
-        ),
-        (toys.masked(Dict(()), 3), Discrete(3), {}, "reads no entry of the observation besides masks"),
+        (THREE, Discrete(4), {}, r"mask is MultiBinary\(3,\): for actions of Discrete\(4\), expected one array of 4"),
+        (THREE, MultiBinary((3,)), {}, r"for actions of MultiBinary\(3,\), expected one array of 6"),
+        (THREE, Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
+        (NUMBER, Discrete(4), {}, r"The action mask is Discrete\(4\): for actions of Discrete\(4\), expected one array"),
+        (toys.masked(Dict(()), 3), Discrete(3), {}, "reads no entry of the observation besides masks and privileged ones"),
+        (PARTS, TWO, {"privileged": "vv"}, r"^privileged: the observation space Dict.* no entry 'vv' \(did you mean 'v'\?\)\.$"),
+        (PARTS, TWO, {"privileged": "v,x"}, "reads no entry of the observation besides masks and privileged ones: add one"),
+        (VECTOR, TWO, {"privileged": "v"}, r"^privileged: the observation space Box.* has no entry 'v'"),
         (VECTOR, HALF, {"distribution": "beta"}, r"^distribution = beta needs bounds on both sides of"),
         (VECTOR, HALF, {"action_mapping": "tanh"}, r"^action_mapping = tanh needs a component with"),
         (VECTOR, TWO, {"distribution": "beta"}, r"^distribution = beta is for continuous actions"),

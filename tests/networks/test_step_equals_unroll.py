@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import Config
 from proximo.networks.recurrent import CELLS
 from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, associative_scan
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
+import custom_networks as custom
 import toys
 from helpers import MEMORIES, cast, difference, precision, small_policy
 
@@ -30,7 +32,8 @@ HEADS = {  # and the entries of a mask
     "bounded": (Box((2,), (-1.0, 0.0), (1.0, np.inf)), 0),
 }
 NAMED = Dict((("x", Box((3,))),))
-SPACES = {**ENCODERS, **{head: toys.masked(NAMED, n) if n else NAMED for head, (_, n) in HEADS.items()}}
+NUMBERS = Dict((("a", Box((2,))), ("b", Box((1,)))))
+SPACES = {**ENCODERS, "numbers": NUMBERS, **{head: toys.masked(NAMED, n) if n else NAMED for head, (_, n) in HEADS.items()}}
 ACTIONS = {"masked parts": Discrete(4, 2)}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -80,13 +83,16 @@ def errors_of_mutations(policy, memory, observation, episode_start, valid):
 
 
 @functools.cache
-def measure(encoder, memory="gru", dtype="float32", action_space=None, **settings):
-    policy = small_policy(SPACES[encoder], "shared", action_space or ACTIONS.get(encoder), **MEMORIES[memory], **settings)
+def measure(encoder, memory="gru", dtype="float32", action_space=None, towers="shared", **settings):
+    settings = {**MEMORIES[memory], **settings}
+    policy = small_policy(SPACES[encoder], towers, action_space or ACTIONS.get(encoder), **settings)
     with precision(dtype):
         policy, rng = cast(policy, dtype), np.random.default_rng(3)
         start = jax.tree.map(lambda m: some_memory(rng, m), policy.init_memory(ENVS))
-        observation = random_observations(SPACES[encoder], dtype)
-        return jax.device_get(jax.jit(errors_of_mutations)(policy, start, observation, *random_flags()))
+        observation, flags = random_observations(SPACES[encoder], dtype), random_flags()
+        previous = jax.tree.map(lambda x: jnp.broadcast_to(x, (STEPS, *x.shape)), policy.no_previous_step(ENVS))
+        observation = policy.with_previous_step(observation, flags[0], previous)
+        return jax.device_get(jax.jit(errors_of_mutations)(policy, start, observation, *flags))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +128,16 @@ def test_scan_of_step_equals_unroll_for_every_head(head):
     errors = measure(head, action_space=HEADS[head][0])
     assert errors["unchanged"] < 1e-5
     assert errors["episode_start shifted by one"] > 1e-3
+
+
+@pytest.mark.parametrize("name", custom.NETWORKS)
+def test_scan_of_step_equals_unroll_for_custom_networks(name):
+    sizes = {size: getattr(Config().network, size) for size in ("hidden_sizes", "memory_size")}
+    settings = {**sizes, **custom.NETWORKS[name]}
+    errors = measure("numbers" if "dict" in name else "vector", "none", action_space=Discrete(4, 2), **settings)
+    assert errors["unchanged"] < 1e-5
+    if "memory" in name and settings.get("reset_memory", True):
+        assert errors["episode_start shifted by one"] > 1e-3
 
 
 @pytest.mark.parametrize("memory", ["lru", "gtrxl"])

@@ -62,12 +62,10 @@ def mended(actor_critic: ActorCritic) -> ActorCritic:
     """``actor_critic`` with its cells replaced where jax2onnx cannot translate them."""
 
     def replaced(x):
-        return MENDED[type(x)](**{field.name: getattr(x, field.name) for field in dataclasses.fields(x)}) if is_cell(x) else x
+        kind = MENDED.get(type(x))
+        return kind(**{field.name: getattr(x, field.name) for field in dataclasses.fields(x)}) if kind else x
 
-    def is_cell(x):
-        return type(x) in MENDED
-
-    return jax.tree.map(replaced, actor_critic, is_leaf=is_cell)
+    return jax.tree.map(replaced, actor_critic, is_leaf=lambda x: type(x) in MENDED)
 
 
 @contextlib.contextmanager

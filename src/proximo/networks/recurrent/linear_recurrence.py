@@ -76,12 +76,10 @@ linear_recurrence.defvjp(_forward, _backward)
 
 
 class LinearRecurrence(MemoryCell):
-    """A residual block around a linear recurrence with ``H`` features (Orvieto et al. 2023, arXiv:2303.06349,
-    figure 1).
+    """A residual block around a linear recurrence with ``H`` features.
 
-    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of
-    ``read(h)``. A subclass writes ``create`` and ``coefficients``, and ``pack``, ``unpack`` and ``init`` if
-    it does not store ``h``.
+    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of ``read(h)``.
+    A subclass writes ``create`` and ``coefficients`` (Orvieto et al. 2023, arXiv:2303.06349, figure 1).
     """
 
     input: Linear
@@ -106,28 +104,18 @@ class LinearRecurrence(MemoryCell):
         """The inputs of the gated linear unit, from the state ``h`` after each step and ``norm(u)``."""
         return h
 
-    @staticmethod
-    def pack(h: Array) -> Array:
-        """The state as real numbers, as rollouts store it."""
-        return h
-
-    @staticmethod
-    def unpack(state: Array) -> Array:
-        """The inverse of ``pack``."""
-        return state
-
     def init(self, batch: int) -> Float[Array, "N ..."]:
         return jnp.zeros((batch, self.size), self.input.weight.dtype)
 
     def step(self, state: Array, x: Array, *flags: Array) -> tuple[Array, Array]:
         u, v, decay, drive = self._inputs(x, *flags)
-        h = decay * self.unpack(state) + drive
-        return self.pack(h), self._out(h, u, v)
+        h = decay * state + drive
+        return h, self._out(h, u, v)
 
     def unroll(self, state: Array, x: Array, *flags: Array) -> tuple[Array, Array]:
         u, v, decay, drive = self._inputs(x, *flags)
-        h = linear_recurrence(decay, drive, self.unpack(state))
-        return self.pack(h[-1]), self._out(h, u, v)
+        h = linear_recurrence(decay, drive, state)
+        return h[-1], self._out(h, u, v)
 
     def _inputs(self, x: Array, episode_start: Array, valid: Array) -> tuple[Array, Array, Array, Array]:
         """``u``, ``norm(u)`` and the coefficients: a decay of 0 resets; on padding, 1 and a drive of 0 change nothing."""

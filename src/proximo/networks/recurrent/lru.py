@@ -59,20 +59,29 @@ class LRU(LinearRecurrence):
     def init(self, batch: int) -> Packed:
         return jnp.zeros((batch, 2 * self.size), self.input.weight.dtype)
 
+    def step(self, state: Packed, x: Array, *flags: Array) -> tuple[Packed, Array]:
+        state, out = super().step(_unpacked(state), x, *flags)
+        return _packed(state), out
+
+    def unroll(self, state: Packed, x: Array, *flags: Array) -> tuple[Packed, Array]:
+        state, out = super().unroll(_unpacked(state), x, *flags)
+        return _packed(state), out
+
     def coefficients(self, u: Array) -> tuple[State, State]:
-        drive = self.unpack(self.write(u)) * jnp.exp(self.log_gamma)
+        drive = _unpacked(self.write(u)) * jnp.exp(self.log_gamma)
         radius = jnp.exp(-jnp.exp(self.log_decay))
-        decay = self.unpack(jnp.concatenate([radius * jnp.cos(self.phase), radius * jnp.sin(self.phase)]))
+        decay = _unpacked(jnp.concatenate([radius * jnp.cos(self.phase), radius * jnp.sin(self.phase)]))
         return jnp.broadcast_to(decay, drive.shape), drive
 
     def read(self, h: State, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-        return self.reader(self.pack(h)) + self.skip * u
+        return self.reader(_packed(h)) + self.skip * u
 
-    @staticmethod
-    def pack(h: State) -> Packed:
-        return jnp.concatenate([h.real, h.imag], axis=-1)
 
-    @staticmethod
-    def unpack(state: Packed) -> State:
-        wide = state.astype(jnp.promote_types(state.dtype, jnp.float32))  # JAX has no 16-bit complex numbers
-        return jax.lax.complex(*jnp.split(wide, 2, axis=-1))
+def _packed(h: State) -> Packed:
+    """The state as real numbers, as rollouts store it."""
+    return jnp.concatenate([h.real, h.imag], axis=-1)
+
+
+def _unpacked(state: Packed) -> State:
+    wide = state.astype(jnp.promote_types(state.dtype, jnp.float32))  # JAX has no 16-bit complex numbers
+    return jax.lax.complex(*jnp.split(wide, 2, axis=-1))
