@@ -12,11 +12,12 @@ from proximo.networks.cpu_kernels.convolution import CHUNK, by_products, by_xla,
 from proximo.networks.image_encoders import IMAGE_ENCODERS, Convolution, max_pool
 from proximo.spaces import Box
 
-# (images, height, width, channels, size, stride, out): NatureCNN's layers, sizes that leave pixels over, several chunks.
+# (images, height, width, channels, size, stride, out): NatureCNN's layers, sizes that leave pixels over, several chunks. Fewer than
+# MIN_BATCH images would be left to XLA.
 CASES = [
-    (3, 37, 43, 1, 8, 4, 5),
-    (2, 20, 21, 32, 4, 2, 64),
-    (2, 9, 7, 64, 3, 1, 64),
+    (8, 37, 43, 1, 8, 4, 5),
+    (9, 20, 21, 32, 4, 2, 64),
+    (8, 9, 7, 64, 3, 1, 64),
     (CHUNK * 2, 9, 11, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 8, 9, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 9, 7, 8, 3, 1, 8),  # here the image is shifted for the weights' gradient, not the output's gradient

@@ -83,7 +83,7 @@ def errors_of_mutations(policy, memory, observation, episode_start, valid):
 
 
 @functools.cache
-def measure(encoder, memory="gru", dtype="float32", action_space=None, towers="shared", **settings):
+def measure(encoder, memory="gru", dtype="float32", /, *, action_space=None, towers="shared", **settings):
     settings = {**MEMORIES[memory], **settings}
     policy = small_policy(SPACES[encoder], towers, action_space or ACTIONS.get(encoder), **settings)
     with precision(dtype):

@@ -1,4 +1,4 @@
-"""The ONNX model of a policy, translated by jax2onnx. What it cannot translate is computed by other operations, in an export only."""
+"""The ONNX model of a policy, by jax2onnx. What it cannot translate is computed in another way, in an export only."""
 
 import contextlib
 import dataclasses
@@ -70,7 +70,7 @@ def mended(actor_critic: ActorCritic) -> ActorCritic:
 
 @contextlib.contextmanager
 def translating() -> Iterator[None]:
-    """``jax.lax.platform_dependent`` takes its default branch, products are precise, and jax2onnx logs nothing."""
+    """``platform_dependent`` takes its default branch, products are precise, and jax2onnx logs nothing."""
 
     def chosen(*arguments, default, **of_platforms):
         return default(*arguments)
@@ -87,15 +87,12 @@ def translating() -> Iterator[None]:
 
 def build(function: PolicyFunction, batch: int | None, properties: dict[str, str]) -> tuple[bytes, ExportedPolicy]:
     """Translate ``function`` to an ONNX model for ``batch`` environments (None: any number), with texts by
-    name.
-
-    Returns the content of the file, and the policy that was loaded from it. Raises ``ConfigError`` if it
-    cannot be translated.
-    """
+    name. Returns the file's content, and the policy loaded from it. Raises ``ConfigError`` if it cannot be
+    translated."""
     actor_critic, inputs = mended(function.actor_critic), function.inputs(1)
     shapes = [jax.ShapeDtypeStruct((batch or "N", *x.shape[1:]), x.dtype) for x in inputs.values()]  # pyright: ignore[reportArgumentType]
     outputs = list(jax.eval_shape(lambda arrays: function(actor_critic, arrays), inputs))
-    # What ExportedPolicy must know besides shapes and types: the keys of each part of the observation, the first memory, the noise.
+    # What ExportedPolicy must know besides shapes and types. The keys lead to each part of the observation.
     actor, action_space = actor_critic.actor, function.policy.env.action_space
     paths = [path for path, _ in jax.tree.leaves_with_path(zeros(function.space, (1,)))]
     keys = [[getattr(key, "key", getattr(key, "idx", None)) for key in path] for path in paths]

@@ -92,7 +92,7 @@ def _settle_ties(function: PolicyFunction, expected: Arrays, found: Arrays, nois
 
 
 def _error(where: str, name: str, expected: np.ndarray, found: np.ndarray) -> float:
-    """The largest error of an output, which is infinite for another shape or type. Raises ``ParityError`` if it is too large."""
+    """The largest error of an output, infinite for another shape or type. Raises ``ParityError``."""
     wide, error = expected.astype(np.float64), np.inf
     if (found.shape, found.dtype) == (expected.shape, expected.dtype):
         with np.errstate(invalid="ignore"):

@@ -39,8 +39,11 @@ def make_policy(
     ``normalize_observation`` and ``clip_observation`` are settings. Raises ``EnvError`` if a space or an action
     mask is not supported, and ``ConfigError`` if a custom network does not fit.
     """
-    added = previous_entries(config)
-    space = _extended(observation_space, action_space, added)
+    space, added = observation_space, previous_entries(config)
+    if added:  # the space of what ActorCritic.with_previous_step returns
+        named = dict(space.spaces) if isinstance(space, Dict) else {spaces.OBSERVATION: space}
+        sizes = {spaces.PREVIOUS_ACTION: spaces.flatdim(action_space), spaces.PREVIOUS_REWARD: 1}
+        space = Dict(named | {name: Box((sizes[name],)) for name in added})
     encoded = _without_mask(space, action_space, config)
     return ActorCritic(
         make_statistics(space, normalize_observation, added),
@@ -51,15 +54,6 @@ def make_policy(
         observed_previous=added,
         privileged=config.privileged,
     )
-
-
-def _extended(space: Space, action_space: ActionSpace, added: tuple[str, ...]) -> Space:
-    """The space of the observations that ``ActorCritic.with_previous_step`` returns."""
-    if not added:
-        return space
-    named = dict(space.spaces) if isinstance(space, Dict) else {spaces.OBSERVATION: space}
-    sizes = {spaces.PREVIOUS_ACTION: spaces.flatdim(action_space), spaces.PREVIOUS_REWARD: 1}
-    return Dict(named | {name: Box((sizes[name],)) for name in added})
 
 
 def _without_mask(space: Space, action_space: ActionSpace, config: NetworkConfig) -> Space:
@@ -93,8 +87,12 @@ def _make_parts(
         encoder, cell, _ = custom.make_parts("actor_critic", key, space, config, count)
         torso = Torso(encoder, cell, MLP((), (), "identity"), config.compute_dtype)
         return (torso,), make_head(Part(0)), Part(1)
+    known = dict(space.spaces) if isinstance(space, Dict) else {}
+    for name in config.privileged:
+        if name not in known:
+            raise EnvError(f"privileged: the observation space {space} has no entry {name!r}{nearest(name, known)}.")
     key_torsos, key_actor, key_critic = jax.random.split(key, 3)
-    towers = [(_unprivileged(space, config.privileged), config), (space, config.for_critic)]
+    towers = [(without(space, config.privileged), config), (space, config.for_critic)]
     towers = towers if config.towers == "separate" else [(space, config)]
     made = [_torso(key, *tower) for key, tower in zip(jax.random.split(key_torsos, len(towers)), towers, strict=True)]
     torsos, features = zip(*made, strict=True)
@@ -119,15 +117,6 @@ def check_layers(policy: ActorCritic, space: Space, config: NetworkConfig) -> No
     for setting, reason in reasons.items():
         if (value := getattr(config, setting)) != LEAVES[setting].default:
             raise ConfigError(f"{setting} = {text_of(value)} has no effect, because {reason}.")
-
-
-def _unprivileged(space: Space, names: tuple[str, ...]) -> Space:
-    """``space`` without the privileged entries ``names``."""
-    known = dict(space.spaces) if isinstance(space, Dict) else {}
-    for name in names:
-        if name not in known:
-            raise EnvError(f"privileged: the observation space {space} has no entry {name!r}{nearest(name, known)}.")
-    return without(space, names)
 
 
 def _torso(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Torso, int]:

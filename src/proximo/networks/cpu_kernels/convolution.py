@@ -34,12 +34,7 @@ def convolve(
     layers keep them anyway. On the CPU, each pass over all images for a bias or ReLU takes about as long as a
     product.
     """
-    return _by_platform(_on_cpu, by_xla, stride, relu, x, weight, bias)
-
-
-def _on_cpu(x: Array, weight: Array, bias: Array, stride: int, relu: bool) -> Array:
-    # Compared in the branch of the CPU only: an export has a symbolic number of images.
-    return (by_products if x.shape[0] >= MIN_BATCH else by_xla)(x, weight, bias, stride, relu)
+    return _by_platform(by_products, by_xla, stride, relu, x, weight, bias)
 
 
 def _by_platform(cpu: Callable[..., Any], default: Callable[..., Any], stride: int, relu: bool, *arrays: Array) -> Any:
@@ -79,7 +74,9 @@ def gradients_by_xla(
 
 
 def by_products(x: Array, weight: Array, bias: Array, stride: int, relu: bool = True) -> Array:
-    """``relu(convolution + bias)`` by one matrix product, whose parts are shifted and added up."""
+    """``relu(convolution + bias)`` by one matrix product, whose parts are shifted and added up; few images by XLA."""
+    if x.shape[0] < MIN_BATCH:
+        return by_xla(x, weight, bias, stride, relu)
     matrix, positions, size = _weight_to_matrix(weight, stride), _positions(weight, stride), len(weight) // stride
 
     def chunk(x):

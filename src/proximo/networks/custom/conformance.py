@@ -23,15 +23,8 @@ MAX_CHOICES = 4096
 
 
 def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> ActorCritic:
-    """Check the policy that ``make`` returns for a random key, after the checks of shapes. Returns it with
-    ``jax.ShapeDtypeStruct`` instead of arrays.
-
-    Raises:
-        ConfigError: Two policies from the same settings differ in more than their arrays; nothing can be
-            learned; numbers are complex; a memory's own ``unroll`` differs from repeated calls of its
-            ``step``; or a distribution has numbers that are not finite, probabilities that do not sum to 1,
-            or actions outside the space.
-    """
+    """Check the policy that ``make`` returns for a random key, after the checks of shapes.
+    Returns the policy with ``jax.ShapeDtypeStruct`` instead of arrays. Raises ``ConfigError``."""
     # A new function each time: JAX would not call the same one twice.
     shapes, other = (jax.eval_shape(lambda: make(jax.random.key(0))) for _ in range(2))
     networks = jax.tree.leaves(dataclasses.replace(shapes, normalizer=None))

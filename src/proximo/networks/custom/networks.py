@@ -97,17 +97,6 @@ class CustomModule(eqx.Module):
         with custom_code_errors(f"{self.setting}: {call}", ConfigError):
             return jax.eval_shape(lambda custom, *examples: getattr(custom.module, method)(*examples), self, *examples)
 
-    def check_vector(self, call: str, given: PyTree, name: str, size: int | None) -> int:
-        """The length of an output: a vector of ``size`` numbers (None: any size), or for 1 a number."""
-        shape = given.shape if is_array(given, floating=True) else (0, 0)
-        shape = (1,) if shape == () and size == 1 else shape
-        self.expect(
-            len(shape) == 1 and size in (None, *shape),
-            f"{call} gives {describe_shape(given)} as {name}, expected a vector of {'' if size is None else f'{size} '}floating-point numbers: "
-            "it is called for one observation of one environment, without a batch axis",
-        )
-        return shape[0]
-
 
 class CustomNetwork(eqx.Module):
     """An encoder, ``module(observation) -> features``; a head, ``module(features) -> numbers``; or a whole
@@ -285,11 +274,18 @@ def make_parts(
     for name, given in zip(names, outputs, strict=True):
         if name == "state":
             kept = (jax.tree.structure(given), describe_shape(given)) == (jax.tree.structure(state), describe_shape(state))
-            custom.expect(
-                kept, f"{call} gives the state {describe_shape(given)}, expected it as init() gives it, {describe_shape(state)}"
-            )
-        else:
-            total += custom.check_vector(call, given, name, {"parameters": count, "value": 1}.get(name))
+            expected = f"expected it as init() gives it, {describe_shape(state)}"
+            custom.expect(kept, f"{call} gives the state {describe_shape(given)}, {expected}")
+            continue
+        size = {"parameters": count, "value": 1}.get(name)
+        shape = given.shape if is_array(given, floating=True) else (0, 0)
+        shape = (1,) if shape == () and size == 1 else shape  # one number
+        custom.expect(
+            len(shape) == 1 and size in (None, *shape),
+            f"{call} gives {describe_shape(given)} as {name}, expected a vector of {'' if size is None else f'{size} '}floating-point numbers: "
+            "it is called for one observation of one environment, without a batch axis",
+        )
+        total += shape[0]
     return encoder, cell, total
 
 
