@@ -9,7 +9,7 @@ import pytest
 
 from proximo.collect.policy_check import check_policy
 from proximo.config import NetworkConfig
-from proximo.distributions import LOG_STD_RANGE
+from proximo.distributions.gaussian import LOG_STD_RANGE
 from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy

@@ -14,7 +14,7 @@ from proximo.networks.custom.networks import CustomModule
 from proximo.networks.heads import ActorHead, ReadoutFunction
 from proximo.networks.layers import MLP
 from proximo.networks.normalizer import normalized
-from proximo.networks.recurrent import MemoryCell
+from proximo.networks.recurrent.protocol import MemoryCell
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, flatdim
 from proximo.types import Memory, Observation, Previous
 

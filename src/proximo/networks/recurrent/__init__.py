@@ -4,14 +4,12 @@ import jax
 from jaxtyping import Array, Key
 
 from proximo.config import NetworkConfig
-from proximo.networks.recurrent.gru import GRU as GRU
-from proximo.networks.recurrent.gtrxl import GTrXL as GTrXL
-from proximo.networks.recurrent.lru import LRU as LRU
-from proximo.networks.recurrent.lstm import LSTM as LSTM
-from proximo.networks.recurrent.mingru import MinGRU as MinGRU
-from proximo.networks.recurrent.protocol import MemoryCell as MemoryCell
-from proximo.networks.recurrent.protocol import NoMemory as NoMemory
-from proximo.networks.recurrent.protocol import Stack as Stack
+from proximo.networks.recurrent.gru import GRU
+from proximo.networks.recurrent.gtrxl import GTrXL
+from proximo.networks.recurrent.lru import LRU
+from proximo.networks.recurrent.lstm import LSTM
+from proximo.networks.recurrent.mingru import MinGRU
+from proximo.networks.recurrent.protocol import MemoryCell, NoMemory, Stack
 
 CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU, "gtrxl": GTrXL}
 """Cells by the word of the ``memory`` setting. ``create(key, in_size, config)`` makes one."""
