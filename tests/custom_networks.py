@@ -183,10 +183,6 @@ class Choice(eqx.Module):
         return action + self.start
 
 
-class WrongChoice(Choice):
-    temperature = 2.0
-
-
 def simple_policy_optimization(policy, minibatch):
     """Simple Policy Optimization, Xie et al. 2024."""
     a = minibatch.advantage
@@ -214,3 +210,24 @@ def compiled(policy, minibatch):
 class Outer:
     class Inner(Encoder):
         pass
+
+
+EVERYTHING = {
+    "encoder": Encoder,
+    "memory": Decay,
+    "actor": Actor,
+    "critic": Critic,
+    "observe_action": True,
+    "distribution": Choice,
+}
+NETWORKS = {
+    "encoder of a dict": {"encoder": Encoder},
+    "memory": {"memory": Memory},
+    "memory with unroll": {"memory": Decay},
+    "memory carried over": {"memory": Memory, "reset_memory": False},
+    "actor and critic": {"actor": Actor, "critic": Critic, "towers": "separate"},
+    "whole": {"actor_critic": Whole, "towers": "separate"},
+    "whole with memory": {"actor_critic": WholeWithMemory, "towers": "separate"},
+    "everything": EVERYTHING,
+}
+"""Settings by name."""

@@ -1,4 +1,4 @@
-"""Every family against SciPy, or against an enumeration of all its actions."""
+"""Every family against SciPy, or against an enumeration of all its actions; and masks, which allow some of them."""
 
 import functools
 import itertools
@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from proximo.distributions import (
-    FORBIDDEN,
-    LOG_STD_RANGE,
-    Bernoulli,
-    Beta,
-    Categorical,
-    Gaussian,
-    ProductCategorical,
-    StateDependentGaussian,
-    TanhGaussian,
-)
+from proximo.distributions import Bernoulli, Beta, Categorical, Gaussian, ProductCategorical, StateDependentGaussian, TanhGaussian
+from proximo.distributions.gaussian import LOG_STD_RANGE
+from proximo.distributions.masking import FORBIDDEN, mask_bits, mask_choices
 
 DRAWS = 20_000
 LOGITS = np.array([0.5, -1.5, 2.0])
@@ -36,10 +28,7 @@ def beta(alpha, other):
     return Beta(jnp.asarray(alpha, jnp.float32), jnp.asarray(other, jnp.float32))
 
 
-def state_dependent():
-    return StateDependentGaussian.of(*(jnp.asarray(x, jnp.float32) for x in (MEAN, FEATURES, MATRIX)))
-
-
+STATE_DEPENDENT = StateDependentGaussian.of(*(jnp.asarray(x, jnp.float32) for x in (MEAN, FEATURES, MATRIX)))
 # The distribution, its noise, all its actions, and their probabilities.
 FINITE = {
     "one choice": (Categorical(jnp.array(LOGITS)), jax.random.gumbel, np.arange(3), special.softmax(LOGITS)),
@@ -65,7 +54,7 @@ CONTINUOUS = {
         NORMAL,
         lambda x: np.log(1 - np.tanh(x) ** 2) * [1, 0],
     ),
-    "state-dependent": (state_dependent(), jax.random.normal, MARGINAL, lambda x: 0.0 * x),
+    "state-dependent": (STATE_DEPENDENT, jax.random.normal, MARGINAL, lambda x: 0.0 * x),
     "beta": (beta(*SHAPES), lambda key, shape: jax.random.bits(key, (*shape[:-1], 2), "uint32"), BETA, lambda x: 0.0 * x),
 }
 
@@ -110,9 +99,8 @@ def test_continuous_families_equal_scipy(name):
     assert abs(np.corrcoef(samples.T)[0, 1]) < 4 / DRAWS**0.5
     assert abs(np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]) < 4 / DRAWS**0.5
     grid = components.ppf(np.linspace(0.001, 0.999, 4001)[:, None])
-    np.testing.assert_allclose(
-        distribution.mode(), np.take_along_axis(grid, components.logpdf(grid).argmax(0)[None], 0)[0], atol=0.02
-    )
+    mode = np.take_along_axis(grid, components.logpdf(grid).argmax(0)[None], 0)[0]
+    np.testing.assert_allclose(distribution.mode(), mode, atol=0.02)
 
 
 @pytest.mark.parametrize("name", ["one choice", "bits", "beta"])
@@ -148,6 +136,33 @@ def test_values_and_gradients_are_finite_at_extremes(name):
     for given, action in itertools.product(parameters, actions):
         value, gradients = total(given, jnp.array(action))
         assert np.isfinite(np.concatenate([np.ravel(value), *map(np.ravel, gradients)])).all(), (given, action)
+
+
+UNMASKED = jnp.array([1.0, 4.0, -2.0, 0.5])
+MASK = jnp.array([True, False, True, True])
+BITS = jnp.array([[True, True], [True, False], [False, True], [False, False]])  # free, only 0, only 1, nothing: free
+
+
+def test_masked_choice_is_a_distribution_over_allowed_choices():
+    masked = Categorical(mask_choices(UNMASKED, MASK))
+    p = special.softmax(np.asarray(UNMASKED, np.float64)[np.asarray(MASK)])
+    np.testing.assert_allclose(jax.vmap(masked.log_prob)(jnp.array([0, 2, 3])), np.log(p), atol=1e-6)
+    assert masked.entropy() == pytest.approx(stats.entropy(p), abs=1e-6)
+    assert masked.log_prob(jnp.array(1)) < -1e8
+
+
+def test_mask_that_allows_nothing_is_ignored():
+    masked = mask_choices(jnp.stack([UNMASKED] * 2), jnp.stack([MASK, jnp.zeros(4, bool)]))
+    assert masked[0, 1] < -1e8
+    assert jnp.array_equal(masked[1], UNMASKED)
+
+
+def test_forced_bits_are_certain_and_others_free():
+    masked, free = Bernoulli(mask_bits(UNMASKED, BITS)), Bernoulli(UNMASKED[jnp.array([0, 3])])
+    assert masked.mode().tolist() == [1, 0, 1, 1]
+    assert masked.entropy() == pytest.approx(float(free.entropy()), abs=1e-6)
+    actions = jnp.array([1, 0, 1, 0]), jnp.array([1, 0])
+    assert masked.log_prob(actions[0]) == pytest.approx(float(free.log_prob(actions[1])), abs=1e-6)
 
 
 @pytest.mark.parametrize("std", [0.01, 1.0, 4.0, float(np.exp(LOG_STD_RANGE[1]))])

@@ -153,50 +153,44 @@ def test_a_policy_that_computes_with_the_batch_size_needs_a_fixed_one(monkeypatc
     assert parity.check(PolicyFunction(policy), exported(policy, batch=2).run, 2) < parity.TOLERANCE
 
 
+def changed(policy_function, name, change):
+    """The function itself, with another output ``name``."""
+
+    def run(arrays):
+        outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
+        return {**outputs, name: change(outputs[name])}
+
+    return run
+
+
 @pytest.mark.parametrize("where", ["memory.0.next", "action", "value", "log_prob"])
 def test_a_wrong_output_fails_the_parity_check(where):
     policy_function = PolicyFunction(made(memory="gru"))
-
-    def wrong(arrays):
-        outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
-        outputs[where] += np.float32(3e-5) * np.maximum(1.0, np.abs(outputs[where]))
-        return outputs
-
+    wrong = changed(policy_function, where, lambda x: x + np.float32(3e-5) * np.maximum(1.0, np.abs(x)))
     with pytest.raises(ParityError, match=rf"Export failed: at step 0 the error of {where} is .*nothing was written"):
         parity.check(policy_function, wrong, None)
 
 
-def test_a_missing_reset_fails_the_parity_check():
+def test_a_missing_reset_or_another_type_fails_the_parity_check():
     policy_function = PolicyFunction(made(memory="gru"))
 
     def forgetful(arrays):
         return policy_function(policy_function.actor_critic, {**arrays, "episode_start": np.zeros_like(arrays["episode_start"])})
 
-    with pytest.raises(ParityError, match="Export failed: at step"):
-        parity.check(policy_function, forgetful, None)
+    for wrong in (forgetful, changed(policy_function, "value", lambda x: x[:, None])):
+        with pytest.raises(ParityError, match="Export failed: at step"):
+            parity.check(policy_function, wrong, None)
 
 
 def test_only_ties_may_choose_another_action():
     policy = made(actions=Discrete(3), observe_action=True)
-    policy_function = PolicyFunction(policy)
-    readout = policy.actor_critic.actor.readout.output
-    level = dataclasses.replace(readout, weight=readout.weight * 0, bias=readout.bias * 0)
-    actor = dataclasses.replace(
-        policy.actor_critic.actor, readout=dataclasses.replace(policy.actor_critic.actor.readout, output=level)
+    level = eqx.tree_at(
+        lambda network: network.actor.readout.output, policy.actor_critic, replace_fn=lambda x: jax.tree.map(jnp.zeros_like, x)
     )
-    tied = PolicyFunction(dataclasses.replace(policy, actor_critic=dataclasses.replace(policy.actor_critic, actor=actor)))
-
-    def other(policy_function):
-        def run(arrays):
-            outputs = {name: np.array(x) for name, x in policy_function(policy_function.actor_critic, arrays).items()}
-            outputs["action"] = (outputs["action"] + 1) % 3
-            return outputs
-
-        return run
-
-    assert parity.check(tied, other(tied), None) == pytest.approx(0, abs=1e-5)
+    tied, other = (PolicyFunction(x) for x in (dataclasses.replace(policy, actor_critic=level), policy))
+    assert parity.check(tied, changed(tied, "action", lambda x: (x + 1) % 3), None) == pytest.approx(0, abs=1e-5)
     with pytest.raises(ParityError, match="the error of action is"):
-        parity.check(policy_function, other(policy_function), None)
+        parity.check(other, changed(other, "action", lambda x: (x + 1) % 3), None)
 
 
 def test_a_bfloat16_policy_is_exported_in_float32():
@@ -204,5 +198,4 @@ def test_a_bfloat16_policy_is_exported_in_float32():
     narrow = dataclasses.replace(policy, config=override(policy.config, {"compute_dtype": "bfloat16"}))
     torsos = tuple(dataclasses.replace(torso, compute_dtype="bfloat16") for torso in policy.actor_critic.torsos)
     narrow = dataclasses.replace(narrow, actor_critic=dataclasses.replace(policy.actor_critic, torsos=torsos))
-    policy_function = PolicyFunction(narrow)
-    assert parity.check(policy_function, exported(narrow, batch=2).run, 2) < parity.TOLERANCE
+    assert parity.check(PolicyFunction(narrow), exported(narrow, batch=2).run, 2) < parity.TOLERANCE

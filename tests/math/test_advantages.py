@@ -6,9 +6,11 @@ import pytest
 from proximo.math.advantages import generalized_advantages
 
 GAMMA, LAMBDA = 0.97, 0.9
+ARGUMENTS = ("reward", "value", "last_value", "bootstrap_value", "terminated", "truncated", "valid")
+OVER_TRAJECTORIES = jax.jit(jax.vmap(generalized_advantages, in_axes=(0,) * 7 + (None, None)))
 
 
-def from_the_definition(reward, value, last_value, bootstrap_value, terminated, truncated, valid, gamma, lam):
+def from_the_definition(reward, value, last_value, bootstrap_value, terminated, truncated, valid):
     """``A_t = Σ_k (γλ)^k δ_{t+k}`` up to the end of the episode, summed anew for every t: O(T²)."""
     steps = len(reward)
     advantage = np.zeros(steps)
@@ -21,89 +23,49 @@ def from_the_definition(reward, value, last_value, bootstrap_value, terminated, 
                 after = bootstrap_value[k]
             if terminated[k]:
                 after = 0.0
-            advantage[t] += (gamma * lam) ** (k - t) * (reward[k] + gamma * after - value[k])
+            advantage[t] += (GAMMA * LAMBDA) ** (k - t) * (reward[k] + GAMMA * after - value[k])
             if terminated[k] or truncated[k]:
                 break
     return advantage
 
 
-def random_rows(seed, steps, padding):
-    """One trajectory. With ``padding``, an invalid step of garbage follows each end (next-step autoreset)."""
-    rng = np.random.default_rng(seed)
-    rows = {
-        "reward": rng.normal(size=steps),
-        "value": rng.normal(size=steps),
-        "last_value": rng.normal(),
-        "terminated": rng.random(steps) < 0.15,
-        "truncated": rng.random(steps) < 0.15,
-        "valid": np.ones(steps, bool),
-    }
-    if padding:
-        for t in range(1, steps):
-            ended = (rows["terminated"] | rows["truncated"])[t - 1] and rows["valid"][t - 1]
-            rows["valid"][t] = not ended
-            if ended:
-                rows["reward"][t] = 1e6
-    values_after = np.append(rows["value"][1:], rows["last_value"])
-    at_random = rng.normal(size=steps)
-    rows["bootstrap_value"] = np.where(rows["truncated"], values_after if padding else at_random, 0.0)
-    return rows
-
-
-ARGUMENTS = ("reward", "value", "last_value", "bootstrap_value", "terminated", "truncated", "valid")
-
-
-OVER_TRAJECTORIES = jax.jit(jax.vmap(generalized_advantages, in_axes=(0,) * 7 + (None, None)))
+def trajectories(steps, count, padding):
+    """Random arguments. With ``padding``, an invalid step of garbage follows each end (next-step autoreset)."""
+    rng = np.random.default_rng(0)
+    reward, value, at_random = rng.normal(size=(3, count, steps))
+    terminated, truncated = rng.random((2, count, steps)) < 0.15
+    last_value, valid = rng.normal(size=count), np.ones((count, steps), bool)
+    for t in range(1, steps if padding else 0):
+        valid[:, t] = ~((terminated | truncated)[:, t - 1] & valid[:, t - 1])
+        reward[~valid[:, t], t] = 1e6
+    after = np.append(value[:, 1:], last_value[:, None], axis=1)
+    bootstrap_value = np.where(truncated, after if padding else at_random, 0.0)
+    return dict(zip(ARGUMENTS, (reward, value, last_value, bootstrap_value, terminated, truncated, valid), strict=True))
 
 
 def worst_error(rows, **mutated):
-    given = {**rows, **mutated}
-    got = OVER_TRAJECTORIES(
-        *(jnp.asarray(given[name], jnp.float32 if given[name].dtype == float else bool) for name in ARGUMENTS),
-        jnp.float32(GAMMA),
-        jnp.float32(LAMBDA),
-    )
-    expected = [from_the_definition(*(rows[name][n] for name in ARGUMENTS), GAMMA, LAMBDA) for n in range(len(got))]
+    given = [jnp.asarray(x, jnp.float32 if x.dtype == float else bool) for x in {**rows, **mutated}.values()]
+    got = OVER_TRAJECTORIES(*given, jnp.float32(GAMMA), jnp.float32(LAMBDA))
+    expected = [from_the_definition(*(x[n] for x in rows.values())) for n in range(len(got))]
     return np.abs(np.asarray(got) - np.stack(expected)).max()
 
 
-def many(steps, count, padding):
-    each = [random_rows(seed, steps, padding) for seed in range(count)]
-    return {name: np.stack([np.asarray(rows[name]) for rows in each]) for name in ARGUMENTS}
-
-
 @pytest.mark.parametrize("padding", [False, True])
-@pytest.mark.parametrize(("steps", "count"), [(1, 5), (40, 20)])
-def test_advantages_equal_the_sum_over_the_rest_of_the_episode(steps, count, padding):
-    assert worst_error(many(steps, count, padding)) < 1e-5
-
-
-@pytest.mark.parametrize("padding", [False, True])
-def test_reference_detects_wrong_episode_ends(padding):
-    rows = many(40, 20, padding)
+def test_advantages_equal_the_sum_over_the_rest_of_the_episode(padding):
+    assert worst_error(trajectories(1, 5, padding)) < 1e-5
+    rows = trajectories(40, 20, padding)
+    assert worst_error(rows) < 1e-5
+    ends = {name: rows[name] for name in ("terminated", "truncated")}
     mutations = {
         "truncation as termination": {"terminated": rows["terminated"] | rows["truncated"]},
-        "done shifted by one": {
-            "terminated": np.roll(rows["terminated"], 1, 1),
-            "truncated": np.roll(rows["truncated"], 1, 1),
-        },
+        "done shifted by one": {name: np.roll(x, 1, 1) for name, x in ends.items()},
         "no bootstrap": {"bootstrap_value": np.zeros_like(rows["bootstrap_value"])},
-        "ends forgotten": {
-            "terminated": np.zeros_like(rows["terminated"]),
-            "truncated": np.zeros_like(rows["truncated"]),
-        },
+        "ends forgotten": {name: np.zeros_like(x) for name, x in ends.items()},
     }
     if padding:
         mutations["padding as data"] = {"valid": np.ones_like(rows["valid"])}
     for name, mutation in mutations.items():
         assert worst_error(rows, **mutation) > 0.01, name
-
-
-def by_hand(terminated=(False,) * 3, truncated=(False,) * 3, bootstrap_value=(0.0,) * 3, valid=(True,) * 3):
-    return jax.jit(generalized_advantages)(
-        jnp.array([1.0, 2.0, 3.0]), jnp.ones(3), jnp.array(2.0), jnp.array(bootstrap_value), jnp.array(terminated),
-        jnp.array(truncated), jnp.array(valid), jnp.array(0.5), jnp.array(0.5),
-    ).tolist()  # fmt: skip
 
 
 MIDDLE = (False, True, False)
@@ -116,12 +78,12 @@ MIDDLE = (False, True, False)
         ({"truncated": MIDDLE, "bootstrap_value": (0.0, 4.0, 0.0)}, [1.25, 3.0, 3.0]),
         ({"terminated": MIDDLE}, [0.75, 1.0, 3.0]),
         ({"terminated": MIDDLE, "truncated": MIDDLE, "bootstrap_value": (0.0, 4.0, 0.0)}, [0.75, 1.0, 3.0]),
-        (
-            {"truncated": (True, False, False), "bootstrap_value": (1.0, 0.0, 0.0), "valid": (True, False, True)},
-            [0.5, 0.0, 3.0],
-        ),
+        ({"truncated": (True, False, False), "bootstrap_value": (1.0, 0.0, 0.0), "valid": (True, False, True)}, [0.5, 0.0, 3.0]),
     ],
     ids=["unbroken", "truncated", "terminated", "both", "padding"],
 )
 def test_advantages_by_hand(given, expected):
-    assert by_hand(**given) == expected
+    never, defaults = (False,) * 3, {"reward": (1.0, 2.0, 3.0), "value": (1.0,) * 3, "last_value": 2.0}
+    defaults |= {"bootstrap_value": (0.0,) * 3, "terminated": never, "truncated": never, "valid": (True,) * 3}
+    arguments = [jnp.array(x) for x in {**defaults, **given, "gamma": 0.5, "gae_lambda": 0.5}.values()]
+    assert jax.jit(generalized_advantages)(*arguments).tolist() == expected

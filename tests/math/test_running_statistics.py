@@ -10,9 +10,16 @@ def samples(statistics):
     return int(statistics.count[0]) + int(WORD) * int(statistics.count[1])
 
 
+def of(*batches, shape=()):
+    """Statistics of batches without padding."""
+    statistics = RunningStatistics.of_shape(shape)
+    for batch in batches:
+        statistics = statistics.merged(batch, jnp.ones(batch.shape[: batch.ndim - len(shape)], bool))
+    return statistics
+
+
 def test_statistics_of_two_batches_by_hand():
-    statistics = RunningStatistics.of_shape(())
-    statistics = statistics.merged(jnp.array([1.0, 2.0, 3.0]), jnp.ones(3, bool))
+    statistics = of(jnp.array([1.0, 2.0, 3.0]))
     assert (float(statistics.mean), float(statistics.variance)) == pytest.approx((2.0, 2 / 3), abs=1e-6)
     statistics = statistics.merged(jnp.array([4.0, 100.0, 6.0]), jnp.array([True, False, True]))
     # of 1, 2, 3, 4, 6
@@ -22,24 +29,20 @@ def test_statistics_of_two_batches_by_hand():
 
 def test_samples_are_merged_component_by_component():
     rows = np.random.default_rng(0).normal(5.0, [1.0, 10.0, 0.1], size=(6, 50, 3)).astype(np.float32)
-    statistics = RunningStatistics.of_shape((3,))
-    for part in rows.reshape(6, 10, 5, 3):
-        statistics = statistics.merged(jnp.asarray(part), jnp.ones((10, 5), bool))
+    statistics = of(*jnp.asarray(rows.reshape(6, 10, 5, 3)), shape=(3,))
     np.testing.assert_allclose(statistics.mean, rows.mean((0, 1)), rtol=1e-4)
     np.testing.assert_allclose(statistics.variance, rows.var((0, 1)), rtol=1e-3)
 
 
-def test_a_large_offset_loses_no_variance():
+def test_neither_a_large_offset_nor_a_small_variance_is_rounded_away():
     rows = 10_000.0 + jnp.array([-1.0, 1.0, -1.0, 1.0])
-    statistics = RunningStatistics.of_shape(()).merged(rows, jnp.ones(4, bool)).merged(rows, jnp.ones(4, bool))
-    assert float(statistics.variance) == pytest.approx(1.0, abs=1e-3)
+    assert float(of(rows, rows).variance) == pytest.approx(1.0, abs=1e-3)
+    assert float(of(jnp.array([1e-5, -1e-5])).variance) == pytest.approx(1e-10, rel=1e-5)
 
 
 @pytest.mark.parametrize("sample", [0.1, 1234.567, 1e6])
 def test_equal_samples_have_no_variance(sample):
-    statistics = RunningStatistics.of_shape(())
-    for count in (857, 1000):
-        statistics = statistics.merged(jnp.full(count, sample), jnp.ones(count, bool))
+    statistics = of(jnp.full(857, sample), jnp.full(1000, sample))
     assert float(statistics.variance) == 0.0
     assert float(statistics.normalize(jnp.float32(sample))) == 0.0
 
@@ -67,23 +70,16 @@ def test_the_count_is_exact_beyond_what_float32_counts():
     assert samples(statistics) == 3 * WORD - 4
 
 
-def test_small_first_variance_is_not_rounded_to_zero():
-    samples = jnp.array([1e-5, -1e-5])
-    merged = RunningStatistics.of_shape(()).merged(samples, jnp.ones(2, bool))
-    assert float(merged.variance) == pytest.approx(1e-10, rel=1e-5)
-
-
 def test_padding_changes_no_statistic():
     rows, valid = jnp.array([[1.0, 2.0], [jnp.nan, jnp.inf], [3.0, 5.0]]), jnp.array([True, False, True])
-    without = RunningStatistics.of_shape((2,)).merged(rows[jnp.array([0, 2])], jnp.ones(2, bool))
+    without = of(rows[::2], shape=(2,))
     for padded in (RunningStatistics.of_shape((2,)).merged(rows, valid), without.merged(rows, jnp.zeros(3, bool))):
-        assert padded.mean.tolist() == without.mean.tolist()
-        assert padded.variance.tolist() == without.variance.tolist()
+        assert [x.tolist() for x in (padded.mean, padded.variance)] == [x.tolist() for x in (without.mean, without.variance)]
         assert samples(padded) == 2
 
 
 def test_statistics_of_nothing_only_clip_observations():
-    assert RunningStatistics.of_shape((4,)).normalize(jnp.array([0.5, -2.0, 50.0, -50.0])).tolist() == [0.5, -2.0, 10.0, -10.0]
+    assert of().normalize(jnp.array([0.5, -2.0, 50.0, -50.0])).tolist() == [0.5, -2.0, 10.0, -10.0]
 
 
 def test_discounted_returns_by_hand():

@@ -9,40 +9,42 @@ import pytest
 
 from proximo.collect.policy_check import check_policy
 from proximo.config import NetworkConfig
-from proximo.distributions import LOG_STD_RANGE
+from proximo.distributions.gaussian import LOG_STD_RANGE
+from proximo.envs.gymnasium.actions import random_actions
 from proximo.errors import ConfigError, EnvError
 from proximo.networks import make_policy
-from proximo.networks.heads import CategoricalHead, make_actor
+from proximo.networks.heads import MAX_TANH, CategoricalHead, make_actor
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import toys
 from helpers import shaken, small_config, small_policy
 
+VECTOR, TWO = Box((3,)), Discrete(2)
 PIXELS = Box((36, 36, 3), 0, 255, "uint8")
+PARTS = Dict((("x", PIXELS), ("v", VECTOR)))
+LARGEST = float(np.finfo(np.float32).max)
+SCALED = Box((2,), (-2.0, 0.0), (2.0, 10.0))
+HALF_BOUNDED = Box((4,), (-2.0, 0.0, -np.inf, -np.inf), (4.0, np.inf, 1.0, np.inf))
+
+
+def policy_for(space, **settings):
+    return make_policy(jax.random.key(0), Box((8,)), space, small_config(**settings).network, False)
 
 
 def head_for(space, **settings):
-    return make_policy(jax.random.key(0), Box((8,)), space, small_config(**settings).network, False).actor
-
-
-LARGEST = float(np.finfo(np.float32).max)
+    return policy_for(space, **settings).actor
 
 
 @pytest.mark.parametrize(
     ("space", "mapping", "samples", "actions"),
     [
-        (
-            Box((2,), (-2.0, 0.0), (2.0, 10.0)),
-            "clip",
-            [[0.0, 0.0], [0.5, -0.5], [3.0, -3.0]],
-            [[0.0, 5.0], [1.0, 2.5], [2.0, 0.0]],
-        ),
+        (SCALED, "clip", [[0.0, 0.0], [0.5, -0.5], [3.0, -3.0]], [[0.0, 5.0], [1.0, 2.5], [2.0, 0.0]]),
         (Box((1,), -2.0, 2.0), "tanh", [[0.5], [-50.0]], [[0.9242343], [-2.0]]),
         (
-            Box((4,), (-2.0, 0.0, -np.inf, -np.inf), (4.0, np.inf, 1.0, np.inf)),
+            HALF_BOUNDED,
             "clip",
-            [[0.0, -3.0, 3.0, 30.0], [9.0, 3.0, -3.0, -30.0], [-9.0, 0.5, 0.5, 0.5]],
-            [[1.0, 0.0, 1.0, 30.0], [4.0, 3.0, -3.0, -30.0], [-2.0, 0.5, 0.5, 0.5]],
+            [[0.0, -3.0, 3.0, 30.0], [9.0, 3.0, -3.0, -30.0]],
+            [[1.0, 0.0, 1.0, 30.0], [4.0, 3.0, -3.0, -30.0]],
         ),
         (Box((2,), (-LARGEST, -2.0), (LARGEST, 4.0)), "clip", [[3.0, 1.0]], [[3.0, 4.0]]),  # infinite range in float32
     ],
@@ -51,14 +53,39 @@ def test_samples_are_mapped_where_both_bounds_are_finite(space, mapping, samples
     np.testing.assert_allclose(head_for(space, action_mapping=mapping).to_space(jnp.array(samples)), actions, atol=1e-6)
 
 
+BOUNDED = Box((3, 2), (-2.0, 0.0, -1.0, 3.0, 0.0, 1.0), (2.0, 4.0, 1.0, 3.5, 0.0, 1.0))  # the last two bounds are equal
+
+
+@pytest.mark.parametrize(
+    ("space", "settings"),
+    [
+        (Discrete(4, 3), {}),
+        (MultiDiscrete((3, 2, 4, 2), (0, 1, -1, 5), (2, 2)), {}),
+        (MultiBinary((2, 3)), {}),
+        (BOUNDED, {}),
+        (BOUNDED, {"action_mapping": "tanh"}),
+        (BOUNDED, {"distribution": "beta"}),
+        (Box((3,), (0.0, -np.inf, -5.0), (np.inf, 2.0, 1.0)), {"action_mapping": "tanh"}),
+    ],
+)
+def test_from_space_is_the_inverse_of_to_space(space, settings):
+    head = head_for(space, **settings)
+    dtype = jnp.float32 if isinstance(space, Box) else jnp.int32
+    actions = jnp.asarray(random_actions(space, np.random.default_rng(0), 50), dtype)
+    atol = 2.0 * (1.0 - MAX_TANH) if settings.get("action_mapping") == "tanh" else 1e-5  # half of the range is at most 2 … 3
+    samples = head.from_space(actions)
+    assert np.isfinite(samples).all()
+    np.testing.assert_allclose(head.to_space(samples), actions, rtol=1e-4, atol=1.5 * atol)
+    if not isinstance(space, Box):  # they count from 0
+        assert (samples.min(), head.to_space(samples).dtype) == (0, jnp.int32)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("settings", [{}, {"action_mapping": "tanh"}, {"distribution": "beta"}], ids=str)
 def test_no_action_passes_a_bound_by_rounding(settings, dtype):
     low, width = np.random.default_rng(0).uniform(((-5.0,), (0.1,)), ((5.0,), (9.0,)), (2, 500)).round(2)
     ends = np.stack([low, low + width]).round(2).astype(dtype)
-    policy = make_policy(
-        jax.random.key(0), Box((8,)), Box((500,), *map(tuple, ends.tolist()), dtype), small_config(**settings).network, False
-    )
+    policy = policy_for(Box((500,), *map(tuple, ends.tolist()), dtype), **settings)
     extremes = (0.0, 1.0) if settings.get("distribution") == "beta" else (-30.0, 30.0)
     action = np.asarray(policy.to_space(jnp.stack([jnp.full(500, x) for x in extremes])), np.float64)
     assert (action >= ends[0]).all()
@@ -68,10 +95,8 @@ def test_no_action_passes_a_bound_by_rounding(settings, dtype):
 
 @pytest.mark.parametrize("mapping", ["clip", "tanh"])
 def test_state_dependent_std_starts_at_its_setting_and_varies_within_its_range(mapping):
-    varying, plain = (
-        head_for(Box((2,), -1.0, 1.0), action_mapping=mapping, state_dependent_std=varies, log_std_init=-0.5)
-        for varies in (True, False)
-    )
+    settings = {"action_mapping": mapping, "log_std_init": -0.5}
+    varying, plain = (head_for(Box((2,), -1.0, 1.0), state_dependent_std=varies, **settings) for varies in (True, False))
     features = jax.random.normal(jax.random.key(1), (64, 8))
     fresh = varying(features, None)
     assert type(plain(features, None)) is type(fresh)
@@ -84,12 +109,12 @@ def test_state_dependent_std_starts_at_its_setting_and_varies_within_its_range(m
 
 
 def test_beta_fills_the_bounds_and_starts_in_the_middle():
-    head = head_for(Box((2,), (-2.0, 0.0), (2.0, 10.0)), distribution="beta")
+    head = head_for(SCALED, distribution="beta")
     np.testing.assert_allclose(head.to_space(jnp.array([[0.0, 0.0], [0.25, 1.0]])), [[-2.0, 0.0], [-1.0, 10.0]])
     np.testing.assert_allclose(head.features(jnp.array([[0.0, 0.5], [0.25, 1.0]])), [[-1.0, 0.0], [-0.5, 1.0]])
-    fresh = head(jax.random.normal(jax.random.key(1), (16, 8)), None)
-    np.testing.assert_allclose(head.to_space(fresh.mode()), [[0.0, 5.0]] * 16, atol=0.5)
-    wide = head(1e3 * jax.random.normal(jax.random.key(1), (16, 8)), None)
+    features = jax.random.normal(jax.random.key(1), (16, 8))
+    np.testing.assert_allclose(head.to_space(head(features, None).mode()), [[0.0, 5.0]] * 16, atol=0.5)
+    wide = head(1e3 * features, None)
     assert float(jnp.minimum(wide.alpha, wide.beta).min()) >= 1.0
     assert np.isfinite(wide.mode()).all()
 
@@ -112,10 +137,10 @@ def test_custom_logits_may_forbid_actions_by_infinity(space, forbids):
 
 
 def test_policy_starts_almost_uniform_and_value_nonzero():
-    policy = make_policy(jax.random.key(0), Box((3,)), Discrete(4), small_config().network, False)
+    policy = policy_for(Discrete(4))
     assert isinstance(policy.actor, CategoricalHead)
     episode_start = jnp.zeros((1, 16), bool)
-    observation = jax.random.normal(jax.random.key(1), (1, 16, 3))
+    observation = jax.random.normal(jax.random.key(1), (1, 16, 8))
     _, distribution, value = policy.unroll(policy.init_memory(16), observation, episode_start, ~episode_start)
     np.testing.assert_allclose(distribution.entropy(), np.log(4.0), atol=1e-3)
     assert float(jnp.std(value)) > 0.1
@@ -124,7 +149,7 @@ def test_policy_starts_almost_uniform_and_value_nonzero():
 @pytest.mark.parametrize("towers", ["separate", "shared"])
 def test_towers_share_all_parameters_or_none(towers):
     sizes = {"shared_sizes": (5,)} if towers == "shared" else {}
-    policy = small_policy(Box((3,)), towers, memory="gru", head_sizes=(4,), **sizes)
+    policy = small_policy(VECTOR, towers, memory="gru", head_sizes=(4,), **sizes)
     x, starts = jax.random.normal(jax.random.key(1), (1, 2, 3)), jnp.zeros((1, 2), bool)
 
     @functools.partial(jax.jit, static_argnums=1)
@@ -143,7 +168,7 @@ def test_towers_share_all_parameters_or_none(towers):
 
 def test_sizes_of_the_value_differ_from_those_of_the_policy():
     sizes = {"hidden_sizes": (6,), "critic_hidden_sizes": (9, 7), "head_sizes": (), "critic_head_sizes": (5,)}
-    policy = small_policy(Box((3,)), "separate", **sizes)
+    policy = small_policy(VECTOR, "separate", **sizes)
     made = [[layer.weight.shape for layer in torso.encoder.mlp.layers] for torso in policy.torsos]
     assert made == [[(3, 6)], [(3, 9), (9, 7)]]
     assert policy.actor.readout.output.weight.shape[0] == 6
@@ -165,7 +190,7 @@ def test_values_and_gradients_in_bfloat16_stay_near_those_in_float32(memory):
         return jax.tree.leaves((value, gradients.torsos[-1], gradients.critic))
 
     got, expected = (
-        values_and_gradients(shaken(small_policy(Box((3,)), memory=memory, compute_dtype=dtype)))
+        values_and_gradients(shaken(small_policy(VECTOR, memory=memory, compute_dtype=dtype)))
         for dtype in ("bfloat16", "float32")
     )
     assert not jnp.array_equal(got[0], expected[0])
@@ -175,12 +200,10 @@ def test_values_and_gradients_in_bfloat16_stay_near_those_in_float32(memory):
 
 
 def test_sample_is_stored_before_it_is_mapped_to_the_space():
-    policy = small_policy(Box((3,)), action_space=Box((2,), (-0.1, 0.0), (0.1, np.inf)), log_std_init=1.0)
-    episode_start = jnp.ones(64, bool)
-    _, action, log_prob, _ = eqx.filter_jit(policy.step)(
-        policy.init_memory(64), jnp.ones((64, 3)), episode_start, episode_start, jax.random.key(0)
-    )
-    _, distribution, _ = policy.unroll(policy.init_memory(64), jnp.ones((1, 64, 3)), episode_start[None], episode_start[None])
+    policy = small_policy(VECTOR, action_space=Box((2,), (-0.1, 0.0), (0.1, np.inf)), log_std_init=1.0)
+    x, flags, memory = jnp.ones((64, 3)), jnp.ones(64, bool), policy.init_memory(64)
+    _, action, log_prob, _ = eqx.filter_jit(policy.step)(memory, x, flags, flags, jax.random.key(0))
+    _, distribution, _ = policy.unroll(memory, x[None], flags[None], flags[None])
     assert jnp.any(jnp.abs(action[:, 0]) > 1.0)
     assert jnp.any(action[:, 1] < 0.0)
     np.testing.assert_allclose(distribution.log_prob(action[None])[0], log_prob, rtol=1e-4, atol=1e-4)
@@ -189,96 +212,77 @@ def test_sample_is_stored_before_it_is_mapped_to_the_space():
     assert jnp.all(taken[:, 1] >= 0.0)
 
 
-MASKED = {"one": Discrete(4, 3), "several": MultiDiscrete((3, 1, 2), (0, 1, 0)), "bits": MultiBinary((3,))}
-MASKS = {
-    "one": [[1, 0, 1, 0], [0, 0, 0, 0]],
-    "several": [[0, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0]],
-    "bits": [[1, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]],
-}
-POSSIBLE = {  # of the first mask, and of the second, which allows nothing and is ignored
-    "one": ({0, 2}, {0, 1, 2, 3}),
-    "several": ({(a, 0, 1) for a in (1, 2)}, {(a, 0, c) for a in range(3) for c in range(2)}),
-    "bits": ({(0, 1, c) for c in range(2)}, {(a, b, c) for a in range(2) for b in range(2) for c in range(2)}),
+# The action space; a mask; the actions that it allows; and the biases of choices that it forbids, or that are certain.
+MASKED = {
+    "one": (Discrete(4, 3), [1, 0, 1, 0], {0, 2}, [1, 3]),
+    "several": (MultiDiscrete((3, 1, 2), (0, 1, 0)), [0, 1, 1, 1, 0, 1], {(a, 0, 1) for a in (1, 2)}, [0, 3, 4, 5]),
+    "bits": (MultiBinary((3,)), [1, 0, 0, 1, 1, 1], {(0, 1, c) for c in range(2)}, [0, 1]),
 }
 
 
 def masked_policy(name, dtype="float32"):
-    entries = len(MASKS[name][0])
-    space = Dict((("x", Box((2,))), ("action_mask", Box((entries,), 0.0, 1.0, dtype))))
-    policy = small_policy(space, action_space=MASKED[name])
-    observation = {"x": jnp.ones((2, 2)), "action_mask": jnp.array(MASKS[name], dtype)}
-    return policy, observation
+    """A policy, and two observations: with the mask, and with one that allows nothing, which is ignored."""
+    space, mask, *_ = MASKED[name]
+    entry = Box((len(mask),), 0.0, 1.0, dtype)
+    policy = small_policy(Dict((("x", Box((2,))), ("action_mask", entry))), action_space=space)
+    return policy, {"x": jnp.ones((2, 2)), "action_mask": jnp.array([mask, [0] * len(mask)], dtype)}
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_masked_policy_takes_all_allowed_actions_and_no_others(name):
+@pytest.mark.parametrize(("name", "count"), [("one", 4), ("several", 6), ("bits", 8)])
+def test_masked_policy_takes_all_allowed_actions_and_no_others(name, count):
     policy, observation = masked_policy(name, "int8")
-    episode_start = jnp.ones(2, bool)
-    keys = jax.random.split(jax.random.key(0), 500)
-    step = jax.jit(jax.vmap(lambda key: policy.step(policy.init_memory(2), observation, episode_start, episode_start, key)[1:3]))
-    actions, log_probs = jax.device_get(step(keys))
-    for index, possible in enumerate(POSSIBLE[name]):
-        seen = {tuple(a.tolist()) if a.ndim else int(a) for a in actions[:, index]}
-        assert seen == possible
+    arguments = policy.init_memory(2), observation, jnp.ones(2, bool), jnp.ones(2, bool)
+    step = jax.jit(jax.vmap(lambda key: policy.step(*arguments, key)[1:3]))
+    actions, log_probs = jax.device_get(step(jax.random.split(jax.random.key(0), 500)))
+    seen, unmasked = ({tuple(a.tolist()) if a.ndim else int(a) for a in actions[:, i]} for i in (0, 1))
+    assert seen == MASKED[name][2]
+    assert len(unmasked) == count
     assert np.isfinite(log_probs).all()
-    _, mode, _, _ = policy.step(policy.init_memory(2), observation, episode_start, episode_start, None)
-    assert (tuple(mode[0].tolist()) if mode[0].ndim else int(mode[0])) in POSSIBLE[name][0]
+    mode = policy.step(*arguments, None)[1][0]
+    assert (tuple(mode.tolist()) if mode.ndim else int(mode)) in seen
 
 
 @pytest.mark.parametrize("name", MASKED)
 def test_forbidden_actions_have_zero_gradient_and_all_gradients_are_finite(name):
     policy, observation = masked_policy(name)
-    one = jax.tree.map(lambda x: x[None, :1], observation)
-    episode_start = jnp.ones((1, 1), bool)
-    action = jnp.array([[sorted(POSSIBLE[name][0])[0]]])
+    one, flags = jax.tree.map(lambda x: x[None, :1], observation), jnp.ones((1, 1), bool)
+    action = jnp.array([[sorted(MASKED[name][2])[0]]])
 
     def objective(policy):
-        _, distribution, _ = policy.unroll(policy.init_memory(1), one, episode_start, episode_start)
+        _, distribution, _ = policy.unroll(policy.init_memory(1), one, flags, flags)
         return jnp.sum(distribution.log_prob(action) + distribution.entropy())
 
     gradient = jax.jit(jax.grad(objective))(policy)
     assert all(jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradient))
-    untouched = {"one": [1, 3], "several": [0, 3, 4, 5], "bits": [0, 1]}[name]  # a single choice that is left is certain
     bias = gradient.actor.readout.output.bias
-    assert not jnp.any(bias[jnp.array(untouched)])
+    assert not jnp.any(bias[jnp.array(MASKED[name][3])])
     assert jnp.any(bias)
 
 
 def test_the_mask_enters_neither_the_features_nor_the_value():
     policy, observation = masked_policy("one")
-    episode_start = jnp.ones(2, bool)
-    assert jnp.ptp(policy.value(policy.init_memory(2), observation, episode_start)) == 0.0
+    assert jnp.ptp(policy.value(policy.init_memory(2), observation, jnp.ones(2, bool))) == 0.0
     assert policy.normalizer["action_mask"] is None
 
 
-VECTOR, TWO = Box((3,)), Discrete(2)
-PARTS = Dict((("x", PIXELS), ("v", VECTOR)))
-
-
-def with_mask(mask):
-    return Dict((("x", Box((2,))), ("action_mask", mask)))
+THREE, NUMBER = (Dict((("x", Box((2,))), ("action_mask", mask))) for mask in (MultiBinary((3,)), Discrete(4)))
+HALF = Box((2,), (0.0, -np.inf), np.inf)
+BYTES = functools.partial(Box, low=0.0, high=255.0, dtype="uint8")
 
 
 @pytest.mark.parametrize(
     ("space", "action_space", "settings", "sentence"),
     [
-        (
-            with_mask(MultiBinary((3,))),
-            Discrete(4),
-            {},
-            r"action mask is MultiBinary\(3,\): for actions of Discrete\(4\), expected one array of 4",
-        ),
-        (with_mask(MultiBinary((3,))), MultiBinary((3,)), {}, r"for actions of MultiBinary\(3,\), expected one array of 6"),
-        (with_mask(MultiBinary((2,))), Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
-        (
-            with_mask(Discrete(4)),
-            Discrete(4),
-            {},
-            r"The action mask is Discrete\(4\): for actions of Discrete\(4\), expected one array of 4",
-        ),
-        (toys.masked(Dict(()), 3), Discrete(3), {}, "reads no entry of the observation besides masks"),
-        (VECTOR, Box((2,), (0.0, -np.inf), 1.0), {"distribution": "beta"}, r"^distribution = beta needs bounds on both sides of"),
-        (VECTOR, Box((2,), (0.0, -np.inf), np.inf), {"action_mapping": "tanh"}, r"^action_mapping = tanh needs a component with"),
+        (THREE, Discrete(4), {}, r"mask is MultiBinary\(3,\): for actions of Discrete\(4\), expected one array of 4"),
+        (THREE, MultiBinary((3,)), {}, r"for actions of MultiBinary\(3,\), expected one array of 6"),
+        (THREE, Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
+        (NUMBER, Discrete(4), {}, r"The action mask is Discrete\(4\): for actions of Discrete\(4\), expected one array"),
+        (toys.masked(Dict(()), 3), Discrete(3), {}, "reads no entry of the observation besides masks and privileged ones"),
+        (PARTS, TWO, {"privileged": "vv"}, r"^privileged: the observation space Dict.* no entry 'vv' \(did you mean 'v'\?\)"),
+        (PARTS, TWO, {"privileged": "v,x"}, "reads no entry of the observation besides masks and privileged ones: add one"),
+        (VECTOR, TWO, {"privileged": "v"}, r"^privileged: the observation space Box.* has no entry 'v'"),
+        (VECTOR, HALF, {"distribution": "beta"}, r"^distribution = beta needs bounds on both sides of"),
+        (VECTOR, HALF, {"action_mapping": "tanh"}, r"^action_mapping = tanh needs a component with"),
         (VECTOR, TWO, {"distribution": "beta"}, r"^distribution = beta is for continuous actions"),
         (VECTOR, TWO, {"state_dependent_std": True}, r"^state_dependent_std = true is for continuous actions"),
         (VECTOR, TWO, {"layer_norm": True, "hidden_sizes": ()}, r"^layer_norm = true has no effect, because no part has hidden"),
@@ -287,8 +291,8 @@ def with_mask(mask):
         (PARTS, TWO, {"critic_hidden_sizes": (9,)}, None),
         (VECTOR, TWO, {"encoder": "nature_cnn"}, r"nature_cnn reads images: .* at least 36 .*; not Box.*: set encoder = auto"),
         (Box((10, 10, 4)), TWO, {"encoder": "nature_cnn"}, r"nature_cnn reads images"),
-        (Box((35, 36, 1), 0.0, 255.0, "uint8"), TWO, {"encoder": "nature_cnn"}, r"at least 36×36; set encoder = small_cnn\."),
-        (Box((2, 9, 1), 0.0, 255.0, "uint8"), TWO, {}, r"too small for small_cnn: expected at least 3×3; set encoder = mlp\."),
+        (BYTES((35, 36, 1)), TWO, {"encoder": "nature_cnn"}, r"at least 36×36; set encoder = small_cnn\."),
+        (BYTES((2, 9, 1)), TWO, {}, r"too small for small_cnn: expected at least 3×3; set encoder = mlp\."),
     ],
 )
 def test_settings_and_spaces_that_do_not_fit_are_one_sentence(space, action_space, settings, sentence):

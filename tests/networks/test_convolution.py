@@ -12,11 +12,12 @@ from proximo.networks.cpu_kernels.convolution import CHUNK, by_products, by_xla,
 from proximo.networks.image_encoders import IMAGE_ENCODERS, Convolution, max_pool
 from proximo.spaces import Box
 
-# (images, height, width, channels, size, stride, out): NatureCNN's layers, sizes that leave pixels over, several chunks.
+# (images, height, width, channels, size, stride, out): NatureCNN's layers, sizes that leave pixels over, several chunks. Fewer than
+# MIN_BATCH images would be left to XLA.
 CASES = [
-    (3, 37, 43, 1, 8, 4, 5),
-    (2, 20, 21, 32, 4, 2, 64),
-    (2, 9, 7, 64, 3, 1, 64),
+    (8, 37, 43, 1, 8, 4, 5),
+    (9, 20, 21, 32, 4, 2, 64),
+    (8, 9, 7, 64, 3, 1, 64),
     (CHUNK * 2, 9, 11, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 8, 9, 2, 4, 2, 3),
     (CHUNK * 2 + 5, 9, 7, 8, 3, 1, 8),  # here the image is shifted for the weights' gradient, not the output's gradient
@@ -38,8 +39,7 @@ def relative(got, expected):
     return max(float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in zip(got, expected, strict=True))
 
 
-# Compiled whole: every operation by itself takes four times as long.
-@partial(jax.jit, static_argnames="stride")
+@partial(jax.jit, static_argnames="stride")  # compiled whole: every operation by itself takes four times as long
 def all_by_products(x, weight, bias, gradient, stride):
     y = by_products(x, weight, bias, stride)
     return y, *gradients_by_products(x, weight, y, gradient, stride)
@@ -48,44 +48,32 @@ def all_by_products(x, weight, bias, gradient, stride):
 @partial(jax.jit, static_argnames="stride")
 def all_by_jax(x, weight, bias, gradient, stride):
     """The layer and its gradients as JAX derives them from XLA's convolution."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        y, backward = jax.vjp(lambda *w: by_xla(x, *w, stride), weight, bias)
-        return y, None, *backward(gradient)
-    y, backward = jax.vjp(lambda *a: by_xla(*a, stride), x, weight, bias)
+    y, backward = jax.vjp(lambda *a: by_xla(*a, stride), x.astype(jnp.float32), weight, bias)
     return y, *backward(gradient)
 
 
-def errors(*arguments):
-    return relative(all_by_products(*arguments), all_by_jax(*arguments))
-
-
 @pytest.mark.parametrize("sizes", CASES)
-def test_matrix_products_equal_the_convolution(sizes):
-    assert errors(*case(*sizes)) < 1e-5
-
-
-def test_hand_written_gradients_for_xla_equal_automatic_ones():
-    x, weight, bias, gradient, stride = case(*CASES[0])
-    y = by_xla(x, weight, bias, stride)
-    assert 0.2 < float((y > 0).mean()) < 0.8  # ReLU has something to do
-    got = gradients_by_xla(x, weight, y, gradient, stride)
-    assert relative(got, all_by_jax(x, weight, bias, gradient, stride)[1:]) < 1e-6
+def test_matrix_products_and_hand_written_gradients_equal_the_convolution(sizes):
+    x, weight, bias, gradient, stride = case(*sizes)
+    expected = all_by_jax(x, weight, bias, gradient, stride)
+    assert relative(all_by_products(x, weight, bias, gradient, stride), expected) < 1e-5
+    assert 0.2 < float((expected[0] > 0).mean()) < 0.8  # ReLU has something to do
+    assert relative(gradients_by_xla(x, weight, expected[0], gradient, stride), expected[1:]) < 1e-6
 
 
 @pytest.mark.parametrize("sizes", [CASES[0], CASES[4]])
 def test_bytes_are_read_as_numbers_without_a_gradient(sizes):
-    x, *rest = case(*sizes)
+    x, weight, bias, gradient, stride = case(*sizes)
     x = jnp.asarray(np.random.default_rng(1).integers(0, 256, x.shape), jnp.uint8)
-    expected = all_by_jax(x, *rest)
-    got = all_by_products(x, *rest)
-    assert got[1] is None
-    assert relative(got[:1] + got[2:], expected[:1] + expected[2:]) < 1e-5
-    weight, bias, gradient, stride = rest
+    y, _, *expected = all_by_jax(x, weight, bias, gradient, stride)
+    ours, nothing, *got = all_by_products(x, weight, bias, gradient, stride)
+    assert nothing is None
+    assert relative((ours, *got), (y, *expected)) < 1e-5
     derived = jax.jit(jax.grad(lambda w, b: jnp.vdot(convolve(x, w, b, stride), gradient), (0, 1)))(weight, bias)
-    assert relative(derived, expected[2:]) < 1e-5
-    by_hand = gradients_by_xla(x, weight, expected[0], gradient, stride)
-    assert by_hand[0] is None
-    assert relative(by_hand[1:], expected[2:]) < 1e-6
+    assert relative(derived, expected) < 1e-5
+    nothing, *by_hand = gradients_by_xla(x, weight, y, gradient, stride)
+    assert nothing is None
+    assert relative(by_hand, expected) < 1e-6
 
 
 def test_comparison_detects_transposed_kernel_and_missing_relu():
@@ -106,31 +94,25 @@ def test_programs_use_the_implementation_of_their_platform(platform):
         return jax.value_and_grad(lambda *layer: jnp.vdot(convolve(*layer, stride), gradient), argnums=(0, 1, 2))(*layer)
 
     text = jax.jit(program).trace(x, weight, bias).lower(lowering_platforms=(platform,)).as_text()
-    assert ("stablehlo.convolution" in text) == (platform != "cpu")
-    forward = jax.jit(partial(convolve, stride=stride))
-    exported = jax.export.export(forward, platforms=[platform])(x, weight, bias).mlir_module()
-    assert ("stablehlo.convolution" in exported) == (platform != "cpu")
+    exported = jax.export.export(jax.jit(partial(convolve, stride=stride)), platforms=[platform])(x, weight, bias).mlir_module()
+    for lowered in (text, exported):
+        assert ("stablehlo.convolution" in lowered) == (platform != "cpu")
 
 
-def test_the_gradients_are_the_same_under_jit_and_vmap():
-    x, weight, bias, _, stride = case(*CASES[4])
+def test_the_gradients_are_the_same_under_vmap_and_without_relu():
+    x, weight, bias, gradient, stride = case(*CASES[4])
 
     def total(way, weight, x):
         return jnp.sum(jnp.sin(way(x, weight, bias, stride)))
 
-    weights = jnp.stack([weight, 2.0 * weight])
-    ours, theirs = (jax.jit(jax.vmap(jax.grad(partial(total, way), (0, 1)), (0, None))) for way in (convolve, by_xla))
-    assert relative(ours(weights, x), theirs(weights, x)) < 1e-5
-
-
-def test_without_relu_the_layer_and_its_gradients_are_linear():
-    x, weight, bias, gradient, stride = case(*CASES[4])
-
-    def both(way):
+    def linear(way):
         y, backward = jax.vjp(lambda *a: way(*a, stride, False), x, weight, bias)
         return y, *backward(gradient)
 
-    ours, theirs = jax.jit(partial(both, convolve))(), jax.jit(partial(both, by_xla))()
+    weights = jnp.stack([weight, 2.0 * weight])
+    ours, theirs = (jax.jit(jax.vmap(jax.grad(partial(total, way), (0, 1)), (0, None))) for way in (convolve, by_xla))
+    assert relative(ours(weights, x), theirs(weights, x)) < 1e-5
+    ours, theirs = jax.jit(partial(linear, convolve))(), jax.jit(partial(linear, by_xla))()
     assert float(theirs[0].min()) < 0
     assert relative(ours, theirs) < 1e-5
     assert relative(gradients_by_xla(x, weight, theirs[0], gradient, stride, relu=False), theirs[1:]) < 1e-6

@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,14 +22,16 @@ def encoder_for(space, **settings):
     return make_encoder(jax.random.key(0), space, small_config(**settings).network)
 
 
-@pytest.mark.parametrize(
-    ("space", "settings"), [(Box((5,), 0.0, 1.0, "uint8"), {}), (Box((12, 12, 2), 0.0, 4.0, "uint8"), {"encoder": "small_cnn"})]
-)
-def test_bytes_are_divided_by_their_upper_bound(space, settings):
-    (encoder, _), (of_image, _) = (encoder_for(s, **settings) for s in (space, Box(space.shape, 0.0, 255.0, "uint8")))
-    high = jnp.full((1, *space.shape), space.high, jnp.uint8)
-    np.testing.assert_allclose(encoder(high), of_image(jnp.full_like(high, 255)), rtol=1e-5, atol=1e-6)
-    assert np.abs(encoder(high) - encoder(jnp.zeros_like(high))).max() > 0.1
+def image(*shape, high=255.0):
+    return Box(shape, 0.0, high, "uint8")
+
+
+@pytest.mark.parametrize(("shape", "high", "settings"), [((5,), 1.0, {}), ((12, 12, 2), 4.0, {"encoder": "small_cnn"})])
+def test_bytes_are_divided_by_their_upper_bound(shape, high, settings):
+    (encoder, _), (of_image, _) = (encoder_for(image(*shape, high=x), **settings) for x in (high, 255.0))
+    x = jnp.full((1, *shape), high, jnp.uint8)
+    np.testing.assert_allclose(encoder(x), of_image(jnp.full_like(x, 255)), rtol=1e-5, atol=1e-6)
+    assert np.abs(encoder(x) - encoder(jnp.zeros_like(x))).max() > 0.1
 
 
 def test_an_entry_of_the_environment_may_be_called_previous_action():
@@ -49,12 +52,11 @@ def test_an_entry_of_the_environment_may_be_called_previous_action():
         (Discrete(5), {"hidden_sizes": ()}, OneHotEncoder, 5),
         (IMAGE, {}, NatureCNN, 512),
         (IMAGE, {"encoder": "mlp"}, VectorEncoder, 8),
-        (Box((4, 36, 40), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
-        (Box((2, 3, 36, 40), 0.0, 255.0, "uint8"), {}, NatureCNN, 512),
-        (Box((8, 8), 0.0, 12.0, "uint8"), {}, VectorEncoder, 8),
-        (Box((10, 10, 4), 0.0, 255.0, "uint8"), {}, SmallCNN, 128),
+        (image(4, 36, 40), {}, NatureCNN, 512),
+        (image(2, 3, 36, 40), {}, NatureCNN, 512),
+        (image(8, 8, high=12.0), {}, VectorEncoder, 8),
+        (image(10, 10, 4), {}, SmallCNN, 128),
         (MINATAR, {}, VectorEncoder, 8),
-        (MINATAR, {"encoder": "small_cnn"}, SmallCNN, 128),
         (MINATAR, {"encoder": "small_cnn", "cnn_features": 0}, SmallCNN, 8 * 8 * 16),
         (IMAGE, {"encoder": "impala_cnn", "cnn_features": 0}, ImpalaCNN, 5 * 5 * 32),
         (IMAGE, {"cnn_features": 7, "layer_norm": True}, NatureCNN, 7),
@@ -67,8 +69,7 @@ def test_each_space_has_its_encoder(space, settings, kind, features):
     encoder, size = encoder_for(space, **settings)
     assert isinstance(encoder, kind)
     assert size == features
-    out = jax.eval_shape(encoder, zeros(space, (4, 3)))
-    assert out.shape == (4, 3, features)
+    assert jax.eval_shape(encoder, zeros(space, (4, 3))).shape == (4, 3, features)
 
 
 def test_weights_start_orthogonal_with_their_gain_and_biases_at_zero():
@@ -81,18 +82,16 @@ def test_weights_start_orthogonal_with_their_gain_and_biases_at_zero():
 
 
 def test_mlp_equals_its_layers_by_hand():
-    layer = Linear(jnp.array([[1.0, 0.0], [2.0, -1.0]]), jnp.array([0.5, 0.0]))
-    out = MLP((layer,), (), "relu")(jnp.array([1.0, 1.0]))
-    assert out.tolist() == [3.5, 0.0]
-    assert MLP((layer,), (), "tanh")(jnp.array([1.0, 1.0])).tolist() == pytest.approx([0.998178, -0.761594], abs=1e-5)
+    layer, x = Linear(jnp.array([[1.0, 0.0], [2.0, -1.0]]), jnp.array([0.5, 0.0])), jnp.array([1.0, 1.0])
     norm = LayerNorm(jnp.array([2.0, 1.0]), jnp.array([0.0, 0.5]))  # of [3.5, -1.0]: [1, -1]
-    assert MLP((layer,), (norm,), "identity")(jnp.array([1.0, 1.0])).tolist() == pytest.approx([2.0, -0.5], abs=1e-5)
+    assert MLP((layer,), (), "relu")(x).tolist() == [3.5, 0.0]
+    assert MLP((layer,), (), "tanh")(x).tolist() == pytest.approx([0.998178, -0.761594], abs=1e-5)
+    assert MLP((layer,), (norm,), "identity")(x).tolist() == pytest.approx([2.0, -0.5], abs=1e-5)
 
 
 def test_impala_cnn_has_the_layers_of_its_paper():
-    cnn, _ = encoder_for(Box((84, 84, 4), 0.0, 255.0, "uint8"), encoder="impala_cnn")
-    channels = [(4, 16), (16, 32), (32, 32)]
-    convolutions = sum(9 * a * b + b + 4 * (9 * b * b + b) for a, b in channels)
+    cnn, _ = encoder_for(image(84, 84, 4), encoder="impala_cnn")
+    convolutions = sum(9 * a * b + b + 4 * (9 * b * b + b) for a, b in [(4, 16), (16, 32), (32, 32)])
     assert sum(leaf.size for leaf in jax.tree.leaves(cnn)) == convolutions + (11 * 11 * 32 + 1) * 256
     assert cnn.dense.weight.shape == (11 * 11 * 32, 256)
 
@@ -118,25 +117,25 @@ def test_impala_section_equals_its_formula():
     [((36, 40), (0, 1)), ((4, 36, 40), (1, 2, 0)), ((2, 36, 40, 3), (1, 2, 0, 3)), ((2, 3, 36, 40), (2, 3, 0, 1))],
 )
 def test_each_order_of_axes_is_read_as_the_same_image(shape, to_last):
-    cnn, _ = encoder_for(Box(shape, 0.0, 255.0, "uint8"))
     images = np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(np.uint8)
     plain = images.transpose(0, *(1 + axis for axis in to_last)).reshape(2, 36, 40, -1)
-    ordinary, _ = encoder_for(Box(plain.shape[1:], 0.0, 255.0, "uint8"))
-    assert jnp.array_equal(jax.jit(lambda x: cnn(x))(images), jax.jit(lambda x: ordinary(x))(plain))
+    read = [eqx.filter_jit(encoder_for(image(*x.shape[1:]))[0])(x) for x in (images, plain)]
+    assert jnp.array_equal(*read)
 
 
-def test_integers_are_one_hot_from_their_start():
-    encoder, _ = encoder_for(Discrete(3, -1), hidden_sizes=())
-    assert encoder(jnp.array([-1, 1])).tolist() == [[1, 0, 0], [0, 0, 1]]
-    encoder, _ = encoder_for(MultiDiscrete((3, 2, 1, 2), (0, 5, -1, 0), (2, 2)), hidden_sizes=())
-    assert encoder(jnp.array([[[2, 5], [-1, 1]]])).tolist() == [[0, 0, 1, 1, 0, 1, 0, 1]]
-
-
-def test_bits_are_read_as_minus_one_and_one():
-    encoder, features = encoder_for(MultiBinary((2, 2)), hidden_sizes=())
-    assert features == 4
-    for dtype in (bool, jnp.int8, jnp.uint8):
-        assert encoder(jnp.array([[[1, 0], [0, 1]]], dtype)).tolist() == [[1.0, -1.0, -1.0, 1.0]]
+@pytest.mark.parametrize(
+    ("space", "given", "features"),
+    [
+        (Discrete(3, -1), [-1, 1], [[1, 0, 0], [0, 0, 1]]),
+        (MultiDiscrete((3, 2, 1, 2), (0, 5, -1, 0), (2, 2)), [[[2, 5], [-1, 1]]], [[0, 0, 1, 1, 0, 1, 0, 1]]),
+        (MultiBinary((2, 2)), [[[1, 0], [0, 1]]], [[1.0, -1.0, -1.0, 1.0]]),
+    ],
+)
+def test_integers_are_one_hot_from_their_start_and_bits_are_minus_one_and_one(space, given, features):
+    encoder, count = encoder_for(space, hidden_sizes=())
+    assert count == len(features[0])
+    for dtype in (bool, jnp.int8, jnp.uint8) if isinstance(space, MultiBinary) else (jnp.int32,):
+        assert encoder(jnp.array(given, dtype)).tolist() == features
 
 
 def test_features_of_parts_are_concatenated():
@@ -144,8 +143,7 @@ def test_features_of_parts_are_concatenated():
     assert isinstance(encoder, PartsEncoder)
     assert size == 8 * 3 + 512 + 8
     observation = jax.vmap(lambda key: toys.draw(key, toys.PARTS))(jax.random.split(jax.random.key(0), 6))
-    whole = encoder(observation)
-    body = encoder.parts["body"]
+    whole, body = encoder(observation), encoder.parts["body"]
     pieces = [body.parts[i](observation["body"][i]) for i in range(3)]
     pieces += [encoder.parts[name](observation[name]) for name in ("camera", "level")]
     assert isinstance(encoder.parts["camera"], NatureCNN)
@@ -155,8 +153,7 @@ def test_features_of_parts_are_concatenated():
 
 @pytest.mark.parametrize("wrap", [lambda s: Dict((("only", s),)), lambda s: Tuple((s,))], ids=["dict", "tuple"])
 def test_dict_with_one_part_equals_that_part_alone(wrap):
-    alone, size = encoder_for(Box((3,)))
-    wrapped, wrapped_size = encoder_for(wrap(Box((3,))))
+    (alone, size), (wrapped, wrapped_size) = encoder_for(Box((3,))), encoder_for(wrap(Box((3,))))
     x = jnp.array([[1.0, -2.0, 0.5]])
     assert wrapped_size == size
     assert jnp.array_equal(wrapped({"only": x} if isinstance(wrapped.parts, dict) else (x,)), alone(x))

@@ -8,28 +8,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proximo.config import Config
 from proximo.networks.recurrent import CELLS
 from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, associative_scan
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
+import custom_networks as custom
 import toys
 from helpers import MEMORIES, cast, difference, precision, small_policy
 
 STEPS, ENVS = 5, 3
-SPACES = {
+ENCODERS = {
     "vector": Box((3,)),
     "image": toys.IMAGE,
     "one_hot": Discrete(5),
     "parts": toys.PARTS,
     "masked parts": toys.masked(toys.PARTS, 4),
 }
-ACTIONS = {"masked parts": Discrete(4, 2)}
-HEADS = {
+HEADS = {  # and the entries of a mask
     "one of some": (Discrete(4, 2), 4),
     "several choices": (MultiDiscrete((3, 1, 2), (0, 5, 1)), 6),
     "bits": (MultiBinary((2, 2)), 8),
     "bounded": (Box((2,), (-1.0, 0.0), (1.0, np.inf)), 0),
 }
+NAMED = Dict((("x", Box((3,))),))
+NUMBERS = Dict((("a", Box((2,))), ("b", Box((1,)))))
+SPACES = {**ENCODERS, "numbers": NUMBERS, **{head: toys.masked(NAMED, n) if n else NAMED for head, (_, n) in HEADS.items()}}
+ACTIONS = {"masked parts": Discrete(4, 2)}
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
 
@@ -77,25 +82,25 @@ def errors_of_mutations(policy, memory, observation, episode_start, valid):
     return dict(zip(mutated, errors, strict=True))
 
 
-def measure(space, memory, dtype, towers, action_space, **settings):
-    policy = small_policy(space, towers, action_space, **MEMORIES[memory], **settings)
+@functools.cache
+def measure(encoder, memory="gru", dtype="float32", /, *, action_space=None, towers="shared", **settings):
+    settings = {**MEMORIES[memory], **settings}
+    policy = small_policy(SPACES[encoder], towers, action_space or ACTIONS.get(encoder), **settings)
     with precision(dtype):
         policy, rng = cast(policy, dtype), np.random.default_rng(3)
         start = jax.tree.map(lambda m: some_memory(rng, m), policy.init_memory(ENVS))
-        return jax.device_get(jax.jit(errors_of_mutations)(policy, start, random_observations(space, dtype), *random_flags()))
-
-
-@functools.cache
-def measured(encoder, memory, dtype, towers="shared"):
-    return measure(SPACES[encoder], memory, dtype, towers, ACTIONS.get(encoder))
+        observation, flags = random_observations(SPACES[encoder], dtype), random_flags()
+        previous = jax.tree.map(lambda x: jnp.broadcast_to(x, (STEPS, *x.shape)), policy.no_previous_step(ENVS))
+        observation = policy.with_previous_step(observation, flags[0], previous)
+        return jax.device_get(jax.jit(errors_of_mutations)(policy, start, observation, *flags))
 
 
 @pytest.mark.parametrize(
     ("encoder", "memory", "dtype"),
-    [*(("vector", m, d) for m in MEMORIES for d in TOLERANCE), *((e, "gru", "float32") for e in SPACES if e != "vector")],
+    [*(("vector", m, d) for m in MEMORIES for d in TOLERANCE), *((e, "gru", "float32") for e in ENCODERS if e != "vector")],
 )
 def test_scan_of_step_equals_unroll(encoder, memory, dtype):
-    assert measured(encoder, memory, dtype)["unchanged"] < TOLERANCE[dtype]
+    assert measure(encoder, memory, dtype)["unchanged"] < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("memory", [name for name, cell in CELLS.items() if issubclass(cell, LinearRecurrence)])
@@ -111,7 +116,7 @@ def test_scan_of_step_equals_unroll_by_associative_scan(memory, dtype, monkeypat
     jax.clear_caches()  # programs that were traced with the other scan
     with monkeypatch.context() as patched:
         patched.setattr(jax.lax, "platform_dependent", elsewhere)
-        errors = measure(SPACES["vector"], memory, dtype, "shared", None)
+        errors = measure.__wrapped__("vector", memory, dtype)
     jax.clear_caches()
     assert set(ways) == {associative_scan}
     assert errors["unchanged"] < {"float32": 1e-4, "float64": 1e-10}[dtype]
@@ -120,30 +125,37 @@ def test_scan_of_step_equals_unroll_by_associative_scan(memory, dtype, monkeypat
 
 @pytest.mark.parametrize("head", HEADS)
 def test_scan_of_step_equals_unroll_for_every_head(head):
-    action_space, entries = HEADS[head]
-    space = Dict((("x", Box((3,))),))
-    errors = measure(toys.masked(space, entries) if entries else space, "gru", "float32", "shared", action_space)
+    errors = measure(head, action_space=HEADS[head][0])
     assert errors["unchanged"] < 1e-5
     assert errors["episode_start shifted by one"] > 1e-3
 
 
+@pytest.mark.parametrize("name", custom.NETWORKS)
+def test_scan_of_step_equals_unroll_for_custom_networks(name):
+    sizes = {size: getattr(Config().network, size) for size in ("hidden_sizes", "memory_size")}
+    settings = {**sizes, **custom.NETWORKS[name]}
+    errors = measure("numbers" if "dict" in name else "vector", "none", action_space=Discrete(4, 2), **settings)
+    assert errors["unchanged"] < 1e-5
+    if "memory" in name and settings.get("reset_memory", True):
+        assert errors["episode_start shifted by one"] > 1e-3
+
+
 @pytest.mark.parametrize("memory", ["lru", "gtrxl"])
 def test_scan_of_step_equals_unroll_in_bfloat16(memory):
-    assert measure(SPACES["vector"], memory, "float32", "shared", None, compute_dtype="bfloat16")["unchanged"] < 1e-5
+    assert measure("vector", memory, compute_dtype="bfloat16")["unchanged"] < 1e-5
 
 
 @pytest.mark.parametrize("mutation", ["episode_start shifted by one", "padding as data", "empty memory at the start"])
 @pytest.mark.parametrize("memory", [m for m in MEMORIES if m != "none"])
 def test_comparison_of_step_and_unroll_detects(memory, mutation):
-    for encoder in SPACES if memory == "gru" else ("vector",):
-        assert measured(encoder, memory, "float32")[mutation] > 1e-3
+    for encoder in ENCODERS if memory == "gru" else ("vector",):
+        assert measure(encoder, memory, "float32")[mutation] > 1e-3
 
 
 def test_acting_without_a_key_takes_the_mode():
     policy = small_policy(SPACES["vector"])
-    observation, (episode_start, valid) = random_observations(SPACES["vector"], "float32"), random_flags()
-    memory = policy.init_memory(ENVS)
-    _, action, log_prob, _ = eqx.filter_jit(policy.step)(memory, observation[0], episode_start[0], valid[0], None)
-    _, distribution, _ = eqx.filter_jit(policy.unroll)(memory, observation[:1], episode_start[:1], valid[:1])
+    x, (episode_start, valid) = random_observations(SPACES["vector"], "float32"), random_flags()
+    _, action, log_prob, _ = eqx.filter_jit(policy.step)(policy.init_memory(ENVS), x[0], episode_start[0], valid[0], None)
+    _, distribution, _ = policy.unroll(policy.init_memory(ENVS), x[:1], episode_start[:1], valid[:1])
     assert jnp.array_equal(action, distribution.mode()[0])
     assert jnp.allclose(log_prob, jnp.max(jax.nn.log_softmax(distribution.logits[0]), -1))

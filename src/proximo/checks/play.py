@@ -26,7 +26,7 @@ from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.networks.recurrent import select
+from proximo.math.selection import select
 from proximo.spaces import ACTION_MASK, Box
 
 MIN_STEPS = 8

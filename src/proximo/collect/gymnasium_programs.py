@@ -20,8 +20,8 @@ from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
+from proximo.math.selection import select
 from proximo.networks import ActorCritic
-from proximo.networks.recurrent.protocol import select
 from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in

@@ -5,10 +5,6 @@ from proximo.distributions.beta import Beta as Beta
 from proximo.distributions.categorical import Categorical as Categorical
 from proximo.distributions.categorical import ProductCategorical as ProductCategorical
 from proximo.distributions.distribution import Distribution as Distribution
-from proximo.distributions.gaussian import LOG_STD_RANGE as LOG_STD_RANGE
 from proximo.distributions.gaussian import Gaussian as Gaussian
-from proximo.distributions.masking import FORBIDDEN as FORBIDDEN
-from proximo.distributions.masking import mask_bits as mask_bits
-from proximo.distributions.masking import mask_choices as mask_choices
 from proximo.distributions.state_dependent import StateDependentGaussian as StateDependentGaussian
 from proximo.distributions.tanh_gaussian import TanhGaussian as TanhGaussian

@@ -5,9 +5,9 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, UInt32
 
-from proximo.distributions.distribution import Distribution
+from proximo.distributions.distribution import Distribution, Each, Numbers
 
 _EDGE = 1e-6
 """Distance of samples from 0 and 1, where the logarithm of the density is not finite."""
@@ -17,12 +17,10 @@ _LANCZOS = (
 )  # fmt: skip
 
 
-def _stirling_error(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """``log Γ(x)`` minus Stirling's approximation ``(x - ½) log x - x + ½ log 2π``, for ``x ≥ 1``.
-
-    By the series of Lanczos 1964 (Press et al. 1992, "Numerical recipes", section 6.1), which needs only
-    functions that exported policies have.
-    """
+def _stirling_error(x: Array) -> Array:
+    """``log Γ(x)`` minus Stirling's approximation ``(x - ½) log x - x + ½ log 2π``, for ``x ≥ 1``: by the
+    series of Lanczos 1964 (Press et al. 1992, "Numerical recipes", section 6.1), which needs only functions
+    that exported policies have."""
     series = 1.000000000190015 + sum(c / (x + 1.0 + i) for i, c in enumerate(_LANCZOS))
     return (x + 0.5) * jnp.log1p(5.5 / x) - 5.5 + jnp.log(series)
 
@@ -35,43 +33,38 @@ class Beta(Distribution):
     deep reinforcement learning using the Beta distribution".
     """
 
-    alpha: Float[Array, "*batch n"]
-    beta: Float[Array, "*batch n"]
+    alpha: Numbers
+    beta: Numbers
 
-    def sample(self, noise: UInt32[Array, "*batch 2"]) -> Float[Array, "*batch n"]:
-        """The noise is the data of one random key for each element: rejection sampling needs a variable
-        number of draws."""
-
-        def one(data: Array, alpha: Array, beta: Array) -> Array:
-            return jax.random.beta(jax.random.wrap_key_data(data, impl="threefry2x32"), alpha, beta)
-
-        n = self.alpha.shape[-1]
-        drawn = jax.vmap(one)(noise.reshape((-1, 2)), self.alpha.reshape((-1, n)), self.beta.reshape((-1, n)))
+    def sample(self, noise: UInt32[Array, "*batch 2"]) -> Numbers:
+        """``noise`` is the data of one random key for each element: rejection sampling needs a variable number of draws."""
+        keys, n = jax.random.wrap_key_data(noise.reshape((-1, 2)), impl="threefry2x32"), self.alpha.shape[-1]
+        drawn = jax.vmap(jax.random.beta)(keys, self.alpha.reshape((-1, n)), self.beta.reshape((-1, n)))
         return jnp.clip(drawn.reshape(self.alpha.shape), _EDGE, 1.0 - _EDGE)
 
-    def mode(self) -> Float[Array, "*batch n"]:
+    def mode(self) -> Numbers:
         """``(alpha - 1) / (alpha + beta - 2)``; ½ where both parameters round to 1 and the density is uniform."""
         above = self.alpha + self.beta - 2.0
         return jnp.where(above > 0.0, (self.alpha - 1.0) / jnp.where(above > 0.0, above, 1.0), 0.5)
 
-    def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    def log_prob(self, action: Numbers) -> Each:
         """``Σ (alpha - 1) log a + (beta - 1) log (1 - a) - log B(alpha, beta)``."""
         # Relative to the mean: for a narrow density all three terms are large, and their sum would lose its digits in float32.
         a, (p, q) = jnp.clip(action, _EDGE, 1.0 - _EDGE), self._means()
         log = (self.alpha - 1.0) * jnp.log(a / p) + (self.beta - 1.0) * jnp.log((1.0 - a) / q)
         return jnp.sum(log - self._normalizer(), axis=-1)
 
-    def entropy(self) -> Float[Array, "*batch"]:
+    def entropy(self) -> Each:
         """``Σ log B(alpha, beta) - (alpha - 1) ψ(alpha) - (beta - 1) ψ(beta) + (alpha + beta - 2) ψ(alpha + beta)``."""
-        alpha, beta, both = self.alpha, self.beta, self.alpha + self.beta
 
-        def weighted(x: Array, less: float) -> Array:
+        def weighted(x, less):
             # For a large x, the difference of both logarithmic functions would lose its digits in float32: its asymptotic series instead.
             large, small = jnp.maximum(x, 32.0), jnp.minimum(x, 32.0)
             series = -0.5 / large - 1.0 / (12.0 * large**2) + 1.0 / (120.0 * large**4)
             return (x - less) * jnp.where(x > 32.0, series, digamma(small) - jnp.log(small))
 
-        return jnp.sum(self._normalizer() - weighted(alpha, 1.0) - weighted(beta, 1.0) + weighted(both, 2.0), axis=-1)
+        both = weighted(self.alpha + self.beta, 2.0)
+        return jnp.sum(self._normalizer() - weighted(self.alpha, 1.0) - weighted(self.beta, 1.0) + both, axis=-1)
 
     def _means(self) -> tuple[Array, Array]:
         return self.alpha / (self.alpha + self.beta), self.beta / (self.alpha + self.beta)

@@ -3,7 +3,12 @@
 import abc
 
 import equinox as eqx
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PyTree, Shaped
+
+Each = Float[Array, "*batch"]
+"""One number for each distribution."""
+Numbers = Float[Array, "*batch n"]
+Integers = Int[Array, "*batch n"]
 
 
 class Distribution(eqx.Module):
@@ -22,9 +27,9 @@ class Distribution(eqx.Module):
         """The most probable action; of a squashed Gaussian, that of the most probable sample before tanh."""
 
     @abc.abstractmethod
-    def log_prob(self, action: Shaped[Array, "..."]) -> Float[Array, "..."]:
+    def log_prob(self, action: Shaped[Array, "..."]) -> Each:
         """Logarithm of the probability or density of each sampled action, summed over its components."""
 
     @abc.abstractmethod
-    def entropy(self) -> Float[Array, "..."]:
-        """``-E[log p]`` in nats, summed over the components: one number for each distribution."""
+    def entropy(self) -> Each:
+        """``-E[log p]`` in nats, summed over the components."""

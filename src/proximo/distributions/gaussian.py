@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from proximo.distributions.distribution import Distribution
+from proximo.distributions.distribution import Distribution, Each, Numbers
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 LOG_STD_RANGE = (-20.0, 2.0)
@@ -18,23 +18,22 @@ class Gaussian(Distribution):
     ``log_std`` has the shape of ``mean`` or broadcasts against it.
     """
 
-    mean: Float[Array, "*batch n"]
+    mean: Numbers
     log_std: Float[Array, "..."]
 
-    def sample(self, noise: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    def sample(self, noise: Numbers) -> Numbers:
         """``mean + std · noise``, for standard normal noise."""
         return self.mean + jnp.exp(self.log_std) * noise
 
-    def mode(self) -> Float[Array, "*batch n"]:
+    def mode(self) -> Numbers:
         """The mean."""
         return self.mean
 
-    def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    def log_prob(self, action: Numbers) -> Each:
         """``Σ -½ ((a - mean) / std)² - log std - ½ log 2π``."""
         z = (action - self.mean) * jnp.exp(-self.log_std)
         return jnp.sum(-0.5 * jnp.square(z) - self.log_std - _HALF_LOG_2PI, axis=-1)
 
-    def entropy(self) -> Float[Array, "*batch"]:
+    def entropy(self) -> Each:
         """``Σ log std + ½ log 2πe``."""
-        per_component = jnp.broadcast_to(self.log_std + _HALF_LOG_2PI + 0.5, self.mean.shape)
-        return jnp.sum(per_component, axis=-1)
+        return jnp.sum(jnp.broadcast_to(self.log_std + _HALF_LOG_2PI + 0.5, self.mean.shape), axis=-1)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from proximo.distributions.distribution import Numbers
 from proximo.distributions.gaussian import Gaussian
 
 
@@ -29,13 +30,13 @@ class StateDependentGaussian(Gaussian):
         return cls(mean, 0.5 * jnp.log(variance + 1e-6), features, log_std)
 
     @staticmethod
-    def matrices(key: Key[Array, ""], shape: tuple[int, ...], every: int, features: int, n: int) -> Float[Array, "..."]:
+    def matrices(key: Key[Array, ""], shape: tuple[int, ...], every: int, *size: int) -> Float[Array, "..."]:
         """Standard normal matrices for a batch of ``shape``, each kept for ``every`` steps. The first of two or more axes is time."""
         time, rest = (shape[0], shape[1:]) if len(shape) > 1 else (1, shape)
         every = max(1, min(every, time))
-        drawn = jax.random.normal(key, (math.ceil(time / every), *rest, features, n))
-        return jnp.repeat(drawn, every, axis=0)[:time].reshape((*shape, features, n))
+        drawn = jax.random.normal(key, (math.ceil(time / every), *rest, *size))
+        return jnp.repeat(drawn, every, axis=0)[:time].reshape((*shape, *size))
 
-    def sample(self, noise: Float[Array, "*batch features n"]) -> Float[Array, "*batch n"]:
+    def sample(self, noise: Float[Array, "*batch features n"]) -> Numbers:
         """``mean + φ (std ⊙ noise)``."""
         return self.mean + jnp.einsum("...f,...fn->...n", self.features, jnp.exp(self.matrix_log_std) * noise)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from proximo.distributions.distribution import Each, Numbers
 from proximo.distributions.gaussian import Gaussian
 
 _NODES = np.linspace(-5.0, 5.0, 48)
@@ -26,11 +27,11 @@ class TanhGaussian(Gaussian):
     squashed: tuple[bool, ...] = eqx.field(static=True)
     """Which components are squashed; the others are not."""
 
-    def log_prob(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    def log_prob(self, action: Numbers) -> Each:
         """The Gaussian's log-density of ``a``, minus ``Σ log (1 - tanh²(a))``."""
         return super().log_prob(action) - jnp.sum(self._log_slope(action), axis=-1)
 
-    def entropy(self) -> Float[Array, "*batch"]:
+    def entropy(self) -> Each:
         """The Gaussian's entropy, plus ``Σ E[log (1 - tanh²(a))]`` by the trapezoidal rule.
 
         Its error is below 1e-3 for all ``LOG_STD_RANGE``. As many nodes of Gauss-Hermite quadrature have an
@@ -42,5 +43,4 @@ class TanhGaussian(Gaussian):
 
     def _log_slope(self, x: Float[Array, "... n"]) -> Float[Array, "... n"]:
         """``log (1 - tanh²(x)) = 2 (log 2 - x - softplus(-2 x))`` for squashed components, else 0."""
-        slope = 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
-        return jnp.where(np.array(self.squashed), slope, 0.0)
+        return jnp.where(np.array(self.squashed), 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x)), 0.0)

@@ -25,9 +25,9 @@ from proximo.envs.gymnasium.vector_environment import VectorEnvironment, split
 from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried, act
+from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.networks.custom.forward import Forward
-from proximo.networks.recurrent import select
 from proximo.types import CompensatedSum, Observation, Previous
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256

@@ -214,7 +214,7 @@ class Policy:
     def _read_observation(self, given: Any, action_mask: Any) -> tuple[Observation, int | None]:
         """N observations with masks and all entries; and N, or None if a single one was given."""
         network, space = self.actor_critic, self.env.observation_space
-        is_masked = network.mask_ndim is not None
+        is_masked = network.is_masked
         parts = dict(given) if isinstance(given, Mapping) else {OBSERVATION: given} if is_masked else {}
         if is_masked and action_mask is None:
             action_mask = parts.pop(ACTION_MASK, None)

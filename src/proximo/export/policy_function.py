@@ -1,7 +1,5 @@
 """One step of a policy as a function from named arrays to named arrays."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any
@@ -15,8 +13,7 @@ from proximo.distributions import Gaussian
 from proximo.errors import ConfigError
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.networks.custom.head import CustomDistribution
-from proximo.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, ProductHead
+from proximo.networks.custom.networks import CustomDistribution
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Space, flatdim, without, zeros
 from proximo.storage.checkpoint import flatten
 from proximo.types import Previous
@@ -24,8 +21,6 @@ from proximo.types import Previous
 EPISODE_START, REWARD, MEMORY, NOISE, NEXT = "episode_start", "reward", "memory", "noise", ".next"
 ACTION, VALUE, LOG_PROB = "action", "value", "log_prob"
 Arrays = dict[str, Any]
-NOISE_FAMILIES = {CategoricalHead: "gumbel", ProductHead: "gumbel", BernoulliHead: "logistic", GaussianHead: "normal"}
-"""The noise that samples the action of a head, by its name in ``numpy.random.Generator``."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,27 +48,22 @@ class PolicyFunction:
         """The space of the observations, without entries that only the value reads."""
         return without(self.policy.env.observation_space, self.actor_critic.privileged)
 
-    @functools.cached_property
-    def noise_family(self) -> str | None:
-        """The noise, by its name in ``numpy.random.Generator``; None if noise cannot sample the action."""
-        return next((name for head, name in NOISE_FAMILIES.items() if isinstance(self.actor_critic.actor, head)), None)
-
     def example(self, n: int) -> dict[str, Any]:
         """Inputs of ``n`` environments before the first step. Raises ``ConfigError`` for unknown noise."""
-        actor_critic, observed = self.actor_critic, self.actor_critic.observed_previous
+        actor_critic, actor = self.actor_critic, self.actor_critic.actor
         memory = {str(i): state for i, state in enumerate(actor_critic.init_memory(n))}
         inputs = {OBSERVATION: zeros(self.space, (n,)), EPISODE_START: np.zeros(n, bool), MEMORY: memory}
-        if PREVIOUS_ACTION in observed:
-            memory[PREVIOUS_ACTION] = np.zeros((n, flatdim(actor_critic.actor.space)), np.float32)
-        if PREVIOUS_REWARD in observed:
+        if PREVIOUS_ACTION in actor_critic.observed_previous:
+            memory[PREVIOUS_ACTION] = np.zeros((n, flatdim(actor.space)), np.float32)
+        if PREVIOUS_REWARD in actor_critic.observed_previous:
             inputs[REWARD] = np.zeros(n, np.float32)
         if not self.deterministic:
-            if self.noise_family is None:
+            if actor.noise_family is None:
                 raise ConfigError(
-                    f"--stochastic: the noise of {type(actor_critic.actor).__name__} is unknown. Export without --stochastic, and "
-                    "sample from the parameters of the distribution."
+                    f"--stochastic: the noise of {type(actor).__name__} is unknown. Export without --stochastic, and sample from the "
+                    "parameters of the distribution."
                 )
-            inputs[NOISE] = actor_critic.actor.noise(jax.random.key(0), (n,))
+            inputs[NOISE] = actor.noise(jax.random.key(0), (n,))
         return inputs
 
     def inputs(self, n: int) -> Arrays:
@@ -83,7 +73,7 @@ class PolicyFunction:
     @functools.cached_property
     def observation_names(self) -> list[str]:
         """The inputs that are parts of the observation, in the order of the leaves of the space."""
-        return [name for name in self.inputs(1) if name.split(".")[0] in (OBSERVATION, ACTION_MASK)]
+        return list(_named({OBSERVATION: zeros(self.space, (1,))}))
 
     def init_memory(self, n: int) -> Arrays:
         """The inputs that are the memory. An output has the same name with ``.next`` after it."""
@@ -91,13 +81,8 @@ class PolicyFunction:
 
     def as_tree(self, arrays: Arrays) -> dict[str, Any]:
         """Inputs by name as a tree like the ``example``."""
-        names, structure = self._layout
-        return jax.tree.unflatten(structure, [arrays[name] for name in names])
-
-    @functools.cached_property
-    def _layout(self) -> tuple[list[str], Any]:
         example = jax.eval_shape(lambda: self.example(1))
-        return list(_named(example)), jax.tree.structure(example)
+        return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in _named(example)])
 
     def __call__(self, actor_critic: ActorCritic, arrays: Arrays) -> Arrays:
         """All outputs. ``actor_critic`` is an argument, so that an export may compute it in another way."""
@@ -114,10 +99,16 @@ class PolicyFunction:
         states = tuple(memory[str(i)] for i in range(len(actor_critic.torsos)))
         after, distribution, value = actor_critic.forward(states, observation, episode_start, jnp.ones_like(episode_start))
         action = distribution.mode() if self.deterministic else distribution.sample(inputs[NOISE])
-        # Without the privileged entries of the observation the value would be wrong.
-        known = {} if actor_critic.privileged else {VALUE: value}
-        outputs = {ACTION: actor_critic.to_space(action), **known, LOG_PROB: distribution.log_prob(action)}
-        outputs |= _parameters(distribution, outputs)
+        outputs = {ACTION: actor_critic.to_space(action), VALUE: value, LOG_PROB: distribution.log_prob(action)}
+        if actor_critic.privileged:  # without these entries of the observation the value would be wrong
+            del outputs[VALUE]
+        if isinstance(distribution, Gaussian):
+            mean = distribution.mean
+            outputs |= {"mean": mean, "log_std": jnp.broadcast_to(distribution.log_std, mean.shape)}
+        elif isinstance(distribution, CustomDistribution):
+            outputs["parameters"] = distribution.parameters
+        else:
+            outputs |= flatten(distribution)
         memory = {str(i): state for i, state in enumerate(after)}
         if PREVIOUS_ACTION in inputs[MEMORY]:
             memory[PREVIOUS_ACTION] = actor_critic.actor.features(action)
@@ -125,15 +116,5 @@ class PolicyFunction:
 
 
 def _named(inputs: Any) -> Arrays:
-    masked = f"{OBSERVATION}.{ACTION_MASK}"
-    return {ACTION_MASK if name == masked else name: x for name, x in flatten(inputs).items()}
-
-
-def _parameters(distribution: Any, taken: Arrays) -> Arrays:
-    """The parameters of the distribution by name, with a prefix if the name is ``taken``."""
-    if isinstance(distribution, Gaussian):
-        mean = distribution.mean
-        return {"mean": mean, "log_std": jnp.broadcast_to(distribution.log_std, mean.shape)}
-    if isinstance(distribution, CustomDistribution):
-        return {"parameters": distribution.parameters}
-    return {f"distribution.{name}" if name in taken else name: x for name, x in flatten(distribution).items()}
+    """Arrays by dotted name; the mask without the name of the observation."""
+    return {ACTION_MASK if name == f"{OBSERVATION}.{ACTION_MASK}" else name: x for name, x in flatten(inputs).items()}

@@ -45,11 +45,6 @@ class ExportedPolicy:
         self._inputs = {x.name: np.zeros(x.shape[1:], dtype_of(x)) for x in self.session.get_inputs()}
         self._outputs = [x.name for x in self.session.get_outputs()]
 
-    @property
-    def has_memory(self) -> bool:
-        """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
-        return bool(self.interface["memory"]) or "reward" in self._inputs
-
     def init_memory(self, num_envs: int = 1) -> Arrays:
         """Return the memory of ``num_envs`` environments before the first step."""
         return {
@@ -89,11 +84,15 @@ class ExportedPolicy:
         Raises:
             PolicyError: If an argument is missing, or does not match the policy.
         """
+        if deterministic != (key is None):
+            raise PolicyError(f"key = {key!r} with deterministic = {deterministic}: pass a key to sample, and only then.")
+        if not deterministic and self.interface["noise"] is None:
+            raise PolicyError("This policy cannot sample: export it with --stochastic, or pass deterministic=True.")
         if action_mask is not None:
             if "action_mask" not in self._inputs:
                 raise PolicyError("action_mask was given, but this policy was trained without action masks: remove it.")
-            parts = observation if isinstance(observation, Mapping) else {"observation": observation}
             mask = np.concatenate(action_mask, axis=-1) if isinstance(action_mask, tuple) else action_mask
+            parts = observation if isinstance(observation, Mapping) else {"observation": observation}
             observation = {**parts, "action_mask": mask}
         inputs = {name: self._part(observation, name) for name in self.interface["observation"]}
         name, x = next((name, x) for name, x in inputs.items() if name != "action_mask")
@@ -104,7 +103,7 @@ class ExportedPolicy:
             inputs["action_mask"] = inputs["action_mask"].reshape(n, *self._inputs["action_mask"].shape)
         starts = np.broadcast_to(np.asarray(False if episode_start is None else episode_start, bool), n)
         resets, initial = starts.all() and self.interface["reset_memory"], self.init_memory(n)
-        if memory is None and self.has_memory and not resets:
+        if memory is None and not resets and (initial or "reward" in self._inputs):
             raise PolicyError(
                 "memory was not given, but this policy has a memory: pass policy.init_memory(N) for N environments at the start, and "
                 "afterwards the memory that the last call returned."
@@ -115,7 +114,11 @@ class ExportedPolicy:
             if reward is None and not begins:
                 raise PolicyError("reward was not given, but this policy observes it: pass the last reward.")
             inputs["reward"] = np.broadcast_to(np.float32(0.0 if reward is None else reward), n)
-        outputs = self.run({**inputs, "episode_start": starts, **memory, **self._noise(n, deterministic, key)})
+        if family := self.interface["noise"]:
+            shape = (n, *self._inputs["noise"].shape)
+            noise = np.zeros(shape) if deterministic else getattr(np.random.default_rng(key), family)(size=shape)
+            inputs["noise"] = noise.astype(np.float32)
+        outputs = self.run({**inputs, "episode_start": starts, **memory})
         action = outputs["action"].astype(self.interface["action_dtype"])
         return (action[0] if single else action), {name: outputs[f"{name}.next"] for name in initial}
 
@@ -143,19 +146,6 @@ class ExportedPolicy:
         if wrong.any():
             raise PolicyError(f"{name} has {given[wrong].flat[0]}: expected a finite {x.dtype}.")
         return x
-
-    def _noise(self, n: int, deterministic: bool, key: Any) -> Arrays:
-        """The input that samples the action; zeros for the most probable one."""
-        family = self.interface["noise"]
-        if deterministic != (key is None):
-            raise PolicyError(f"key = {key!r} with deterministic = {deterministic}: pass a key to sample, and only then.")
-        if not deterministic and family is None:
-            raise PolicyError("This policy cannot sample: export it with --stochastic, or pass deterministic=True.")
-        if family is None:
-            return {}
-        shape = (n, *self._inputs["noise"].shape)
-        noise = np.zeros(shape) if deterministic else getattr(np.random.default_rng(key), family)(size=shape)
-        return {"noise": noise.astype(np.float32)}
 
 
 def dtype_of(described: Any) -> str:

@@ -27,7 +27,7 @@ from proximo.errors import ConfigError
 from proximo.evaluation.episodes import NETWORK_STREAM, Episodes, evaluation_key
 from proximo.integrations.lightning_training import LightningTraining, Shapes, is_jax_network
 from proximo.networks.custom.forward import Forward
-from proximo.networks.custom.module import CustomModule
+from proximo.networks.custom.networks import CustomModule
 from proximo.other_libraries import load
 from proximo.ppo.loss import ppo_loss
 from proximo.ppo.minibatches import Minibatch

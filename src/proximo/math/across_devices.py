@@ -4,8 +4,6 @@ Each device has the transitions of a part of the environments. Every statistic o
 all transitions, so it becomes global by ``total``, before it is divided by the global count.
 """
 
-from __future__ import annotations
-
 import jax
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
@@ -55,8 +53,7 @@ def largest(x: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def smallest(x: Float[Array, ""]) -> Float[Array, ""]:
-    """The smallest ``x`` of all devices, without a derivative. It is computed as a maximum, which the compiler can
-    combine with others."""
+    """The smallest ``x`` of all devices, without a derivative: a maximum, which the compiler can combine with others."""
     return -largest(-x) if is_divided() else x
 
 
@@ -75,7 +72,7 @@ def own_part(x: PyTree[Shaped[Array, "T N ..."]]) -> PyTree[Shaped[Array, "T n .
     if not is_divided():
         return x
 
-    def columns(x: Array) -> Array:
+    def columns(x):
         size = x.shape[1] // num_devices()
         return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ENVS_AXIS) * size, size, axis=1)
 

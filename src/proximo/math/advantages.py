@@ -4,18 +4,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+Numbers = Float[Array, " T"]
+Flags = Bool[Array, " T"]
+Scalar = Float[Array, ""]
+
 
 def generalized_advantages(
-    reward: Float[Array, " T"],
-    value: Float[Array, " T"],
-    last_value: Float[Array, ""],
-    bootstrap_value: Float[Array, " T"],
-    terminated: Bool[Array, " T"],
-    truncated: Bool[Array, " T"],
-    valid: Bool[Array, " T"],
-    gamma: Float[Array, ""],
-    gae_lambda: Float[Array, ""],
-) -> Float[Array, " T"]:
+    reward: Numbers,
+    value: Numbers,
+    last_value: Scalar,
+    bootstrap_value: Numbers,
+    terminated: Flags,
+    truncated: Flags,
+    valid: Flags,
+    gamma: Scalar,
+    gae_lambda: Scalar,
+) -> Numbers:
     """Advantages of one environment's transitions: ``A_t = δ_t + γλ A_{t+1}``, ``δ_t = r_t + γ V(s_{t+1}) -
     V(s_t)``.
 
@@ -40,16 +44,13 @@ def generalized_advantages(
     Source: Schulman et al. 2016, arXiv:1506.02438, equations 11-16; time limits as in Pardo et al. 2018,
     arXiv:1712.00378.
     """
-    value_after = jnp.append(value[1:], last_value)
-    value_after = jnp.where(truncated, bootstrap_value, value_after)
+    value_after = jnp.where(truncated, bootstrap_value, jnp.append(value[1:], last_value))
     value_after = jnp.where(terminated, 0.0, value_after)
     delta = jnp.where(valid, reward + gamma * value_after - value, 0.0)
     decay = jnp.where(terminated | truncated | ~valid, 0.0, gamma * gae_lambda)
 
-    def backwards(advantage: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta_t, decay_t = step
-        advantage = delta_t + decay_t * advantage
+    def backwards(advantage, step):
+        advantage = step[0] + step[1] * advantage
         return advantage, advantage
 
-    _, advantages = jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, decay), reverse=True, unroll=16)
-    return advantages
+    return jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, decay), reverse=True, unroll=16)[1]

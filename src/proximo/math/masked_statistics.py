@@ -9,28 +9,28 @@ from jaxtyping import Array, Bool, Float
 from proximo.math.across_devices import total
 
 Steps = Float[Array, "*steps"]
+Scalar = Float[Array, ""]
 Valid = Bool[Array, "*steps"]
 ROUNDING = 8.0
 """Numbers count as equal if their standard deviation is at most this many rounding errors of the numbers that they were computed from."""
 
 
-def count(valid: Valid) -> Float[Array, ""]:
-    """Number of valid steps, as a float (exact up to 2^24): the compiler can then combine its all-reduce with
-    others."""
+def count(valid: Valid) -> Scalar:
+    """Number of valid steps, as a float (exact up to 2^24): the compiler can then combine its all-reduce with others."""
     return total(jnp.sum(valid).astype(jnp.float32))
 
 
-def mean_with_count(x: Steps, valid: Valid, num_valid: Float[Array, ""]) -> Float[Array, ""]:
+def mean_with_count(x: Steps, valid: Valid, num_valid: Scalar) -> Scalar:
     """Mean over valid steps, ``Σ valid x / num_valid``; 0 if no step is valid. ``num_valid`` is ``count(valid)``."""
     return total(jnp.sum(jnp.where(valid, x, 0.0))) / jnp.maximum(num_valid, 1.0)
 
 
-def masked_mean(x: Steps, valid: Valid) -> Float[Array, ""]:
+def masked_mean(x: Steps, valid: Valid) -> Scalar:
     """Mean over valid steps; 0 if no step is valid."""
     return mean_with_count(x, valid, count(valid))
 
 
-def centered(x: Steps, valid: Valid) -> tuple[Steps, Float[Array, ""]]:
+def centered(x: Steps, valid: Valid) -> tuple[Steps, Scalar]:
     """``x`` minus its mean over valid steps, and its variance there; both are 0 if no step is valid.
 
     The mean is subtracted twice, because the mean of equal numbers is rounded: after one subtraction, the
@@ -43,17 +43,17 @@ def centered(x: Steps, valid: Valid) -> tuple[Steps, Float[Array, ""]]:
     return difference - rest, jnp.maximum(variance, 0.0)
 
 
-def _is_rounding(deviation: Float[Array, ""], square: Steps, valid: Valid) -> Bool[Array, ""]:
+def _is_rounding(deviation: Scalar, square: Steps, valid: Valid) -> Array:
     """Whether a standard deviation is only rounding. ``square``: squares of the numbers from which the values were computed."""
     return deviation <= ROUNDING * jnp.finfo(square.dtype).eps * jnp.sqrt(masked_mean(square, valid))
 
 
-def masked_std(x: Steps, valid: Valid) -> Float[Array, ""]:
+def masked_std(x: Steps, valid: Valid) -> Scalar:
     """Standard deviation over valid steps; 0 if no step is valid."""
     return jnp.sqrt(centered(x, valid)[1])
 
 
-def explained_variance(value: Steps, target: Steps, valid: Valid) -> Float[Array, ""]:
+def explained_variance(value: Steps, target: Steps, valid: Valid) -> Scalar:
     """Share of the variance of the targets that the value explains: ``1 - Var(target - value) /
     Var(target)``.
 
@@ -70,7 +70,5 @@ def normalized(advantage: Steps, target: Steps, valid: Valid) -> Steps:
     Advantages are differences of values, so their rounding error grows with the targets of the values.
     """
     difference, variance = centered(advantage, valid)
-    deviation = jnp.sqrt(variance)
-    return jnp.where(
-        _is_rounding(deviation, jnp.square(advantage) + jnp.square(target), valid), 0.0, difference / (deviation + 1e-8)
-    )
+    deviation, square = jnp.sqrt(variance), jnp.square(advantage) + jnp.square(target)
+    return jnp.where(_is_rounding(deviation, square, valid), 0.0, difference / (deviation + 1e-8))

@@ -1,7 +1,5 @@
 """Running mean and variance of batches with padding, and the discounted return."""
 
-from __future__ import annotations
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +9,8 @@ from proximo.math.across_devices import total
 
 WORD = 2.0**23
 """The low word is below ``WORD``. With at most ``WORD`` new samples it stays below 2^24, so that float32 counts exactly."""
+
+Flags = Bool[Array, "T N"]
 
 
 class RunningStatistics(eqx.Module):
@@ -29,29 +29,24 @@ class RunningStatistics(eqx.Module):
     variance: Float[Array, "..."]
 
     @classmethod
-    def of_shape(cls, shape: tuple[int, ...]) -> RunningStatistics:
+    def of_shape(cls, shape: tuple[int, ...]) -> "RunningStatistics":
         """Statistics of no samples: mean 0 and variance 1, so that normalizing with them changes nothing."""
         return cls(jnp.zeros(2), jnp.zeros(shape), jnp.ones(shape))
 
-    def merged(self, samples: Float[Array, "..."], valid: Bool[Array, "..."]) -> RunningStatistics:
+    def merged(self, samples: Float[Array, "..."], valid: Bool[Array, "..."]) -> "RunningStatistics":
         """Add the valid samples of all devices, with the axes of ``valid`` first, then those of ``mean``."""
-        axes = tuple(range(valid.ndim))
         weight = valid.reshape(valid.shape + (1,) * (samples.ndim - valid.ndim))
         added = total(jnp.sum(valid).astype(self.mean.dtype))
-        safe = jnp.maximum(added, 1.0)
         samples = samples.astype(self.mean.dtype)
 
-        def mean_of(x: Array) -> Array:
-            return total(jnp.sum(jnp.where(weight, x, 0.0), axes)) / safe
+        def mean_of(x):
+            return total(jnp.sum(jnp.where(weight, x, 0.0), tuple(range(valid.ndim)))) / jnp.maximum(added, 1.0)
 
         mean = mean_of(samples)
         mean = mean + mean_of(samples - mean)  # a second pass corrects its rounding: the variance of equal samples is 0
-        variance = mean_of(jnp.square(samples - mean))
-        return self.merged_moments(added, mean, variance)
+        return self.merged_moments(added, mean, mean_of(jnp.square(samples - mean)))
 
-    def merged_moments(
-        self, added: Float[Array, ""], mean: Float[Array, "..."], variance: Float[Array, "..."]
-    ) -> RunningStatistics:
+    def merged_moments(self, added: Float[Array, ""], mean: Array, variance: Array) -> "RunningStatistics":
         """Add ``added`` samples (at most ``WORD``; 0 changes nothing) by their mean and their variance, divided by their number."""
         low, high = self.count[0] + added, self.count[1]
         carry = jnp.floor(low / WORD)
@@ -69,11 +64,7 @@ class RunningStatistics(eqx.Module):
 
 
 def discounted_returns(
-    running: Float[Array, " N"],
-    reward: Float[Array, "T N"],
-    done: Bool[Array, "T N"],
-    valid: Bool[Array, "T N"],
-    gamma: Float[Array, ""],
+    running: Float[Array, " N"], reward: Float[Array, "T N"], done: Flags, valid: Flags, gamma: Float[Array, ""]
 ) -> tuple[Float[Array, " N"], Float[Array, "T N"]]:
     """Discounted sum of past rewards, ``R_t = γ R_{t-1} + r_t`` from ``running``, restarted from 0 after each
     episode.
@@ -82,7 +73,7 @@ def discounted_returns(
     step (0 if an episode has just ended) and at each step.
     """
 
-    def advance(carried: Array, step: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    def advance(carried, step):
         reward_t, done_t, valid_t = step
         reached = jnp.where(valid_t, gamma * carried + reward_t, carried)
         return jnp.where(done_t, 0.0, reached), reached

@@ -3,8 +3,6 @@
 A schedule is called with the completed share of the training, 0 … 1, and returns the current value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from proximo.config.schedule_text import EXPONENTIAL
+
+Scalar = Float[Array, ""]
+Numbers = Float[Array, "..."]
 
 
 class NumericSchedule(eqx.Module):
@@ -30,12 +31,12 @@ class NumericSchedule(eqx.Module):
         fraction: share of the training after which ``final`` is reached, above 0; above 1, the training ends before.
     """
 
-    initial: Float[Array, "..."]
-    final: Float[Array, "..."]
-    power: Float[Array, "..."]
-    fraction: Float[Array, "..."]
+    initial: Numbers
+    final: Numbers
+    power: Numbers
+    fraction: Numbers
 
-    def __call__(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def __call__(self, progress: Scalar) -> Scalar:
         remaining = 1.0 - jnp.clip(progress / self.fraction, 0.0, 1.0)
         polynomial = self.final + (self.initial - self.final) * remaining**self.power
         exponential = self.initial**remaining * self.final ** (1.0 - remaining)
@@ -49,10 +50,10 @@ class CustomSchedule(eqx.Module):
         function: receives the completed share of the training, or the remaining share 1 … 0 if ``of_remaining``. Returns one number.
     """
 
-    function: Callable[[Float[Array, ""]], Any] = eqx.field(static=True)
+    function: Callable[[Scalar], Any] = eqx.field(static=True)
     of_remaining: bool = eqx.field(static=True, default=False)
 
-    def __call__(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def __call__(self, progress: Scalar) -> Scalar:
         return jnp.asarray(self.function(1.0 - progress if self.of_remaining else progress), jnp.float32)
 
 

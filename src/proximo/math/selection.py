@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, PyTree
 def select(condition: Bool[Array, "*batch"], this: PyTree, other: PyTree) -> PyTree:
     """``jnp.where`` for pytrees of arrays ``[*batch, ...]`` that have the leading axes of ``condition``."""
 
-    def pick(a: Array, b: Array) -> Array:
+    def pick(a, b):
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
 
     return jax.tree.map(pick, this, other)

@@ -8,7 +8,7 @@ _ROUNDS = 8
 _SORTED_BELOW = 128
 
 
-def _mix(x: UInt32[Array, " n"], key: UInt32[Array, ""]) -> UInt32[Array, " n"]:
+def _mix(x: Array, key: Array) -> Array:
     """A 32-bit hash of ``x`` (the finalizer of MurmurHash3), keyed."""
     x = (x ^ key) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
@@ -31,16 +31,13 @@ def permutation(key: Key[Array, ""], n: int) -> UInt32[Array, " n"]:
     mask = jnp.uint32((1 << half) - 1)
     keys = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
 
-    def encrypt(x: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+    def encrypt(x):
         left, right = x >> half, x & mask
         for round_key in keys:
             left, right = right, left ^ (_mix(right, round_key) & mask)
         return (left << half) | right
 
-    def walk(x: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
-        return jnp.where(x >= n, encrypt(x), x)
-
     index = encrypt(jnp.arange(n, dtype=jnp.uint32))
     if n == 1 << (2 * half):
         return index
-    return jax.lax.while_loop(lambda x: jnp.any(x >= n), walk, index)
+    return jax.lax.while_loop(lambda x: jnp.any(x >= n), lambda x: jnp.where(x >= n, encrypt(x), x), index)

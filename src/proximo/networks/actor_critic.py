@@ -1,7 +1,5 @@
 """The policy network: everything that is needed to act and to learn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,11 +10,11 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from proximo.distributions import Distribution
 from proximo.errors import ConfigError
-from proximo.networks.custom.module import CustomModule
+from proximo.networks.custom.networks import CustomModule
 from proximo.networks.heads import ActorHead, ReadoutFunction
 from proximo.networks.layers import MLP
 from proximo.networks.normalizer import normalized
-from proximo.networks.recurrent import MemoryCell
+from proximo.networks.recurrent.protocol import MemoryCell
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_ACTION, PREVIOUS_REWARD, Box, flatdim
 from proximo.types import Memory, Observation, Previous
 
@@ -27,31 +25,25 @@ Method = Literal["step", "unroll"]
 
 class Torso(eqx.Module):
     """What a tower consists of below its heads: encoder → memory (both computed in ``compute_dtype``) →
-    shared layers (``shared_sizes``).
-
-    Inputs and outputs have the parameters' type. The shared layers, and a memory with ``full_precision``, are
-    computed in it too.
-    """
+    shared layers (``shared_sizes``). The shared layers, and a memory with ``full_precision``, are computed in
+    the parameters' type, which inputs and outputs have too."""
 
     encoder: Callable[[Observation], Any]
     cell: MemoryCell
     shared: MLP
     compute_dtype: str = eqx.field(static=True)
 
-    def run(
-        self, method: Method, memory: Memory, x: Observation, episode_start: Bool[Array, "..."], valid: Bool[Array, "..."]
-    ) -> tuple[Memory, Float[Array, "... features"]]:
-        """The memory after ``MemoryCell.step`` or ``unroll``, and the features of the normalized observations
-        ``x``."""
+    def run(self, method: Method, memory: Memory, x: Observation, *flags: Array) -> tuple[Memory, Any]:
+        """The memory after ``step`` or ``unroll``, and the features. ``flags``: ``episode_start`` and ``valid``."""
         if self.compute_dtype == "float32":
-            memory, features = getattr(self.cell, method)(memory, self.encoder(x), episode_start, valid)
+            memory, features = getattr(self.cell, method)(memory, self.encoder(x), *flags)
         else:
             parameter_dtype = jnp.result_type(float, *filter(eqx.is_inexact_array, jax.tree.leaves(self)))
             encoder, x = _cast((self.encoder, x), self.compute_dtype)
             cell_dtype = parameter_dtype if self.cell.full_precision else self.compute_dtype
             cell, memory, features = _cast((self.cell, memory, encoder(x)), cell_dtype)
-            memory, features = _cast(getattr(cell, method)(memory, features, episode_start, valid), parameter_dtype)
-        return memory, self.shared(features)
+            memory, features = _cast(getattr(cell, method)(memory, features, *flags), parameter_dtype)
+        return memory, self.shared(features) if self.shared.layers else features
 
 
 def _cast(tree: PyTree, dtype: Any) -> PyTree:
@@ -74,16 +66,16 @@ class ActorCritic(eqx.Module):
     """
 
     normalizer: PyTree
-    """Running statistics (``networks.normalizer``), a tree like the observation; None if nothing is normalized."""
+    """Running statistics, a tree like the observation; None if nothing is normalized."""
     torsos: tuple[Torso, ...]
     """One shared torso, or the policy's and the value's."""
     actor: ActorHead
     critic: ReadoutFunction
     clip_observation: float = eqx.field(static=True)
-    mask_ndim: int | None = eqx.field(static=True)
-    """Number of axes of one action mask, the entry ``action_mask`` of the observation; None without a mask."""
+    is_masked: bool = eqx.field(static=True)
+    """Whether the entry ``action_mask`` of the observation masks the actions."""
     reset_memory: bool = eqx.field(static=True)
-    """Whether memory, previous action and previous reward are reset at episode starts. If not, ``episode_start`` is ignored."""
+    """Whether memory, previous action and reward are reset at episode starts; if not, these are ignored."""
     observed_previous: tuple[str, ...] = eqx.field(static=True)
     """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
     privileged: tuple[str, ...] = eqx.field(static=True)
@@ -119,44 +111,42 @@ class ActorCritic(eqx.Module):
     def forward(
         self, memory: Memory, observation: Observation, episode_start: Flags, valid: Flags
     ) -> tuple[Memory, Distribution, Float[Array, " N"]]:
-        """``step`` without choosing an action: the memory after the step, the action distribution, the value."""
+        """``step`` without an action: the memory after the step, the action distribution, the value."""
         return self._evaluate("step", memory, observation, episode_start, valid)
 
     def unroll(
         self, memory: Memory, observation: Observation, episode_start: Bool[Array, "T N"], valid: Bool[Array, "T N"]
     ) -> tuple[Memory, Distribution, Float[Array, "T N"]]:
-        """Evaluate whole sequences, as the loss does: the memory after the last step, and the distributions
-        and values of all steps."""
+        """Evaluate sequences: the memory after the last step, and the distributions and values of all steps."""
         return self._evaluate("unroll", memory, observation, episode_start, valid)
 
     def _evaluate(
         self, method: Method, memory: Memory, observation: Observation, episode_start: Array, valid: Array
-    ) -> tuple[Memory, Distribution, Float[Array, "*batch"]]:
-        x, resets = self.normalize(observation), self._resets(episode_start)
+    ) -> tuple[Memory, Distribution, Array]:
+        x, resets, mask = self.normalize(observation), self._resets(episode_start), None
         runs = [torso.run(method, before, x, resets, valid) for torso, before in zip(self.torsos, memory, strict=True)]
         after, features = zip(*runs, strict=True)
-        return after, self.actor(features[0], self._mask(observation)), self.critic(features[-1])[..., 0]
+        if self.is_masked:  # flattened to one axis after the leading axes
+            mask = observation[ACTION_MASK].reshape((*episode_start.shape, -1)) != 0
+        return after, self.actor(features[0], mask), self.critic(features[-1])[..., 0]
 
     def value(self, memory: Memory, observation: Observation, episode_start: Flags) -> Float[Array, " N"]:
-        """Return the value of one observation per environment, in units of the scaled reward, without a step of the memory."""
+        """Return the value of one observation per environment, in units of the scaled reward."""
         return self.forward(memory, observation, episode_start, jnp.ones_like(episode_start))[2]
 
     def to_space(self, action: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        """Map actions as ``step`` returns them, with any leading axes, to the space: clip or squash, and scale them."""
+        """Map actions as ``step`` returns them, with any leading axes, to the space."""
         taken, space = self.actor.to_space(action), self.actor.space
         if not isinstance(space, Box) or not jnp.issubdtype(taken.dtype, jnp.floating):
             return taken
         return jnp.clip(taken, *space.bounds_inside(taken.dtype))  # rounding may have passed the bounds
 
     def no_previous_step(self, batch: int) -> Previous | None:
-        """Return the previous step of ``batch`` environments that have not acted yet; None if the policy does not observe it."""
-        if not self.observed_previous:
-            return None
-        return Previous(jnp.zeros((batch, flatdim(self.actor.space))), jnp.zeros(batch))
+        """Return the previous step before the first one; None if the policy does not observe it."""
+        return Previous(jnp.zeros((batch, flatdim(self.actor.space))), jnp.zeros(batch)) if self.observed_previous else None
 
     def previous_step(self, action: Shaped[Array, "..."], reward: Float[Array, "*batch"]) -> Previous | None:
-        """The sampled action and unscaled reward of this step, which the policy observes at the next step; None if
-        it observes neither."""
+        """The sampled action and unscaled reward, for the next step; None if the policy observes neither."""
         return Previous(self.actor.features(action), reward.astype(float)) if self.observed_previous else None
 
     def with_previous_step(
@@ -183,15 +173,8 @@ class ActorCritic(eqx.Module):
     def _resets(self, episode_start: Bool[Array, "*batch"]) -> Bool[Array, "*batch"]:
         return episode_start if self.reset_memory else jnp.zeros_like(episode_start)
 
-    def _mask(self, observation: Observation) -> Bool[Array, "..."] | None:
-        """The action mask of ``observation``, flattened to one axis after the leading axes."""
-        if self.mask_ndim is None:
-            return None
-        mask = observation[ACTION_MASK]
-        return mask.reshape((*mask.shape[: mask.ndim - self.mask_ndim], -1)) != 0
-
     def normalize(self, observation: Observation) -> Observation:
-        """The observation as the encoders read it: normalized by the running statistics, if any, and clipped."""
+        """The observation as the encoders read it: normalized by the running statistics, and clipped."""
         return normalized(self.normalizer, observation, self.clip_observation)
 
     def encode(self, observation: Observation) -> Any:

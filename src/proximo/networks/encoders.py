@@ -9,14 +9,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Integer, Key, Shaped
+from jaxtyping import Array, Float, Key, Shaped
 
 from proximo import spaces
 from proximo.config import NetworkConfig
 from proximo.errors import EnvError
 from proximo.networks.image_encoders import IMAGE_ENCODERS, ImageEncoder, NatureCNN, SmallCNN, byte_scale, image_axes
-from proximo.networks.layers import MLP
+from proximo.networks.layers import MLP, one_hot
 from proximo.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatdim
 from proximo.types import Observation
 
@@ -42,16 +41,13 @@ class OneHotEncoder(eqx.Module):
     start: tuple[int, ...] = eqx.field(static=True)
     observation_ndim: int = eqx.field(static=True)
 
-    def __call__(self, x: Integer[Array, "..."]) -> Float[Array, "*batch features"]:
+    def __call__(self, x: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
         x = x.reshape((*x.shape[: x.ndim - self.observation_ndim], -1))
-        # Entry k of the result is 1 where component[k] of the observation equals number[k].
-        component = np.repeat(np.arange(len(self.nvec)), self.nvec)
-        number = np.concatenate([start + np.arange(n) for n, start in zip(self.nvec, self.start, strict=True)])
-        return self.mlp((x[..., component] == number).astype(self.mlp.dtype))
+        return self.mlp(one_hot(x, self.nvec, self.start).astype(self.mlp.dtype))
 
 
 class PartsEncoder(eqx.Module):
-    """Encodes each part of a Dict or Tuple and concatenates the features. Entries without an encoder (the action mask) are ignored."""
+    """Concatenates the features of the parts of a Dict or Tuple. An entry without an encoder (the mask) is ignored."""
 
     parts: dict[str, Encoder] | tuple[Encoder, ...]
 
@@ -63,8 +59,14 @@ class PartsEncoder(eqx.Module):
 Encoder = VectorEncoder | OneHotEncoder | ImageEncoder | PartsEncoder
 
 
+def previous_entries(config: NetworkConfig) -> tuple[str, ...]:
+    """The entries of the previous action and reward that are added to the observations."""
+    requested = {spaces.PREVIOUS_ACTION: config.observe_action, spaces.PREVIOUS_REWARD: config.observe_reward}
+    return tuple(name for name, is_observed in requested.items() if is_observed)
+
+
 def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tuple[Encoder, int]:
-    """The encoder for observations of ``space`` (without the action mask), and its number of features. Raises
+    """The encoder for observations of ``space``, without a mask, and its number of features. Raises
     ``EnvError`` if ``encoder`` is a CNN and there is no image, or an image is too small."""
     if config.encoder in IMAGE_ENCODERS and not any(jax.tree.leaves(spaces.tree(lambda leaf: cnn_for(leaf, config), space))):
         raise EnvError(
@@ -72,12 +74,6 @@ def make_encoder(key: Key[Array, ""], space: Space, config: NetworkConfig) -> tu
             f"channels and at least {IMAGE_ENCODERS[str(config.encoder)].min_size} pixels along each side; not {space}: set encoder = auto."
         )
     return _make(key, space, config, previous_entries(config))
-
-
-def previous_entries(config: NetworkConfig) -> tuple[str, ...]:
-    """The entries of the previous action and reward that are added to the observations."""
-    requested = ((spaces.PREVIOUS_ACTION, config.observe_action), (spaces.PREVIOUS_REWARD, config.observe_reward))
-    return tuple(name for name, is_observed in requested if is_observed)
 
 
 def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Sequence[str] = ()) -> tuple[Encoder, int]:
@@ -89,8 +85,7 @@ def _make(key: Key[Array, ""], space: Space, config: NetworkConfig, added: Seque
         # A Dict with one part has the same weights as that part alone.
         keys = jax.random.split(key, len(parts)) if len(parts) > 1 else [key]
         # The previous action and reward have no hidden layers: they go to the memory as they are.
-        without_layers = dataclasses.replace(config, hidden_sizes=())
-        configs = [without_layers if where in added else config for where in parts]
+        configs = [dataclasses.replace(config, hidden_sizes=()) if where in added else config for where in parts]
         encoders, features = zip(*map(_make, keys, parts.values(), configs), strict=True)
         return PartsEncoder(dict(zip(parts, encoders, strict=True)) if isinstance(space, Dict) else encoders), sum(features)
     if isinstance(space, Box) and (cnn := cnn_for(space, config)):

@@ -1,16 +1,14 @@
-"""Heads: from features to a distribution over actions, or to a value. Each kind of action space has its own."""
-
-from __future__ import annotations
+"""Heads: from features to a distribution over actions, or to a value."""
 
 import abc
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from proximo.config import LEAVES, NetworkConfig, text_of
 from proximo.distributions import Bernoulli, Beta, Categorical, Distribution, Gaussian, ProductCategorical, TanhGaussian
@@ -18,13 +16,13 @@ from proximo.distributions.gaussian import LOG_STD_RANGE
 from proximo.distributions.masking import FORBIDDEN, mask_bits, mask_choices
 from proximo.distributions.state_dependent import StateDependentGaussian
 from proximo.errors import EnvError
-from proximo.networks.layers import MLP, Linear
+from proximo.networks.layers import MLP, Linear, one_hot
 from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, flatdim
 
 MAX_TANH = 0.999
 """``from_space`` maps no action further than this towards the bounds of ``tanh``."""
 Action = Shaped[Array, "..."]
-Features = Float[Array, "*batch features"]
+Numbers = Float[Array, "*batch n"]
 Mask = Bool[Array, "*batch mask"] | None
 
 
@@ -35,85 +33,96 @@ class Readout(eqx.Module):
     output: Linear
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float, config: NetworkConfig) -> Readout:
+    def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float, config: NetworkConfig) -> "Readout":
         """Orthogonal layers; ``gain`` is the last one's."""
         key_hidden, key_output = jax.random.split(key)
         hidden = MLP.create(key_hidden, in_size, config.head_sizes, config.activation, config.layer_norm)
         return cls(hidden, Linear.create(key_output, (in_size, *config.head_sizes)[-1], out_size, gain))
 
-    def __call__(self, features: Features) -> Float[Array, "*batch out_size"]:
+    def __call__(self, features: Numbers) -> Float[Array, "*batch out_size"]:
         return self.output(self.hidden(features))
 
 
-ReadoutFunction = Callable[[Features], Float[Array, "*batch out_size"]]
-"""A ``Readout``, or a custom network in its place."""
-S = TypeVar("S", bound=ActionSpace)
+ReadoutFunction = Callable[[Any], Any]
+"""A ``Readout``, or a custom network in its place, which may also give a ``Distribution``."""
 
 
-class ActorHead(eqx.Module, Generic[S]):
-    """Makes the action distribution from features, draws its noise, and maps its samples to the action space
-    and back."""
+class Part(eqx.Module):
+    """The readout of a whole actor-critic, whose features are parameters (or a distribution) and a value."""
+
+    index: int = eqx.field(static=True)
+
+    def __call__(self, features: tuple[Any, ...]) -> Any:
+        return features[self.index]
+
+
+class ActorHead(eqx.Module):
+    """Makes the action distribution from features, draws its noise, and maps its samples to the space and back."""
 
     readout: ReadoutFunction
-    space: S = eqx.field(static=True)
+    space: Any = eqx.field(static=True)
+    """The action space: ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``."""
+
+    noise_family: ClassVar[str | None] = None
+    """The noise by its name in ``jax.random`` and in ``numpy.random.Generator``; None for another kind."""
+
+    def __call__(self, features: Any, mask: Mask) -> Distribution:
+        """The distributions for the features. ``mask``: which actions are allowed; None allows all."""
+        numbers = self.readout(features)
+        return numbers if isinstance(numbers, Distribution) else self.distribution(numbers, mask)
 
     @abc.abstractmethod
-    def __call__(self, features: Features, mask: Mask) -> Distribution:
-        """The distributions for the torso's features. ``mask``: which actions are allowed; None allows
-        all."""
+    def distribution(self, numbers: Numbers, mask: Mask) -> Distribution:
+        """The distributions with these numbers of the readout."""
 
-    @abc.abstractmethod
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
         """Draw noise for ``Distribution.sample``, for a batch of ``shape``."""
+        return getattr(jax.random, str(self.noise_family))(key, (*shape, flatdim(self.space)))
 
     def to_space(self, action: Action) -> Action:
         """Map a sampled action to the action that the environment receives."""
         return action.reshape((*action.shape[:-1], *self.space.shape))
 
     def from_space(self, action: Action) -> Action:
-        """The inverse of ``to_space``: the sample for an action of the environment, for example one of a demonstration."""
+        """The inverse of ``to_space``: the sample for an action of the environment, as in a demonstration."""
         return action.reshape((*action.shape[: action.ndim - len(self.space.shape)], -1))
 
-    def features(self, action: Action) -> Float[Array, "*batch n"]:
-        """A sampled action as ``spaces.flatdim`` numbers, with choices one-hot: the policy may observe it at the next step."""
+    def features(self, action: Action) -> Numbers:
+        """A sampled action as ``flatdim`` numbers, which the policy may observe at the next step."""
         return action.astype(float)
 
 
-def not_forbidden(logits: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """``logits`` of at least ``FORBIDDEN / 2``: a custom network may return -∞, and a masked choice is less probable."""
+def not_forbidden(logits: Numbers) -> Numbers:
+    """At least ``FORBIDDEN / 2``: a custom network may return -∞, and a masked choice is less probable."""
     return jnp.maximum(logits, FORBIDDEN / 2)
 
 
-def one_hot(x: Int[Array, "*batch components"], nvec: tuple[int, ...]) -> Float[Array, "*batch total"]:
-    """The one-hot vectors of all components, one after the other. Component ``i`` lies in ``0 … nvec_i - 1``."""
-    return jnp.concatenate([jax.nn.one_hot(x[..., i], n) for i, n in enumerate(nvec)], axis=-1)
-
-
-class CategoricalHead(ActorHead[Discrete]):
+class CategoricalHead(ActorHead):
     """For Discrete actions. The mask has an entry for each choice."""
 
-    def __call__(self, features: Features, mask: Mask) -> Categorical:
-        logits = not_forbidden(self.readout(features))
+    noise_family = "gumbel"
+
+    def distribution(self, numbers: Numbers, mask: Mask) -> Categorical:
+        logits = not_forbidden(numbers)
         return Categorical(logits if mask is None else mask_choices(logits, mask))
 
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
-        return jax.random.gumbel(key, (*shape, self.space.n))
-
-    def to_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+    def to_space(self, action: Action) -> Action:
         return action + self.space.start
 
-    def from_space(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+    def from_space(self, action: Action) -> Action:
         return action - self.space.start
 
-    def features(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch n"]:
+    def features(self, action: Action) -> Numbers:
         return jax.nn.one_hot(action, self.space.n)
 
 
-class ProductHead(ActorHead[MultiDiscrete]):
+class ProductHead(ActorHead):
     """For MultiDiscrete actions. Logits and mask entries are ordered component by component."""
 
-    def __call__(self, features: Features, mask: Mask) -> ProductCategorical:
-        logits = self._components(not_forbidden(self.readout(features)), FORBIDDEN)
+    noise_family = "gumbel"
+
+    def distribution(self, numbers: Numbers, mask: Mask) -> ProductCategorical:
+        logits = self._components(not_forbidden(numbers), FORBIDDEN)
         return ProductCategorical(logits if mask is None else mask_choices(logits, self._components(mask, False)))
 
     def _components(self, x: Shaped[Array, "*batch total"], padding: bool | float) -> Shaped[Array, "*batch components n"]:
@@ -125,60 +134,59 @@ class ProductHead(ActorHead[MultiDiscrete]):
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch components n"]:
         return jax.random.gumbel(key, (*shape, self.space.size, max(self.space.nvec)))
 
-    def to_space(self, action: Int[Array, "*batch components"]) -> Int[Array, "..."]:
+    def to_space(self, action: Action) -> Action:
         return super().to_space(action + np.array(self.space.start, np.int32))
 
-    def from_space(self, action: Int[Array, "..."]) -> Int[Array, "*batch components"]:
+    def from_space(self, action: Action) -> Action:
         return super().from_space(action) - np.array(self.space.start, np.int32)
 
-    def features(self, action: Int[Array, "*batch components"]) -> Float[Array, "*batch total"]:
-        return one_hot(action, self.space.nvec)
+    def features(self, action: Action) -> Numbers:
+        return one_hot(action, self.space.nvec, (0,) * self.space.size).astype(float)
 
 
-class BernoulliHead(ActorHead[MultiBinary]):
-    """For MultiBinary actions. The mask has two entries for each bit: whether it may be 0, whether it may be 1."""
+class BernoulliHead(ActorHead):
+    """For MultiBinary actions. The mask has two entries for each bit: whether it may be 0, and 1."""
 
-    def __call__(self, features: Features, mask: Mask) -> Bernoulli:
-        logits = jnp.minimum(not_forbidden(self.readout(features)), -FORBIDDEN / 2)
+    noise_family = "logistic"
+
+    def distribution(self, numbers: Numbers, mask: Mask) -> Bernoulli:
+        logits = jnp.minimum(not_forbidden(numbers), -FORBIDDEN / 2)
         return Bernoulli(logits if mask is None else mask_bits(logits, mask.reshape((*logits.shape, 2))))
 
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
-        return jax.random.logistic(key, (*shape, self.space.size))
 
-
-class GaussianHead(ActorHead[Box]):
-    """For Box actions: the readout gives the means; the standard deviations are the same for all
-    observations.
+class GaussianHead(ActorHead):
+    """For Box actions: the readout gives the means, and may give as many numbers that are added to
+    ``log_std``.
 
     Where the space is bounded on both sides, ``to_space`` maps a sample to -1 … 1 (by ``mapping``) and scales
-    it to the bounds. The rollout stores the sample itself: for tanh the Jacobian cancels in the ratio of
+    it to the bounds. The rollout stores the sample: for tanh the Jacobian cancels in the ratio of
     probabilities.
     """
 
     log_std: Float[Array, "... n"]
     mapping: str = eqx.field(static=True)
 
-    def __call__(self, features: Features, mask: None) -> Gaussian:
-        return self.distribution(self.readout(features), self.log_std)
+    noise_family = "normal"
 
-    def distribution(self, mean: Float[Array, "*batch n"], log_std: Float[Array, "..."]) -> Gaussian:
+    def distribution(self, numbers: Numbers, mask: None) -> Gaussian:
         """The distribution of the samples, or with ``mapping = "tanh"`` of the squashed samples."""
+        mean, log_std = numbers, self.log_std
+        if mean.shape[-1] > self.space.size:
+            mean, added = jnp.split(mean, 2, axis=-1)
+            log_std = jnp.clip(log_std + added, *LOG_STD_RANGE)
         if self.mapping == "clip":
             return Gaussian(mean, log_std)
         return TanhGaussian(mean, log_std, tuple(self.space.is_bounded().reshape(-1).tolist()))
 
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*batch n"]:
-        return jax.random.normal(key, (*shape, self.space.size))
-
-    def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
+    def to_space(self, action: Action) -> Action:
         action = super().to_space(action)
         (low, high), (middle, half_range) = self.space.bounds(), self._scale()
         unit = jnp.tanh(action) if self.mapping == "tanh" else jnp.clip(action, -1.0, 1.0)
         scaled = middle + half_range * unit
         return jnp.where(self.space.is_bounded(), scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
-    def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
-        """The sample of an action at a bound of ``tanh`` would be infinite: it is that of an action close to the bound."""
+    def from_space(self, action: Action) -> Numbers:
+        """The sample of an action at a bound of ``tanh`` would be infinite: it gets one close to it."""
         middle, half_range = self._scale()
         unit = (action - middle) / np.where(half_range > 0, half_range, 1.0)  # both bounds may be the same
         if self.mapping == "tanh":
@@ -186,57 +194,43 @@ class GaussianHead(ActorHead[Box]):
         return super().from_space(jnp.where(self.space.is_bounded(), unit, action))
 
     def _scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """Middle and half of the range of each component that is bounded on both sides; 0 and 1 for the others."""
+        """Middle and half of the range of each component with two bounds; 0 and 1 for the others."""
         (low, high), bounded = self.space.bounds(), self.space.is_bounded()
         least = np.where(bounded, low, -1.0)
         half_range = (np.where(bounded, high, 1.0) - least) / 2
         return (least + half_range).astype(np.float32), half_range.astype(np.float32)
 
 
-class VaryingHead(GaussianHead):
-    """A Gaussian whose readout also gives numbers that are added to ``log_std``, and so depend on the observation."""
+class BetaHead(ActorHead):
+    """Beta distributions on 0 … 1 for a bounded Box. Both shapes are ``1 + softplus(·)``: one peak."""
 
-    def __call__(self, features: Features, mask: None) -> Gaussian:
-        mean, added = jnp.split(self.readout(features), 2, axis=-1)
-        return self.distribution(mean, jnp.clip(self.log_std + added, *LOG_STD_RANGE))
+    def distribution(self, numbers: Numbers, mask: None) -> Beta:
+        return Beta(*jnp.split(1.0 + jax.nn.softplus(numbers), 2, axis=-1))
 
-
-class BetaHead(ActorHead[Box]):
-    """A Beta distribution on 0 … 1 for each component of a bounded Box. Both shapes are ``1 + softplus(·)``: one peak."""
-
-    def __call__(self, features: Features, mask: None) -> Beta:
-        return Beta(*jnp.split(1.0 + jax.nn.softplus(self.readout(features)), 2, axis=-1))
-
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "*batch 2"]:
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> PyTree[Array]:
         return jax.random.bits(key, (*shape, 2), "uint32")
 
-    def to_space(self, action: Float[Array, "*batch n"]) -> Float[Array, "..."]:
-        low, high = self._bounds()
+    def to_space(self, action: Action) -> Action:
+        low, high = (bound.astype(np.float32) for bound in self.space.bounds())
         return jnp.asarray(low) + (high - low) * super().to_space(action)
 
-    def from_space(self, action: Float[Array, "..."]) -> Float[Array, "*batch n"]:
-        low, high = self._bounds()
+    def from_space(self, action: Action) -> Numbers:
+        low, high = (bound.astype(np.float32) for bound in self.space.bounds())
         return super().from_space((action - low) / np.where(high > low, high - low, 1.0))  # both bounds may be the same
 
-    def _bounds(self) -> list[np.ndarray]:
-        return [bound.astype(np.float32) for bound in self.space.bounds()]
-
-    def features(self, action: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    def features(self, action: Action) -> Numbers:
         return 2.0 * action - 1.0
 
 
 class StateDependentHead(GaussianHead):
     """Generalized state-dependent exploration (gSDE): noise is a function of the features, drawn every
-    ``every`` steps of a rollout.
-
-    ``log_std`` has a row for each feature. No gradient of the noise flows into the features. With ``mapping =
-    "tanh"``, the entropy is computed from the samples before tanh.
-    """
+    ``every`` steps. ``log_std`` has a row for each feature. No gradient of the noise flows into the features.
+    With ``mapping = "tanh"``, the entropy is computed from the samples before tanh."""
 
     readout: Readout
     every: int = eqx.field(static=True)
 
-    def __call__(self, features: Features, mask: None) -> StateDependentGaussian:
+    def __call__(self, features: Numbers, mask: None) -> StateDependentGaussian:
         hidden = self.readout.hidden(features)
         # Divided by √features: where the features are ±1, the standard deviation is that of ``log_std_init``.
         scaled = jax.lax.stop_gradient(hidden) * hidden.shape[-1] ** -0.5
@@ -252,8 +246,7 @@ HEADS = {Discrete: CategoricalHead, MultiDiscrete: ProductHead, MultiBinary: Ber
 
 
 def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
-    """Number of parameters of one action's distribution, which ``make_actor`` reads. Raises ``EnvError`` for
-    settings of other spaces."""
+    """Number of parameters of an action's distribution. Raises ``EnvError`` for settings of other spaces."""
     for name in () if isinstance(space, Box) else CONTINUOUS_SETTINGS:
         value, off = getattr(config, name), LEAVES[name].default
         if value != off:
@@ -262,8 +255,7 @@ def num_parameters(space: ActionSpace, config: NetworkConfig) -> int:
 
 
 def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConfig) -> ActorHead:
-    """The head for actions of ``space``. Raises ``EnvError`` if ``distribution`` or ``sde_every`` does not
-    fit the space or the readout."""
+    """The head for actions of ``space``. Raises ``EnvError`` if a setting does not fit it or the readout."""
     if not isinstance(space, Box):
         return HEADS[type(space)](readout, space)
     if config.distribution == "beta":
@@ -272,8 +264,7 @@ def make_actor(readout: ReadoutFunction, space: ActionSpace, config: NetworkConf
         return BetaHead(readout, space)
     log_std = jnp.full(space.size, config.log_std_init)
     if not config.sde_every:
-        head = VaryingHead if config.state_dependent_std else GaussianHead
-        return head(readout, space, log_std, config.action_mapping)
+        return GaussianHead(readout, space, log_std, config.action_mapping)
     if not isinstance(readout, Readout):
         raise EnvError(f"sde_every = {config.sde_every} reads the features of the built-in actor, not of a custom one.")
     log_std = jnp.tile(log_std, (readout.output.weight.shape[0], 1))

@@ -4,8 +4,6 @@ To add one, write a subclass of ``ImageEncoder``, add it to ``IMAGE_ENCODERS``, 
 ``encoder`` setting in ``config/schema.py``.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any, ClassVar
@@ -23,6 +21,7 @@ from proximo.networks.layers import HIDDEN_GAIN, LayerNorm, Linear
 from proximo.spaces import Box
 
 Images = Shaped[Array, "batch height width channels"]
+Maps = Float[Array, "batch rows columns out_channels"]
 
 
 class Convolution(eqx.Module):
@@ -38,23 +37,21 @@ class Convolution(eqx.Module):
     @classmethod
     def create(
         cls, key: Key[Array, ""], channels: int, out_channels: int, size: int, stride: int, relu: bool = True, padding: int = 0
-    ) -> Convolution:
-        """Orthogonal weights, times √2 before a ReLU, and a zero bias. ``size`` of the kernel is a multiple
-        of ``stride``."""
+    ) -> "Convolution":
+        """Orthogonal weights, times √2 before a ReLU, and a zero bias. ``size`` is a multiple of ``stride``."""
         initialize = jax.nn.initializers.orthogonal(HIDDEN_GAIN if relu else 1.0)
         weight = initialize(key, (size, size, channels, out_channels))
         return cls(weight, jnp.zeros(out_channels), stride, relu, padding)
 
-    def __call__(self, x: Images, scale: float = 1.0) -> Float[Array, "batch rows columns out_channels"]:
-        """Apply the layer to ``scale * x``; bytes are converted a few images at a time, because all would not
-        fit into the cache."""
+    def __call__(self, x: Images, scale: float = 1.0) -> Maps:
+        """Apply the layer to ``scale * x``; bytes are converted a few images at a time, for the cache."""
         if self.padding:
             x = jnp.pad(x, [(0, 0), *[(self.padding, self.padding)] * 2, (0, 0)])
         return convolve(x, self.weight * scale, self.bias, self.stride, self.relu)
 
 
 class Section(eqx.Module):
-    """A convolution that halves the image by max pooling, then two residual blocks: a third of the IMPALA CNN."""
+    """A convolution, max pooling, which halves the image, and two residual blocks: a third of the IMPALA CNN."""
 
     convolution: Convolution
     blocks: tuple[tuple[Convolution, Convolution], ...]
@@ -62,13 +59,13 @@ class Section(eqx.Module):
     """Whether a ReLU follows the last block."""
 
     @classmethod
-    def create(cls, key: Key[Array, ""], channels: int, out_channels: int, relu: bool) -> Section:
+    def create(cls, key: Key[Array, ""], channels: int, out_channels: int, relu: bool) -> "Section":
         """Kernels of 3×3 that keep the size of the image."""
         keys, made = jax.random.split(key, 5), partial(Convolution.create, out_channels=out_channels, size=3, stride=1, padding=1)
         a, b, c, d = (made(k, out_channels, relu=relu) for k, relu in zip(keys[1:], (True, False) * 2, strict=True))
         return cls(made(keys[0], channels, relu=False), ((a, b), (c, d)), relu)
 
-    def __call__(self, x: Images, scale: float = 1.0) -> Float[Array, "batch rows columns out_channels"]:
+    def __call__(self, x: Images, scale: float = 1.0) -> Maps:
         x = max_pool(self.convolution(x, scale))
         for first, second in self.blocks:
             x = x + second(first(jax.nn.relu(x)))
@@ -105,14 +102,13 @@ class ImageEncoder(eqx.Module):
     """Smallest height and width of an image."""
     layer: ClassVar[type[Convolution | Section]] = Convolution
     layers: ClassVar[tuple[tuple[Any, ...], ...]]
-    """Arguments of ``layer.create`` for each layer: output channels first. The last layer ends with a ReLU."""
+    """Arguments of ``layer.create`` for each layer: output channels first."""
     units: ClassVar[int]
     """Units of the dense layer in the paper."""
 
     @classmethod
-    def create(cls, key: Key[Array, ""], space: Box, config: NetworkConfig) -> tuple[ImageEncoder, int]:
-        """The network for images of ``space`` (see ``image_axes``), and its number of features. Raises
-        ``EnvError`` below ``min_size``."""
+    def create(cls, key: Key[Array, ""], space: Box, config: NetworkConfig) -> "tuple[ImageEncoder, int]":
+        """The network for ``space``, and its number of features. Raises ``EnvError`` below ``min_size``."""
         axes = image_axes(space.shape)
         height, width, *others = (space.shape[axis] for axis in axes)
         if min(height, width) < cls.min_size:
@@ -141,7 +137,7 @@ class ImageEncoder(eqx.Module):
         return x.reshape((*batch, -1))
 
 
-def _apply(layers: tuple[Any, ...], x: Images, scale: float) -> Array:
+def _apply(layers: tuple[Any, ...], x: Images, scale: float) -> Maps:
     x = layers[0](x, scale=scale)
     for layer in layers[1:]:
         x = layer(x)
@@ -149,24 +145,17 @@ def _apply(layers: tuple[Any, ...], x: Images, scale: float) -> Array:
 
 
 class NatureCNN(ImageEncoder):
-    """The nature CNN: convolutions 8×8 stride 4, 4×4 stride 2, 3×3 stride 1 with 32, 64, 64 channels, then
-    512 units, all with ReLU.
-
-    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods, "Model
-    architecture".
-    """
+    """The nature CNN: three convolutions, then 512 units, all with ReLU. Source: Mnih et al. 2015,
+    "Human-level control through deep reinforcement learning", Methods, "Model architecture"."""
 
     word, min_size, units = "nature_cnn", 36, 512
     layers = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # out channels, size, stride
 
 
 class ImpalaCNN(ImageEncoder):
-    """The IMPALA CNN: three sections of a convolution, max pooling and two residual blocks, with 16, 32, 32
-    channels, then 256 units.
-
-    Source: Espeholt et al. 2018, "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures",
-    arXiv:1802.01561, figure 3 (right).
-    """
+    """The IMPALA CNN: three sections, then 256 units. Source: Espeholt et al. 2018, "IMPALA: Scalable
+    Distributed Deep-RL with Importance Weighted Actor-Learner Architectures", arXiv:1802.01561, figure 3
+    (right)."""
 
     word, min_size, units = "impala_cnn", 1, 256
     layer = Section
@@ -174,10 +163,8 @@ class ImpalaCNN(ImageEncoder):
 
 
 class SmallCNN(ImageEncoder):
-    """For images of few pixels: one convolution 3×3 with 16 channels, then 128 units, both with ReLU.
-
-    Source: Young & Tian 2019, "MinAtar: An Atari-Inspired Testbed", arXiv:1903.03176, section 3.
-    """
+    """For images of few pixels: one convolution, then 128 units, both with ReLU. Source: Young & Tian 2019,
+    "MinAtar: An Atari-Inspired Testbed", arXiv:1903.03176, section 3."""
 
     word, min_size, units = "small_cnn", 3, 128
     layers = ((16, 3, 1),)
@@ -188,17 +175,14 @@ IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {cls.word: cls for cls in (Natur
 
 
 def image_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of an image in the order height, width, then stack and channels. The shape is (H, W), (H, W,
-    C), (C, H, W), or a stack (S, H, W, C) or (S, C, H, W). The channels are the smaller of the two
-    candidates."""
+    """The axes of an image in the order height, width, stack, channels. The shape is (H, W), (H, W, C), (C,
+    H, W), (S, H, W, C) or (S, C, H, W); the channels are the smaller of the two candidates."""
     if len(shape) == 2:
         return (0, 1)
-    stack = tuple(range(len(shape) - 3))
-    first, last = len(shape) - 3, len(shape) - 1
+    *stack, first, _, last = range(len(shape))
     return (first + 1, last, *stack, first) if shape[first] < shape[last] else (first, first + 1, *stack, last)
 
 
 def byte_scale(space: Box) -> float:
-    """The factor of the numbers of ``space``: bytes are divided by their upper bound, which is 255 for
-    images."""
+    """The factor of the numbers of ``space``: bytes are divided by their upper bound."""
     return 1.0 / float(np.clip(np.max(space.high), 1.0, 255.0)) if space.dtype == "uint8" else 1.0

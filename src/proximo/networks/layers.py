@@ -1,28 +1,27 @@
 """Dense layers over any leading axes, with the orthogonal initialization that is usual for PPO."""
 
-from __future__ import annotations
-
 import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Bool, Float, Integer, Key
 
 from proximo.networks.cpu_kernels.products import dense
 
 HIDDEN_GAIN = math.sqrt(2.0)
-"""Gain of hidden layers (Saxe et al. 2014; Huang et al. 2022, "The 37 implementation details of PPO", detail 2)."""
+"""Gain of hidden layers (Huang et al. 2022, "The 37 implementation details of PPO", detail 2)."""
 
 
 class LayerNorm(eqx.Module):
-    """Layer normalization over the last axis, with a gain and a bias. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, section 3."""
+    """Layer normalization over the last axis. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, section 3."""
 
     gain: Float[Array, " size"]
     bias: Float[Array, " size"]
 
     @classmethod
-    def create(cls, size: int) -> LayerNorm:
+    def create(cls, size: int) -> "LayerNorm":
         """Gains of one and biases of zero."""
         return cls(jnp.ones(size), jnp.zeros(size))
 
@@ -38,13 +37,13 @@ class Linear(eqx.Module):
     bias: Float[Array, " out_size"]
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float = HIDDEN_GAIN) -> Linear:
-        """Orthogonal weights times ``gain``, and a zero bias. Source: Saxe, McClelland & Ganguli 2014, arXiv:1312.6120."""
+    def create(cls, key: Key[Array, ""], in_size: int, out_size: int, gain: float = HIDDEN_GAIN) -> "Linear":
+        """Orthogonal weights times ``gain``, and a zero bias. Source: Saxe et al. 2014, arXiv:1312.6120."""
         return cls(jax.nn.initializers.orthogonal(gain)(key, (in_size, out_size)), jnp.zeros(out_size))
 
     def __call__(self, x: Float[Array, "*batch in_size"]) -> Float[Array, "*batch out_size"]:
-        # As matrices: with more axes the gradients of the weights are slow (measured on the CPU, 2 × 64 units: 1.7 times). A single row may be one
-        # of many under vmap, where the gradient of dense would multiply each of them by itself.
+        # As matrices: with more axes the gradients of the weights are slow (on the CPU, 2 × 64 units: 1.7 times). A single row
+        # may be one of many under vmap, where the gradient of dense would multiply each of them by itself.
         multiply = dense if x.ndim > 1 and x.dtype == self.weight.dtype else jnp.matmul
         y = multiply(x.reshape((-1, x.shape[-1])), self.weight) + self.bias
         return y.reshape((*x.shape[:-1], -1))
@@ -59,7 +58,9 @@ class MLP(eqx.Module):
     activation: str = eqx.field(static=True)
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str, layer_norm: bool = False) -> MLP:
+    def create(
+        cls, key: Key[Array, ""], in_size: int, sizes: tuple[int, ...], activation: str, layer_norm: bool = False
+    ) -> "MLP":
         """Layers of these ``sizes``; an empty tuple makes the identity."""
         keys = jax.random.split(key, max(1, len(sizes)))
         layers = tuple(Linear.create(k, i, o) for k, i, o in zip(keys, (in_size, *sizes), sizes, strict=False))
@@ -76,3 +77,9 @@ class MLP(eqx.Module):
             x = layer(x)
             x = activation(self.norms[i](x) if self.norms else x)
         return x
+
+
+def one_hot(x: Integer[Array, "*batch components"], nvec: tuple[int, ...], start: tuple[int, ...]) -> Bool[Array, "*batch total"]:
+    """The one-hot vectors of all components, one after the other. Component ``i`` counts from ``start_i`` to ``nvec_i`` more."""
+    component = np.repeat(np.arange(len(nvec)), nvec)
+    return x[..., component] == np.concatenate([first + np.arange(n) for n, first in zip(nvec, start, strict=True)])

@@ -2,14 +2,11 @@
 
 The running statistics are a tree like the observation, with ``None`` for each part that is not normalized:
 choices, bits and bytes (their encoders know the range), other integers, the action mask, and the previous
-action and reward that the policy observes. ``None`` for the whole tree normalizes nothing.
-"""
-
-from __future__ import annotations
+action and reward that the policy observes. ``None`` for the whole tree normalizes nothing."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +21,12 @@ _by_part: Callable[..., PyTree] = partial(jax.tree.map, is_leaf=lambda x: x is N
 
 
 def is_normalized(leaf: LeafSpace, which: bool | Literal["auto"]) -> bool:
-    """Whether the setting ``normalize_observation = which`` normalizes a part of an observation. ``auto``
-    includes stacked vectors."""
+    """Whether ``normalize_observation = which`` normalizes a part. ``auto`` includes stacked vectors."""
     return isinstance(leaf, Box) and leaf.is_float and (len(leaf.shape) <= 2 if which == "auto" else which)
 
 
-def make_statistics(space: Space, which: bool | Literal["auto"], added: Sequence[str] = ()) -> PyTree[RunningStatistics] | None:
-    """Empty statistics for observations of ``space``; None if no part is normalized. ``added``: entries of
-    the previous action and reward."""
+def make_statistics(space: Space, which: bool | Literal["auto"], added: Sequence[str] = ()) -> PyTree:
+    """Empty statistics for ``space``, whose entries ``added`` are the previous action and reward."""
     statistics = tree(lambda leaf: RunningStatistics.of_shape(leaf.shape) if is_normalized(leaf, which) else None, space)
     if isinstance(space, Dict):
         statistics |= {name: None for name in (ACTION_MASK, *added) if name in statistics}
@@ -44,13 +39,12 @@ def with_observations(statistics: PyTree, observation: Observation, valid: Bool[
 
 
 def normalized(statistics: PyTree, observation: Observation, clip: float) -> Observation:
-    """Normalize each part by its statistics, and clip floating-point numbers to ± ``clip``. 0 clips
-    normalized parts to ± ``DEFAULT_CLIP``."""
+    """Normalize each part, and clip numbers to ± ``clip``; 0 clips normalized parts to ± ``DEFAULT_CLIP``."""
 
-    def clipped(x: Array) -> Array:
+    def clipped(x):
         return jnp.clip(x, -clip, clip) if clip and jnp.issubdtype(x.dtype, jnp.floating) else x
 
-    def normalize(part: RunningStatistics | None, x: Any) -> Observation:
+    def normalize(part, x):
         return jax.tree.map(clipped, x) if part is None else part.normalize(x, clip or DEFAULT_CLIP)
 
     return _by_part(normalize, statistics, observation)

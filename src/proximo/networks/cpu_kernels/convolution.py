@@ -1,11 +1,8 @@
-"""Convolutions, each with a bias, and a ReLU where one follows: matrix products on the CPU
-(docs/decisions/0005-convolutions-on-the-cpu.md), XLA's convolutions elsewhere.
+"""Convolutions with bias and ReLU: matrix products on the CPU (decision 0005), XLA's convolutions elsewhere.
 
 With the pixels of each ``stride × stride`` block as channels, the stride is 1 and the kernel has ``n = size /
 stride`` positions along each axis. One product multiplies all blocks with the matrices of all positions.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,31 +18,23 @@ from proximo.networks.cpu_kernels.products import as_bits, concatenated, from_bi
 
 CHUNK = 32
 """Images in one matrix product. This many images, with their gradients, fit into the cache."""
+Kernel = Float[Array, "size size channels out"]
 MIN_BATCH = 8
 """Smaller batches use XLA forwards on the CPU, where it is faster."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def convolve(
-    x: Shaped[Array, "batch height width channels"],
-    weight: Float[Array, "size size channels out"],
-    bias: Float[Array, " out"],
-    stride: int,
-    relu: bool = True,
+    x: Shaped[Array, "batch height width channels"], weight: Kernel, bias: Float[Array, " out"], stride: int, relu: bool = True
 ) -> Float[Array, "batch rows columns out"]:
-    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``; without ``relu``, no
-    maximum is taken.
+    """``y[b, r, c] = max(0, bias + Σ x[b, stride r + i, stride c + j] weight[i, j])``; no maximum without
+    ``relu``.
 
-    ``size`` is a multiple of ``stride``. The implementation is chosen when the program is lowered. Only
-    ``x``, ``weight`` and ``y`` are kept for the gradient: other layers keep them anyway. Bias and ReLU are
-    part of this function, because on the CPU each pass over all images takes about as long as a product.
+    ``size`` is a multiple of ``stride``. Only ``x``, ``weight`` and ``y`` are kept for the gradient: other
+    layers keep them anyway. On the CPU, each pass over all images for a bias or ReLU takes about as long as a
+    product.
     """
-    return _by_platform(_on_cpu, by_xla, stride, relu, x, weight, bias)
-
-
-def _on_cpu(x: Array, weight: Array, bias: Array, stride: int, relu: bool) -> Array:
-    # Compared in the branch of the CPU only: an export has a symbolic number of images.
-    return (by_products if x.shape[0] >= MIN_BATCH else by_xla)(x, weight, bias, stride, relu)
+    return _by_platform(by_products, by_xla, stride, relu, x, weight, bias)
 
 
 def _by_platform(cpu: Callable[..., Any], default: Callable[..., Any], stride: int, relu: bool, *arrays: Array) -> Any:
@@ -67,32 +56,31 @@ convolve.defvjp(_forward, _backward)
 
 def by_xla(x: Array, weight: Array, bias: Array, stride: int, relu: bool = True) -> Array:
     """``relu(convolution + bias)`` by XLA's convolution."""
-    y = _convolution(x, weight, stride) + bias
+    y = _convolution(x.astype(weight.dtype), weight, stride) + bias
     return jax.nn.relu(y) if relu else y
 
 
 def _convolution(x: Array, weight: Array, stride: int) -> Array:
-    numbers = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x.astype(weight.dtype), weight, (stride, stride), "VALID", dimension_numbers=numbers)
+    return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def gradients_by_xla(
     x: Array, weight: Array, y: Array, gradient: Array, stride: int, relu: bool = True
 ) -> tuple[Array | None, Array, Array]:
-    """Gradients of ``by_xla`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``, given output and output gradient."""
+    """Gradients of ``by_xla`` with respect to ``x`` (None for bytes), ``weight`` and ``bias``."""
     gradient = jnp.where(y > 0, gradient, 0) if relu else gradient
-    d_bias = gradient.sum((0, 1, 2))
-    if eqx.is_inexact_array(x):
-        return *jax.vjp(partial(_convolution, stride=stride), x, weight)[1](gradient), d_bias
-    return None, *jax.vjp(lambda weight: _convolution(x, weight, stride), weight)[1](gradient), d_bias
+    d_x, d_weight = jax.vjp(partial(_convolution, stride=stride), x.astype(weight.dtype), weight)[1](gradient)
+    return d_x.astype(x.dtype) if eqx.is_inexact_array(x) else None, d_weight, gradient.sum((0, 1, 2))
 
 
 def by_products(x: Array, weight: Array, bias: Array, stride: int, relu: bool = True) -> Array:
-    """``relu(convolution + bias)`` by one matrix product, whose parts are shifted and added up."""
-    matrix, positions, size = _weight_to_matrix(weight, stride), _positions(weight.shape[0], stride), weight.shape[0] // stride
+    """``relu(convolution + bias)`` by one matrix product, whose parts are shifted and added up; few images by XLA."""
+    if x.shape[0] < MIN_BATCH:
+        return by_xla(x, weight, bias, stride, relu)
+    matrix, positions, size = _weight_to_matrix(weight, stride), _positions(weight, stride), len(weight) // stride
 
-    def chunk(x: Array) -> tuple[None, Array]:
-        image = _to_blocks(x, weight.shape[0], stride).astype(weight.dtype)
+    def chunk(x):
+        image = _to_blocks(x, weight, stride).astype(weight.dtype)
         images, rows, columns, channels = image.shape
         products = product(image.reshape((-1, channels)), matrix)
         products = products.reshape((images, rows, columns, size, size, -1))
@@ -109,52 +97,53 @@ def gradients_by_products(
 ) -> tuple[Array | None, Array, Array]:
     """``gradients_by_xla``, each by one matrix product."""
     matrix, out = _weight_to_matrix(weight, stride), weight.shape[-1]
+    # A row for each output channel, a column for each position and channel of a block.
     back = matrix.reshape((len(matrix), -1, out)).transpose(2, 1, 0).reshape((out, -1)) if eqx.is_inexact_array(x) else None
     wide = jnp.promote_types(weight.dtype, jnp.float32)
 
-    def chunk(x: Array, y: Array, gradient: Array) -> tuple[tuple[Array, Array], Array | None]:
+    def chunk(x, y, gradient):
         gradient = gradient.astype(wide)
         gradient = jnp.where(y > 0, gradient, 0) if relu else gradient
-        d_x = None if back is None else _gradient_of_input(x.shape, back, gradient, weight.shape, stride).astype(x.dtype)
-        d_weight = _gradient_of_matrix(x, gradient, weight.shape, stride, weight.dtype)
-        return (d_weight, gradient.sum((0, 1, 2))), d_x
+        d_x = None if back is None else _gradient_of_input(x.shape, back, gradient, weight, stride).astype(x.dtype)
+        return (_gradient_of_matrix(x, gradient, weight, stride), gradient.sum((0, 1, 2))), d_x
 
     (d_matrix, d_bias), d_x = _in_chunks(chunk, x, y, gradient)
     (d_weight,) = jax.linear_transpose(lambda w: _weight_to_matrix(w, stride), jnp.zeros_like(weight, d_matrix.dtype))(d_matrix)
     return d_x, d_weight.astype(weight.dtype), d_bias.astype(weight.dtype)
 
 
-def _gradient_of_matrix(x: Array, gradient: Array, shape: tuple[int, ...], stride: int, dtype: Any) -> Array:
-    """The gradient of a weight of ``shape``, as a matrix. The factor of the product that needs less memory is shifted to all positions."""
+def _gradient_of_matrix(x: Array, gradient: Array, weight: Array, stride: int) -> Array:
+    """The gradient of ``weight``, as a matrix. The smaller factor of the product is shifted to all positions."""
     # Of bytes, the blocks are written before and after they are converted: fused with the conversion, the transposition is slower.
-    image = row_major(row_major(_to_blocks(x, shape[0], stride)).astype(dtype))
+    image = row_major(row_major(_to_blocks(x, weight, stride)).astype(weight.dtype))
     rows, columns, channels = image.shape[1:]
-    inner, out, positions = gradient.shape[1:3], shape[-1], _positions(shape[0], stride)
+    inner, out, positions = gradient.shape[1:3], weight.shape[-1], _positions(weight, stride)
     if math.prod(inner) * channels < rows * columns * out:
         parts = [image[:, i : i + inner[0], j : j + inner[1]] for i, j in positions]
         patches = concatenated(parts).reshape((-1, len(positions) * channels))
-        transposed = transposed_product(gradient.astype(dtype).reshape((-1, out)), patches)
+        transposed = transposed_product(gradient.astype(weight.dtype).reshape((-1, out)), patches)
         return transposed.reshape((out, len(positions), channels)).transpose(2, 1, 0).reshape((channels, -1))
     shifted = jnp.stack([_placed(gradient, position, (rows, columns)) for position in positions], axis=3)
-    flat = shifted.astype(dtype).reshape((-1, len(positions) * out))
+    flat = shifted.astype(weight.dtype).reshape((-1, len(positions) * out))
     return transposed_product(image.reshape((-1, channels)), flat)
 
 
-def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, shape: tuple[int, ...], stride: int) -> Array:
-    """The gradient of an input. ``back`` is the weight with a row for each output channel, a column for each
-    position and channel of a block."""
-    positions = _positions(shape[0], stride)
-    blocks = [(n - shape[0]) // stride + shape[0] // stride for n in x_shape[1:3]]
-    products = product(gradient.astype(back.dtype).reshape((-1, shape[-1])), back)
+def _gradient_of_input(x_shape: tuple[int, ...], back: Array, gradient: Array, weight: Array, stride: int) -> Array:
+    positions, size = _positions(weight, stride), len(weight)
+    blocks = [(n - size) // stride + size // stride for n in x_shape[1:3]]
+    products = product(gradient.astype(back.dtype).reshape((-1, weight.shape[-1])), back)
     products = products.reshape((*gradient.shape[:3], len(positions), -1))
     parts = [_placed(products[:, :, :, k], position, blocks) for k, position in enumerate(positions)]
-    image = _from_blocks(sum(parts[1:], parts[0]), stride)
-    return jnp.pad(image, [(0, whole - part) for whole, part in zip(x_shape, image.shape, strict=True)])
+    x = sum(parts[1:], parts[0])  # of blocks, which become pixels again
+    x = x.reshape((*x.shape[:3], stride, stride, -1)).swapaxes(2, 3)
+    x = x.reshape((len(x), *(n * stride for n in blocks), -1))
+    return jnp.pad(x, [(0, whole - part) for whole, part in zip(x_shape, x.shape, strict=True)])
 
 
-def _positions(size: int, stride: int) -> list[tuple[int, int]]:
-    """Positions of the blocks in a kernel of ``size``, row by row."""
-    return [(i, j) for i in range(size // stride) for j in range(size // stride)]
+def _positions(weight: Array, stride: int) -> list[tuple[int, int]]:
+    """Positions of the blocks in a kernel, row by row."""
+    n = len(weight) // stride
+    return [(i, j) for i in range(n) for j in range(n)]
 
 
 def _placed(part: Array, position: tuple[int, int], blocks: Sequence[int]) -> Array:
@@ -163,23 +152,16 @@ def _placed(part: Array, position: tuple[int, int], blocks: Sequence[int]) -> Ar
     return jnp.pad(part, [(0, 0), *edges, (0, 0)])
 
 
-def _to_blocks(x: Array, size: int, stride: int) -> Array:
-    """``[B, H, W, C] -> [B, H / stride, W / stride, stride · stride · C]``, without the last pixels, which no kernel of ``size`` reaches."""
+def _to_blocks(x: Array, weight: Array, stride: int) -> Array:
+    """``[B, H, W, C] -> [B, H / stride, W / stride, stride · stride · C]``, without pixels that no kernel reaches."""
     batch, *_, channels = x.shape
-    height, width = ((n - size) // stride * stride + size for n in x.shape[1:3])
+    height, width = ((n - len(weight)) // stride * stride + len(weight) for n in x.shape[1:3])
     x = x[:, :height, :width].reshape((batch, height // stride, stride, width // stride, stride * channels))
     return concatenated([x[:, :, i] for i in range(stride)])
 
 
-def _from_blocks(x: Array, stride: int) -> Array:
-    """The inverse of ``_to_blocks``, for an image from which it crops nothing."""
-    batch, rows, columns, _ = x.shape
-    x = x.reshape((batch, rows, columns, stride, stride, -1)).swapaxes(2, 3)
-    return x.reshape((batch, rows * stride, columns * stride, -1))
-
-
 def _weight_to_matrix(weight: Array, stride: int) -> Array:
-    """``[size, size, C, out] -> [stride · stride · C, n · n · out]`` with ``n = size / stride`` positions along each axis."""
+    """``[size, size, C, out] -> [stride · stride · C, n · n · out]``."""
     size, _, channels, out = weight.shape
     n = size // stride
     blocks = weight.reshape((n, stride, n, stride, channels, out)).transpose(1, 3, 4, 0, 2, 5)
@@ -187,7 +169,7 @@ def _weight_to_matrix(weight: Array, stride: int) -> Array:
 
 
 def _in_chunks(function: Callable[..., tuple[PyTree, PyTree]], *arrays: Array) -> tuple[PyTree, PyTree]:
-    """``function(*arrays)`` on ``CHUNK`` images at a time. It returns sums over images, and arrays with an entry for each image."""
+    """``function(*arrays)``, which returns sums over images and arrays of images, on ``CHUNK`` images at a time."""
     whole = arrays[0].shape[0] // CHUNK
     if whole < 2:
         return function(*arrays)
@@ -195,7 +177,7 @@ def _in_chunks(function: Callable[..., tuple[PyTree, PyTree]], *arrays: Array) -
     sums, image = jax.eval_shape(function, *(jax.ShapeDtypeStruct((CHUNK, *a.shape[1:]), a.dtype) for a in arrays))
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums)
 
-    def step(total: PyTree, chunk: tuple[Array, ...]) -> tuple[PyTree, PyTree]:
+    def step(total, chunk):
         part, images = function(*(from_bits(c, a.dtype) for c, a in zip(chunk, arrays, strict=True)))
         return jax.tree.map(jnp.add, total, part), jax.tree.map(as_bits, images)
 

@@ -1,13 +1,9 @@
 """The scan of gated cells (GRU, LSTM), with its gradient written by hand.
 
-A cell is given by its element-wise ``gates(x_projected, h_projected, state) -> state``: each unit of the new
-state depends on the same unit of the arguments only, for each gate. Automatic differentiation would compute
-the derivatives of the gates, and sum the gradient of the recurrent weights, inside the backward scan. Here
-the derivatives of all steps are computed at once before the backward scan, and the gradient of the recurrent
-weights is one product after it (docs/decisions/0003-speed-on-the-cpu.md has the measurements).
+``gates(x_projected, h_projected, state) -> state`` of a cell is element-wise: each unit of the new state
+depends on the same unit of the arguments only. So the derivatives of all steps are computed at once before
+the backward scan, and the gradient of the recurrent weights is one product after it (decision 0003).
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
@@ -23,16 +19,15 @@ State = Any
 Gates = Callable[[Array, Array, State], State]
 
 BACKWARD_UNROLL = 2
-"""Number of steps in one iteration of the backward scan (docs/decisions/0003-speed-on-the-cpu.md). The
-forward scan has one: with more, XLA computes the earlier states again wherever a later step reads them."""
+"""Steps in one iteration of the backward scan. Forwards, XLA would compute earlier states again for later steps."""
 
 
 def hidden(state: State) -> Float[Array, "*batch H"]:
-    """The hidden part of a state, which is projected and is the output: the state itself, or the first of a tuple."""
+    """The part of a state that is projected and is the output: the state itself, or the first of a tuple."""
     return state[0] if isinstance(state, tuple) else state
 
 
-def _add_hidden(state: State, h: Float[Array, "*batch H"]) -> State:
+def _add_hidden(state: State, h: Array) -> State:
     return (state[0] + h, *state[1:]) if isinstance(state, tuple) else state + h
 
 
@@ -43,8 +38,7 @@ def _zeroed(where: Array, state: State) -> State:
 def recur_step(
     gates: Gates, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array
 ) -> tuple[State, Array]:
-    """One step: reset at episode starts, project the hidden state, apply the gates where the step is valid.
-    Returns the state after it, and the projected hidden state ``[N, G]``."""
+    """One step: the state after it, and the projected hidden state ``[N, G]`` before it."""
     state = _zeroed(episode_start, state)
     h_projected = hidden(state) @ weight + bias
     return select(valid, gates(x, h_projected, state), state), h_projected
@@ -52,36 +46,24 @@ def recur_step(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recur(
-    gates: Gates,
-    added: int,
-    weight: Float[Array, "H G"],
-    bias: Float[Array, " G"],
-    state: State,
-    x: Float[Array, "T N G"],
-    episode_start: Bool[Array, "T N"],
-    valid: Bool[Array, "T N"],
+    gates: Gates, added: int, weight: Array, bias: Array, state: State, x: Float[Array, "T N G"], *flags: Bool[Array, "T N"]
 ) -> tuple[State, Float[Array, "T N H"]]:
-    """Scan ``recur_step`` over time, from ``state`` and the projected inputs ``x``: the last state, and the
-    hidden part of all states.
-
-    ``gates`` reads the first ``added`` columns of the two projections as their sum only, so that they have
-    one gradient.
-    """
-    return _recur_forward(gates, added, weight, bias, state, x, episode_start, valid)[0]
+    """Scan ``recur_step`` over the projected inputs ``x``: the last state, and the hidden part of all states.
+    ``gates`` reads the first ``added`` columns of both projections as their sum only: they have one
+    gradient."""
+    return _forward(gates, added, weight, bias, state, x, *flags)[0]
 
 
-def _recur_forward(
-    gates: Gates, added: int, weight: Array, bias: Array, state: State, x: Array, episode_start: Array, valid: Array
-) -> tuple:
-    def step(state: State, inputs: tuple[Array, Array, Array]) -> tuple[State, tuple[State, Array]]:
+def _forward(gates: Gates, added: int, weight: Array, bias: Array, state: State, *steps: Array) -> tuple:
+    def step(state, inputs):
         state, h_projected = recur_step(gates, weight, bias, state, *inputs)
         return state, (state, h_projected)
 
-    last, (states, h_projected) = jax.lax.scan(step, state, (x, episode_start, valid))
-    return (last, hidden(states)), (weight, state, states, h_projected, x, episode_start, valid)
+    last, (states, h_projected) = jax.lax.scan(step, state, steps)
+    return (last, hidden(states)), (weight, state, states, h_projected, *steps)
 
 
-def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tuple[State, Array]) -> tuple:
+def _backward(gates: Gates, added: int, residuals: tuple, cotangents: tuple[State, Array]) -> tuple:
     weight, state, states, h_projected, x, episode_start, valid = residuals
     d_last, d_outputs = cotangents
     previous = jax.tree.map(lambda s, all: jnp.concatenate([s[None], all[:-1]]), state, states)
@@ -93,7 +75,7 @@ def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tupl
     units = [[jnp.ones_like(p) if i == j else jnp.zeros_like(p) for j, p in enumerate(parts)] for i in range(len(parts))]
     by_x, by_h, by_state = zip(*(pull_back(structure.unflatten(unit)) for unit in units), strict=True)
 
-    def times(d_state: State, derivatives: tuple[Array, ...]) -> Array:
+    def times(d_state, derivatives):
         """``Σ_i d_state_i · derivative_i``, with the state repeated for each gate."""
         d_parts = jax.tree.leaves(d_state)
         repeat = derivatives[0].shape[-1] // d_parts[0].shape[-1]
@@ -102,7 +84,7 @@ def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tupl
 
     transposed = weight.T  # once, before the scan: a product with a transposed view takes 1.5 times as long
 
-    def step(d_state: State, inputs: tuple) -> tuple[State, tuple[State, Array]]:
+    def step(d_state, inputs):
         by_h_t, by_state_t, start_t, d_output = inputs
         d_state = _add_hidden(d_state, d_output)
         d_projected = times(d_state, by_h_t)
@@ -120,4 +102,4 @@ def _recur_backward(gates: Gates, added: int, residuals: tuple, cotangents: tupl
     return read_transposed @ d_projected, d_projected.sum(0), d_state, d_x, None, None
 
 
-recur.defvjp(_recur_forward, _recur_backward)
+recur.defvjp(_forward, _backward)

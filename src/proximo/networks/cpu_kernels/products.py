@@ -1,15 +1,10 @@
 """Matrix products that are fast on the CPU.
 
-XLA's CPU backend is slow where a product reads a transposed view. It is faster to transpose the matrix in
-memory first (docs/decisions/0003-speed-on-the-cpu.md, section "The gradient of a weight").
-
-XLA multiplies in bfloat16 only if both operands are row-major and the result is float32, and otherwise
-converts them to float32. If it folds a transposition of the result into the product, the program fails
-("Unsupported element type for DotThunk::Execute"). docs/decisions/0005-convolutions-on-the-cpu.md, section
-"bfloat16", has the measurements.
+XLA's CPU backend is slow where a product reads a transposed view: a matrix is transposed in memory first
+(decision 0003, "The gradient of a weight"). It multiplies in bfloat16 only if both operands are row-major and
+the result is float32. If it folds a transposition of the result into the product, the program fails
+("Unsupported element type for DotThunk::Execute"; decision 0005, "bfloat16").
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -20,15 +15,13 @@ from jaxtyping import Array, Float
 
 
 def row_major(x: Array) -> Array:
-    """``x``, written to memory in row-major order, which also prevents the fusion of operations before and
-    after it. Only for gradients: ``jax.export`` refuses it, and automatic sharding gathers the whole
-    array."""
+    """``x``, written to memory in row-major order, which also prevents fusion. Only for gradients:
+    ``jax.export`` refuses it, and automatic sharding gathers the whole array."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
 def product(left: Float[Array, "m k"], right: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``left @ right``, at least in float32. With bfloat16, apply ``row_major`` before the result is
-    transposed."""
+    """``left @ right``, at least in float32. A result of bfloat16 needs ``row_major`` before it is transposed."""
     return jnp.matmul(left, right, preferred_element_type=jnp.promote_types(left.dtype, jnp.float32))
 
 
@@ -38,8 +31,7 @@ def transposed_product(left: Float[Array, "k m"], right: Float[Array, "k n"]) ->
 
 
 def as_bits(x: Array) -> Array:
-    """``x``, or the bits of bfloat16 numbers as integers, which XLA's CPU backend slices, concatenates and
-    stacks faster."""
+    """``x``; of bfloat16 numbers the bits, which XLA's CPU backend slices, concatenates and stacks faster."""
     return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
 
 
@@ -48,14 +40,14 @@ def from_bits(x: Array, dtype: jnp.dtype) -> Array:
     return jax.lax.bitcast_convert_type(x, dtype) if dtype == jnp.bfloat16 else x
 
 
-def concatenated(parts: Sequence[Array], axis: int = -1) -> Array:
-    """``jnp.concatenate(parts, axis)``, also fast for bfloat16 arrays on the CPU."""
-    return from_bits(jnp.concatenate([as_bits(part) for part in parts], axis), parts[0].dtype)
+def concatenated(parts: Sequence[Array]) -> Array:
+    """``jnp.concatenate`` along the last axis, also fast for bfloat16 arrays on the CPU."""
+    return from_bits(jnp.concatenate([as_bits(part) for part in parts], -1), parts[0].dtype)
 
 
 @jax.custom_vjp
 def dense(x: Float[Array, "m k"], weight: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``x @ weight`` for matrices of one type. It has no forward-mode derivative, but its gradient has one (``jax.jvp`` of ``jax.grad``)."""
+    """``x @ weight`` for matrices of one type. Its gradient has a forward-mode derivative, it has none itself."""
     return _value(x, weight)
 
 
@@ -65,16 +57,11 @@ def _value(x: Array, weight: Array) -> Array:
     return jax.lax.platform_dependent(x, weight, cpu=lambda x, w: product(x, w).astype(x.dtype), default=jnp.matmul)
 
 
-def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _value(x, weight), (x, weight)
-
-
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    return jax.lax.platform_dependent(*kept, gradient, cpu=_gradients_on_cpu, default=_gradients_by_xla)
+    def by_xla(x, weight, gradient):
+        return jax.vjp(jnp.matmul, x, weight)[1](gradient)
 
-
-def _gradients_by_xla(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
-    return jax.vjp(jnp.matmul, x, weight)[1](gradient)
+    return jax.lax.platform_dependent(*kept, gradient, cpu=_gradients_on_cpu, default=by_xla)
 
 
 def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, Array]:
@@ -88,4 +75,4 @@ def _gradients_on_cpu(x: Array, weight: Array, gradient: Array) -> tuple[Array, 
     return of_x, of_weight.astype(weight.dtype)
 
 
-dense.defvjp(_forward, _backward)
+dense.defvjp(lambda x, weight: (_value(x, weight), (x, weight)), _backward)

@@ -1,10 +1,7 @@
 """Conformance checks of custom networks, run once before training: mistakes that JAX does not report."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,34 +11,26 @@ from jaxtyping import Array, Key
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.networks.actor_critic import ActorCritic
-from proximo.networks.custom.head import CustomDistribution, CustomHead
-from proximo.networks.custom.networks import CustomCell
+from proximo.networks.custom.networks import CustomCell, CustomDistribution, CustomHead
+from proximo.networks.recurrent.protocol import MemoryCell
 from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, components, zeros
 
 STEPS, ENVS, DRAWS = 6, 3, 256
 TOLERANCE = 1e-3
-"""Float32 rounding of two orders of summation stays below it. A missed reset or a step read twice exceeds it a hundredfold."""
+"""Float32 rounding stays below it. A missed reset or a step read twice exceeds it a hundredfold."""
 MAX_CHOICES = 4096
 """The probabilities of a larger Discrete space are not summed."""
 
 
 def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> ActorCritic:
-    """Run the conformance checks of a policy with custom networks, after the checks of shapes. Only what they need is compiled.
-
-    Args:
-        make: Makes the policy from a random key.
-
-    Returns:
-        The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
-
-    Raises:
-        ConfigError: Two policies from the same settings differ in more than their arrays; nothing can be learned; a
-            memory's own ``unroll`` differs from repeated calls of its ``step``; or a distribution has numbers that are not
-            finite, probabilities that do not sum to 1, or actions outside the space.
-    """
+    """Check the policy that ``make`` returns for a random key, after the checks of shapes.
+    Returns the policy with ``jax.ShapeDtypeStruct`` instead of arrays. Raises ``ConfigError``."""
     # A new function each time: JAX would not call the same one twice.
     shapes, other = (jax.eval_shape(lambda: make(jax.random.key(0))) for _ in range(2))
     networks = jax.tree.leaves(dataclasses.replace(shapes, normalizer=None))
+    memory = jax.tree.leaves(jax.eval_shape(lambda policy: policy.init_memory(1), shapes))
+    if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in (*networks, *memory)):
+        raise ConfigError("The custom networks have complex numbers: store real and imaginary parts as two real arrays.")
     if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in networks):
         raise ConfigError("Nothing in the custom networks can be learned: they have no array of floating-point numbers.")
     if jax.tree.structure(shapes) != jax.tree.structure(other):
@@ -51,8 +40,7 @@ def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> Acto
         )
     for i, torso in enumerate(shapes.torsos):
         if isinstance(torso.cell, CustomCell) and torso.cell.has_unroll:
-            cell: Any = jax.jit(lambda i=i: make(jax.random.key(0)).torsos[i].cell)()
-            _check_unroll(cell)
+            _check_unroll(jax.jit(lambda i=i: make(jax.random.key(0)).torsos[i].cell)())
     if isinstance(shapes.actor, CustomHead):
         _check_distribution(jax.jit(lambda: make(jax.random.key(0)).actor)())
     return shapes
@@ -61,22 +49,14 @@ def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> Acto
 def _check_unroll(cell: CustomCell) -> None:
     """``scan(step) == unroll`` with resets and padding steps, from a state that is not empty."""
     rng = np.random.default_rng(0)
-    flags = [jnp.asarray(rng.random((STEPS, ENVS)) < share) for share in (0.3, 0.7)]
-
-    def random(like: np.ndarray) -> Array:  # integers are 0 or 1
-        x = rng.normal(size=like.shape)
-        return jnp.asarray(x if np.issubdtype(like.dtype, np.floating) else x > 0, like.dtype)
-
-    x = jax.tree.map(random, zeros(cell.space, (STEPS, ENVS)))
+    x = jax.tree.map(lambda x: jnp.asarray(2.0 * rng.random(x.shape), x.dtype), zeros(cell.space, (STEPS, ENVS)))
+    episode_start, valid = jnp.asarray(rng.random((2, STEPS, ENVS)) < [[[0.3]], [[0.7]]])
 
     @jax.jit
-    def both(cell: CustomCell) -> list:
-        def stepped(state: Array) -> tuple:
-            return jax.lax.scan(lambda s, inputs: cell.step(s, *inputs), state, (x, *flags))
-
-        start, _ = stepped(cell.init(ENVS))
-        results = stepped(start), cell.unroll(start, x, *flags)
-        return [jax.tree.leaves((state, jnp.where(flags[1][..., None], out, 0))) for state, out in results]
+    def both(cell):
+        state, _ = MemoryCell.unroll(cell, cell.init(ENVS), x, episode_start, valid)
+        results = [unroll(cell, state, x, episode_start, valid) for unroll in (MemoryCell.unroll, CustomCell.unroll)]
+        return [jax.tree.leaves((last, jax.tree.map(lambda x: jnp.where(valid[..., None], x, 0), out))) for last, out in results]
 
     pairs = zip(*both(cell), strict=True)
     cell.custom.expect(
@@ -88,17 +68,14 @@ def _check_unroll(cell: CustomCell) -> None:
 
 def _check_distribution(head: CustomHead) -> None:
     """Finite log-probabilities and entropies, probabilities that sum to 1, and actions within the space."""
-    space = head.space
-    shape, expect = (DRAWS, head.family.module.num_parameters), head.family.expect
+    space, shape, expect = head.space, (DRAWS, head.family.module.num_parameters), head.family.expect
     distribution = CustomDistribution(jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32), head.family)
     with custom_code_errors("distribution", ConfigError):
-        sample, mode = distribution.sample(head.noise(jax.random.key(0), (DRAWS,))), distribution.mode()
-        numbers = {
-            "log_prob of a sample": distribution.log_prob(sample),
-            "entropy": distribution.entropy(),
-            "log_prob of the mode": distribution.log_prob(mode),
-        }
-        taken = {"a sample": np.asarray(head.to_space(sample)), "the mode": np.asarray(head.to_space(mode))}
+        sample = distribution.sample(head.noise(jax.random.key(0), (DRAWS,)))
+        actions = {"a sample": sample, "the mode": distribution.mode()}
+        numbers = {f"log_prob of {name}": distribution.log_prob(action) for name, action in actions.items()}
+        numbers["entropy"] = distribution.entropy()
+        taken = {name: np.asarray(head.to_space(action)) for name, action in actions.items()}
     for what, x in numbers.items():
         for wrong in np.asarray(x)[~np.isfinite(x)]:
             expect(False, f"{what} is {wrong} for some parameters: expected finite numbers")
@@ -109,8 +86,8 @@ def _check_distribution(head: CustomHead) -> None:
         logs = jax.jit(jax.vmap(lambda n: distribution.log_prob(jnp.full(DRAWS, n, sample.dtype))))(choices)
         total = np.exp(np.asarray(logs, np.float64)).sum(axis=0)
         furthest = total[np.abs(total - 1.0).argmax()]
-        is_one = bool(abs(furthest - 1.0) < TOLERANCE)
-        expect(is_one, f"the probabilities of the {space.n} actions add up to {furthest:.3g}, not to 1")
+        fits = abs(furthest - 1.0) < TOLERANCE
+        expect(bool(fits), f"the probabilities of the {space.n} actions add up to {furthest:.3g}, not to 1")
 
 
 def _contains(space: ActionSpace, action: np.ndarray) -> bool:
@@ -119,8 +96,6 @@ def _contains(space: ActionSpace, action: np.ndarray) -> bool:
         low, high = space.bounds()
         slack = 1e-5 * np.where(np.isfinite(high - low), high - low, 1.0)
         return bool(((action >= low - slack) & (action <= high + slack)).all())
-    if isinstance(space, MultiBinary):
-        return bool(np.isin(action, (0, 1)).all())
-    nvec, start = map(np.array, components(space))
-    index = action.reshape((len(action), -1)) - start
-    return bool(((index >= 0) & (index < nvec)).all())
+    nvec, start = ((2,), (0,)) if isinstance(space, MultiBinary) else components(space)
+    index = action.reshape((len(action), -1)) - np.array(start)
+    return bool(((index >= 0) & (index < np.array(nvec)) & (index % 1 == 0)).all())

@@ -1,9 +1,8 @@
-"""A function ``forward(x) -> (distribution, value)`` of N observations as the networks of a policy, for classes of other libraries."""
+"""A function ``forward(x) -> (distribution, value)`` of N observations, as the networks of a policy."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from proximo.config import NetworkConfig
 from proximo.config.custom import Custom
@@ -19,9 +18,8 @@ from proximo.custom_code import custom_code_errors
 from proximo.distributions import Beta, Distribution, Gaussian, StateDependentGaussian, TanhGaussian
 from proximo.errors import ConfigError
 from proximo.networks.actor_critic import Method, Torso
-from proximo.networks.custom.module import CustomModule, describe_shape, is_array
-from proximo.networks.custom.networks import PassThrough
-from proximo.networks.heads import ActorHead, GaussianHead, make_actor, num_parameters
+from proximo.networks.custom.networks import CustomModule, CustomNetwork, describe_shape, is_array
+from proximo.networks.heads import ActorHead, GaussianHead, Part, make_actor, num_parameters
 from proximo.networks.layers import MLP
 from proximo.networks.recurrent.protocol import NoMemory
 from proximo.spaces import ActionSpace, Space, zeros
@@ -32,15 +30,14 @@ EXAMPLES = 3
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forward:
-    """The value of ``actor_critic`` that calls a function with stacked observations instead of vmapping it."""
+    """The value of ``actor_critic`` that calls a function with stacked observations."""
 
     modules: dict[str, CustomModule]
     """What is trained."""
     forward: Callable[[dict[str, CustomModule], Observation], Any]
     """``forward(modules, x[N ...]) -> (distribution, value[N])``."""
     predict: Callable[[Any, Any, bool], np.ndarray] | None
-    """``predict(policy, x[N ...], deterministic) -> action[N ...]`` of an ``ActorCritic``: the actions of
-    evaluations on Gymnasium environments, outside JAX. None: those of ``forward``."""
+    """``predict(policy, x[N ...], deterministic) -> action[N ...]`` in evaluations on Gymnasium environments."""
 
     @classmethod
     def of(cls, config: NetworkConfig) -> Forward | None:
@@ -50,7 +47,7 @@ class Forward:
 
 
 class ForwardTorso(Torso):
-    """Calls ``forward``. Its features are the distribution and the value."""
+    """Calls ``forward``, whose distribution and value are the features."""
 
     modules: dict[str, CustomModule]
     given: Forward = eqx.field(static=True)
@@ -66,14 +63,7 @@ class ForwardTorso(Torso):
         if isinstance(distribution, Gaussian):
             log_std = jnp.broadcast_to(distribution.log_std, distribution.mean.shape)
             distribution = dataclasses.replace(distribution, log_std=log_std)
-        return memory, jax.tree.map(lambda y: y.reshape((*lead, *y.shape[1:])), (distribution, value))
-
-
-class ForwardValue(eqx.Module):
-    """The critic: the value that ``forward`` has computed."""
-
-    def __call__(self, features: Any) -> Float[Array, "*batch 1"]:
-        return features[1][..., None]
+        return memory, jax.tree.map(lambda y: y.reshape((*lead, *y.shape[1:])), (distribution, value[:, None]))
 
 
 class ActionHead(GaussianHead):
@@ -82,39 +72,25 @@ class ActionHead(GaussianHead):
     to_space, from_space = ActorHead.to_space, ActorHead.from_space
 
 
-@functools.cache
-def forward_head(built_in: type[ActorHead]) -> Callable[..., ActorHead]:
-    """The head for a distribution that ``forward`` has made, with the noise and the actions of ``built_in``."""
-
-    class ForwardHead(built_in):
-        def __call__(self, features: Any, mask: None) -> Distribution:
-            return features[0]
-
-    return ForwardHead
-
-
-def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[ForwardTorso, ActorHead]:
-    """The torso and the actor head of ``given``; ``ForwardValue`` is the critic.
-
-    Raises ``ConfigError`` if ``forward`` returns anything else than a distribution of ``action_space`` and a
-    vector of values.
-    """
+def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) -> tuple[tuple[Torso], ActorHead, Part]:
+    """The torso, the actor head and the critic of ``given``. Raises ``ConfigError`` for another result of it."""
     with custom_code_errors("forward(x)", ConfigError):
         out = jax.eval_shape(given.forward, given.modules, jax.tree.map(jnp.asarray, zeros(space, (EXAMPLES,))))
-    distribution, value = out if isinstance(out, tuple) and len(out) == 2 else (out, None)
+    value: Any
+    distribution, value = out if isinstance(out, tuple) and len(out) == 2 else (out, out)
     mapping = "tanh" if isinstance(distribution, TanhGaussian) else "clip"
     config = NetworkConfig(distribution="beta" if isinstance(distribution, Beta) else "auto", action_mapping=mapping)
-    head = make_actor(lambda parameters: parameters, action_space, config)
-    expected = jax.eval_shape(lambda: head(jnp.zeros((EXAMPLES, num_parameters(action_space, config))), None))
-    shapes = [jax.tree.leaves(made)[0].shape for made in (distribution, expected)]
-    is_fitting = isinstance(distribution, type(expected)) and shapes[0] == shapes[1]
-    if value is None or not is_fitting or not is_array(value, floating=True) or value.shape != (EXAMPLES,):
+    head = make_actor(Part(0), action_space, config)
+    numbers = jax.ShapeDtypeStruct((EXAMPLES, num_parameters(action_space, config)), jnp.float32)
+    expected = jax.eval_shape(lambda numbers: head.distribution(numbers, None), numbers)
+    fits = isinstance(distribution, type(expected)) and is_array(value, floating=True) and value.shape == (EXAMPLES,)
+    if not fits or jax.tree.leaves(distribution)[0].shape != jax.tree.leaves(expected)[0].shape:
         returned = " and ".join(map(describe_shape, out if isinstance(out, tuple) else (out,)))
         raise ConfigError(
             f"forward(x) returns {returned} for {EXAMPLES} observations: expected (distribution, value), a {describe_shape(expected)} for the "
             f"actions {action_space}, and ({EXAMPLES},) float32, as from self.critic(x).flatten()."
         )
-    torso = ForwardTorso(PassThrough(space), NoMemory(), MLP((), (), "identity"), "float32", given.modules, given)
-    if not isinstance(head, GaussianHead):
-        return torso, forward_head(type(head))(ForwardValue(), action_space)
-    return torso, forward_head(GaussianHead if mapping == "tanh" else ActionHead)(ForwardValue(), action_space, None, mapping)
+    if isinstance(head, GaussianHead):  # without parameters: the standard deviation comes from forward
+        head = (GaussianHead if mapping == "tanh" else ActionHead)(Part(0), action_space, None, mapping)  # pyright: ignore[reportArgumentType]
+    torso = ForwardTorso(CustomNetwork(space, None), NoMemory(), MLP((), (), "identity"), "float32", given.modules, given)
+    return (torso,), head, Part(1)

@@ -4,22 +4,19 @@ import jax
 from jaxtyping import Array, Key
 
 from proximo.config import NetworkConfig
-from proximo.networks.recurrent.gru import GRU as GRU
-from proximo.networks.recurrent.gtrxl import GTrXL as GTrXL
-from proximo.networks.recurrent.lru import LRU as LRU
-from proximo.networks.recurrent.lstm import LSTM as LSTM
-from proximo.networks.recurrent.mingru import MinGRU as MinGRU
-from proximo.networks.recurrent.protocol import MemoryCell as MemoryCell
-from proximo.networks.recurrent.protocol import NoMemory as NoMemory
-from proximo.networks.recurrent.protocol import Stack as Stack
-from proximo.networks.recurrent.protocol import select as select
+from proximo.networks.recurrent.gru import GRU
+from proximo.networks.recurrent.gtrxl import GTrXL
+from proximo.networks.recurrent.lru import LRU
+from proximo.networks.recurrent.lstm import LSTM
+from proximo.networks.recurrent.mingru import MinGRU
+from proximo.networks.recurrent.protocol import MemoryCell, NoMemory, Stack
 
 CELLS = {"gru": GRU, "lstm": LSTM, "mingru": MinGRU, "lru": LRU, "gtrxl": GTrXL}
 """Cells by the word of the ``memory`` setting. ``create(key, in_size, config)`` makes one."""
 
 
 def make_memory(key: Key[Array, ""], in_size: int, config: NetworkConfig) -> tuple[MemoryCell, int]:
-    """Make the built-in memory that ``config.memory`` names, with ``memory_settings.layers`` layers; also return its number of outputs."""
+    """The built-in memory that ``config.memory`` names, and its number of outputs."""
     if config.memory == "none":
         return NoMemory(), in_size
     create, size = CELLS[str(config.memory)].create, config.memory_size

@@ -1,7 +1,5 @@
 """The base class of GRU and LSTM: projections of the inputs outside the scan, gates inside."""
 
-from __future__ import annotations
-
 import abc
 from typing import Any, ClassVar
 
@@ -15,21 +13,18 @@ from proximo.networks.layers import Linear
 from proximo.networks.recurrent.protocol import MemoryCell
 
 TIMESCALE_FOLD = 2**31
-"""``fold_in`` data of the key that draws time scales. ``fold_in(key, i)`` equals ``split(key, n)[i]``, and small ``i`` draw weights."""
+"""``fold_in`` data of the key that draws time scales. ``fold_in(key, i)`` equals ``split(key, n)[i]``."""
+Projected = Float[Array, "*batch G"]
 
 
 class GatedCell(MemoryCell):
-    """A recurrent cell with ``H`` units. Inputs and hidden state are each projected to ``G = num_gates · H``
-    numbers.
-
-    A subclass writes ``num_gates``, ``gates`` and ``retention_bias``; ``gated_scan`` computes the recurrence
-    and its gradient.
-    """
+    """A cell with ``H`` units. Inputs and hidden state are each projected to ``G = num_gates · H`` numbers. A
+    subclass writes ``num_gates``, ``gates`` and ``retention_bias``; ``gated_scan`` computes recurrence and
+    gradient."""
 
     num_gates: ClassVar[int]
     added_gates: ClassVar[int] = 0
-    """``gates`` reads the first ``added_gates`` projections of the inputs and of the hidden state as their
-    sum only. This makes gradients cheaper; 0 is always correct."""
+    """Of so many gates, ``gates`` reads only the sums of both projections: cheaper gradients. 0 is always correct."""
     input: Linear
     recurrent: Linear
 
@@ -40,26 +35,25 @@ class GatedCell(MemoryCell):
         With a ``horizon`` in ``memory_settings``, the biases let the states of the units last for 2 to
         ``horizon`` steps, drawn uniformly (chrono initialization, Tallec & Ollivier 2018, arXiv:1804.11188).
         """
-        keys, size, horizon = jax.random.split(key, (2, cls.num_gates)), config.memory_size, config.memory_settings.horizon
-
-        def stacked(keys: Key[Array, " gates"], inputs: int, bias: Float[Array, " G"]) -> Linear:
-            weights = [Linear.create(k, inputs, size, gain=1.0).weight for k in keys]
-            return Linear(jnp.concatenate(weights, axis=1), bias)
-
-        bias = jnp.zeros(cls.num_gates * size)
+        size, horizon = config.memory_size, config.memory_settings.horizon
+        zero = bias = jnp.zeros(cls.num_gates * size)
         if horizon:
             steps = jax.random.uniform(jax.random.fold_in(key, TIMESCALE_FOLD), (size,), minval=2.0, maxval=float(horizon))
             bias = cls.retention_bias(jnp.log(steps - 1.0))  # each step keeps 1 - 1 / steps of the state
-        return cls(stacked(keys[0], in_size, bias), stacked(keys[1], size, jnp.zeros_like(bias)))
+        weights = [
+            jnp.concatenate([Linear.create(k, inputs, size, gain=1.0).weight for k in keys], axis=1)
+            for keys, inputs in zip(jax.random.split(key, (2, cls.num_gates)), (in_size, size), strict=True)
+        ]
+        return cls(Linear(weights[0], bias), Linear(weights[1], zero))
 
     @staticmethod
     @abc.abstractmethod
     def retention_bias(logits: Float[Array, " H"]) -> Float[Array, " G"]:
-        """Biases by which a unit keeps ``σ(logits)`` of its state at each step, if inputs and projections are zero."""
+        """Biases by which a unit keeps ``σ(logits)`` of its state at each step without inputs."""
 
     @staticmethod
     @abc.abstractmethod
-    def gates(x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: Any) -> Any:
+    def gates(x: Projected, h: Projected, state: Any) -> Any:
         """The state after a step, unit by unit, from projected inputs ``x`` and projected hidden state ``h``.
 
         A state is an array ``[*batch, H]``, or a tuple of arrays whose first is the hidden state.
@@ -73,10 +67,10 @@ class GatedCell(MemoryCell):
     def init(self, batch: int) -> Any:
         return jnp.zeros((batch, self.size), self.recurrent.weight.dtype)
 
-    def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
-        state, _ = recur_step(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), episode_start, valid)
+    def step(self, state: Any, x: Array, *flags: Array) -> tuple[Any, Array]:
+        state, _ = recur_step(self.gates, self.recurrent.weight, self.recurrent.bias, state, self.input(x), *flags)
         return state, hidden(state)
 
-    def unroll(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
+    def unroll(self, state: Any, x: Array, *flags: Array) -> tuple[Any, Array]:
         weight, bias, added = self.recurrent.weight, self.recurrent.bias, self.added_gates * self.size
-        return recur(self.gates, added, weight, bias, state, self.input(x), episode_start, valid)
+        return recur(self.gates, added, weight, bias, state, self.input(x), *flags)

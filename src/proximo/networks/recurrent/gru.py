@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from proximo.networks.recurrent.gated_cell import GatedCell
+from proximo.networks.recurrent.gated_cell import GatedCell, Projected
 
 
 class GRU(GatedCell):
@@ -25,9 +25,7 @@ class GRU(GatedCell):
         return jnp.concatenate([zeros, logits, zeros])
 
     @staticmethod
-    def gates(
-        x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: Float[Array, "*batch H"]
-    ) -> Float[Array, "*batch H"]:
+    def gates(x: Projected, h: Projected, state: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
         split = 2 * state.shape[-1]
         reset, update = jnp.split(jax.nn.sigmoid(x[..., :split] + h[..., :split]), 2, axis=-1)
         candidate = jnp.tanh(x[..., split:] + reset * h[..., split:])

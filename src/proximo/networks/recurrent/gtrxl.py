@@ -1,7 +1,5 @@
 """Gated Transformer-XL: attention over a sliding window of the inputs of each layer."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import equinox as eqx
@@ -17,11 +15,11 @@ from proximo.networks.recurrent.protocol import MemoryCell
 WIDEN = 2
 """Width of the hidden layer of the MLP, in multiples of D."""
 GATE_BIAS = 2.0
+Features = Float[Array, "*batch D"]
 
 
 class Window(eqx.Module):
-    """The state: the last ``M`` inputs of the layer, the newest last, and how many of them belong to the
-    current episode."""
+    """The state: the last ``M`` inputs of the layer, the newest last, and how many are of the current episode."""
 
     inputs: Float[Array, "N M D"]
     length: Int[Array, " N"]
@@ -36,14 +34,13 @@ class GRUGate(eqx.Module):
     candidate: Linear
 
     @classmethod
-    def create(cls, key: Key[Array, ""], size: int) -> GRUGate:
+    def create(cls, key: Key[Array, ""], size: int) -> "GRUGate":
         """Orthogonal weights; ``b_g`` is ``GATE_BIAS``."""
         keys = jax.random.split(key, 3)
-        from_y, from_x = (Linear.create(k, size, n * size, gain=1.0) for k, n in zip(keys, (3, 2), strict=False))
-        bias = from_y.bias.at[size : 2 * size].set(-GATE_BIAS)
-        return cls(Linear(from_y.weight, bias), from_x, Linear.create(keys[2], size, size, gain=1.0))
+        from_y, from_x, candidate = (Linear.create(k, size, n * size, gain=1.0) for k, n in zip(keys, (3, 2, 1), strict=True))
+        return cls(Linear(from_y.weight, from_y.bias.at[size : 2 * size].set(-GATE_BIAS)), from_x, candidate)
 
-    def __call__(self, x: Float[Array, "*batch D"], y: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+    def __call__(self, x: Features, y: Features) -> Features:
         size = x.shape[-1]
         of_y, of_x = self.from_y(y), self.from_x(x)
         reset, update = jnp.split(jax.nn.sigmoid(of_y[..., : 2 * size] + of_x), 2, axis=-1)
@@ -76,11 +73,11 @@ class GTrXL(MemoryCell):
     window: int = eqx.field(static=True)
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> GTrXL:
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> "GTrXL":
         """A layer for ``in_size`` features, with orthogonal weights."""
-        size, heads = config.memory_size, config.memory_settings.heads
+        size, settings = config.memory_size, config.memory_settings
         keys, linear = jax.random.split(key, 9), partial(Linear.create, gain=1.0)
-        content_bias, distance_bias = jnp.zeros((2, heads, size // heads))
+        content_bias, distance_bias = jnp.zeros((2, settings.heads, size // settings.heads))
         return cls(
             embed=None if in_size == size else linear(keys[0], in_size, size),
             query=linear(keys[1], size, size),
@@ -91,8 +88,8 @@ class GTrXL(MemoryCell):
             merge=linear(keys[4], size, size),
             widen=linear(keys[5], size, WIDEN * size),
             narrow=linear(keys[6], WIDEN * size, size),
-            gates=tuple(GRUGate.create(k, size) for k in keys[7:]) if config.memory_settings.gate == "gru" else (),
-            window=config.memory_settings.window,
+            gates=tuple(GRUGate.create(k, size) for k in keys[7:]) if settings.gate == "gru" else (),
+            window=settings.window,
         )
 
     @property
@@ -103,13 +100,12 @@ class GTrXL(MemoryCell):
     def init(self, batch: int) -> Window:
         return Window(jnp.zeros((batch, self.window, self.size), self.query.weight.dtype), jnp.zeros(batch, jnp.int32))
 
-    def step(self, state: Window, x: Array, episode_start: Array, valid: Array) -> tuple[Window, Array]:
-        state, y = self.unroll(state, x[None], episode_start[None], valid[None])
+    def step(self, state: Window, x: Array, *flags: Array) -> tuple[Window, Array]:
+        state, y = self.unroll(state, x[None], *(flag[None] for flag in flags))
         return state, y[0]
 
     def unroll(self, state: Window, x: Array, episode_start: Array, valid: Array) -> tuple[Window, Array]:
-        x = x if self.embed is None else self.embed(x)
-        x = jnp.swapaxes(x, 0, 1)
+        x = jnp.swapaxes(x if self.embed is None else self.embed(x), 0, 1)
         inputs = jnp.concatenate([state.inputs, x], axis=1)
         visible, distance, slot, length = _positions(state, episode_start.T, valid.T)
         out = self.outputs(x, inputs, visible, distance)
@@ -118,19 +114,13 @@ class GTrXL(MemoryCell):
         return Window(window, length), jnp.swapaxes(out, 0, 1)
 
     def outputs(
-        self,
-        x: Float[Array, "N T D"],
-        inputs: Float[Array, "N K D"],
-        visible: Bool[Array, "N T K"],
-        distance: Int[Array, "N T K"] | None,
+        self, x: Float[Array, "N T D"], inputs: Float[Array, "N K D"], visible: Bool[Array, "N T K"], distance: Array | None
     ) -> Float[Array, "N T D"]:
-        """The outputs of the steps ``x``, which attend to the ``visible`` ones of ``inputs``: the window, then the steps.
-
-        ``distance`` is the number of steps between them; None if input ``k`` has the distance ``K - 1 - k``.
-        """
+        """The outputs of the steps ``x``, which attend to the ``visible`` ones of ``inputs`` in a
+        ``distance`` ``[N, T, K]``; None if input ``k`` has the distance ``K - 1 - k``."""
         heads, depth = self.content_bias.shape
 
-        def split(z: Float[Array, "*batch D"]) -> Float[Array, "*batch heads d"]:
+        def split(z):
             return z.reshape((*z.shape[:-1], heads, depth))
 
         query = split(self.query(_normalized(x)))
@@ -138,8 +128,7 @@ class GTrXL(MemoryCell):
         distances = split(self.distance(_sinusoids(self.window + 1, self.size).astype(x.dtype)))
         by_content = jnp.einsum("nthd,nkhd->nhtk", query + self.content_bias, keys)
         by_distance = jnp.einsum("nthd,mhd->nhtm", query + self.distance_bias, distances)
-        indices = None if distance is None else distance[:, None]
-        by_distance = by_distance[..., ::-1] if indices is None else jnp.take_along_axis(by_distance, indices, axis=-1)
+        by_distance = by_distance[..., ::-1] if distance is None else jnp.take_along_axis(by_distance, distance[:, None], axis=-1)
         scores = jnp.where(visible[:, None], (by_content + by_distance) * depth**-0.5, -jnp.inf)
         read = jnp.einsum("nhtk,nkhd->nthd", jax.nn.softmax(scores, axis=-1), values)
         attention, mlp = self.gates or (jnp.add, jnp.add)
@@ -147,12 +136,10 @@ class GTrXL(MemoryCell):
         return mlp(y, jax.nn.relu(self.narrow(jax.nn.relu(self.widen(_normalized(y))))))
 
 
-def _positions(
-    state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"]
-) -> tuple[Bool[Array, "N T K"], Int[Array, "N T K"], Int[Array, "N K"], Int[Array, " N"]]:
-    """Whether each of ``T`` steps attends to each of ``K = M + T`` inputs (the window, then the steps); the
-    number of valid steps between them; the index of each input in the next window, ``M`` if it is dropped;
-    and the number of inputs in the next window."""
+def _positions(state: Window, episode_start: Bool[Array, "N T"], valid: Bool[Array, "N T"]) -> tuple[Array, ...]:
+    """Of ``T`` steps and ``K = M + T`` inputs (the window, then the steps): ``[N, T, K]`` whether a step
+    attends to an input, and their distance in valid steps; ``[N, K]`` the index of each input in the next
+    window, ``M`` if it is dropped; and ``[N]`` the number of inputs in the next window."""
     window, steps = state.inputs.shape[1], episode_start.shape[1]
     filled = jnp.arange(window) >= window - state.length[:, None]
     present = jnp.concatenate([filled, valid], axis=1)
@@ -169,15 +156,14 @@ def _positions(
     return visible, jnp.clip(distance, 0, window), slot, jnp.minimum(age[:, 0], window).astype(jnp.int32)
 
 
-def _normalized(x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+def _normalized(x: Features) -> Features:
     """Layer normalization, without gain and bias because a product follows."""
     centered = x - jnp.mean(x, axis=-1, keepdims=True)
     return centered * jax.lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-6)
 
 
 def _sinusoids(count: int, size: int) -> Float[Array, "count size"]:
-    """Sine and cosine of the distances 0 … ``count - 1`` (Vaswani et al. 2017, arXiv:1706.03762, section
-    3.5)."""
+    """Sine and cosine of the distances from 0 on (Vaswani et al. 2017, arXiv:1706.03762, section 3.5)."""
     half = -(-size // 2)
     angle = np.arange(count)[:, None] / 10_000 ** (np.arange(half) / half)
     return jnp.asarray(np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size])

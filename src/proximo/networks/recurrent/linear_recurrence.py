@@ -4,13 +4,9 @@
 computed for all steps before the recurrence. On an accelerator it is an associative scan (Blelloch 1990,
 "Prefix sums and their applications"). On a CPU a sequential scan is 2 to 8 times as fast
 (docs/decisions/0003-speed-on-the-cpu.md). The gradient is the same recurrence backwards in time (Martin &
-Cundy 2018, arXiv:1709.04057).
-"""
-
-from __future__ import annotations
+Cundy 2018, arXiv:1709.04057)."""
 
 import abc
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +22,7 @@ Steps = Inexact[Array, "T N H"]
 def sequential_scan(decay: Steps, drive: Steps, state: State) -> Steps:
     """``h`` of all steps from ``state`` before the first, one step after the other."""
 
-    def step(h: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(h, inputs):
         h = inputs[0] * h + inputs[1]
         return h, h
 
@@ -36,7 +32,7 @@ def sequential_scan(decay: Steps, drive: Steps, state: State) -> Steps:
 def sequential_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
     """The gradient of each drive, ``d_t = d_h_t + decay_{t+1} d_{t+1}``, from the last step to the first."""
 
-    def step(later: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(later, inputs):
         d = later + inputs[1]
         return inputs[0] * d, d
 
@@ -60,7 +56,7 @@ def associative_scan_backwards(decay: Steps, d_h: Steps) -> Steps:
 
 @jax.custom_vjp
 def linear_recurrence(decay: Steps, drive: Steps, state: State) -> Steps:
-    """``h_t = decay_t h_{t-1} + drive_t`` of each step, real or complex, from ``state`` before the first one."""
+    """``h_t = decay_t h_{t-1} + drive_t`` of each step, real or complex, from ``state`` before the first."""
     return jax.lax.platform_dependent(decay, drive, state, cpu=sequential_scan, default=associative_scan)
 
 
@@ -82,11 +78,8 @@ linear_recurrence.defvjp(_forward, _backward)
 class LinearRecurrence(MemoryCell):
     """A residual block around a linear recurrence with ``H`` features.
 
-    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of
-    ``read(h)``. A subclass writes ``create`` and ``coefficients``, and may override ``read``; and ``pack``,
-    ``unpack`` and ``init`` if ``h`` is not stored as it is.
-
-    Source of the block: Orvieto et al. 2023, arXiv:2303.06349, section 3 and figure 1.
+    The recurrence reads ``norm(u)`` with ``u = W x``. The output is ``u`` plus a gated linear unit of ``read(h)``.
+    A subclass writes ``create`` and ``coefficients`` (Orvieto et al. 2023, arXiv:2303.06349, figure 1).
     """
 
     input: Linear
@@ -95,7 +88,7 @@ class LinearRecurrence(MemoryCell):
 
     @property
     def full_precision(self) -> bool:
-        """True: bfloat16 has two numbers between 0.99 and 1 for a decay, and a state that is rounded at each step differs from the scan's."""
+        """True: bfloat16 has two numbers between 0.99 and 1, and ``step`` would round otherwise than the scan."""
         return True
 
     @property
@@ -105,37 +98,27 @@ class LinearRecurrence(MemoryCell):
 
     @abc.abstractmethod
     def coefficients(self, u: Float[Array, "*batch H"]) -> tuple[Inexact[Array, "*batch S"], Inexact[Array, "*batch S"]]:
-        """``decay`` and ``drive`` of each step, from the normalized inputs ``u``."""
+        """``decay`` and ``drive`` of each step, from ``norm(u)``."""
 
-    def read(self, h: Any, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-        """The inputs of the gated linear unit, from the state ``h`` after each step and the normalized inputs ``u``."""
+    def read(self, h: Array, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
+        """The inputs of the gated linear unit, from the state ``h`` after each step and ``norm(u)``."""
         return h
-
-    @staticmethod
-    def pack(h: Any) -> Any:
-        """The state as real numbers, as rollouts store it."""
-        return h
-
-    @staticmethod
-    def unpack(state: Any) -> Any:
-        """The inverse of ``pack``."""
-        return state
 
     def init(self, batch: int) -> Float[Array, "N ..."]:
         return jnp.zeros((batch, self.size), self.input.weight.dtype)
 
-    def step(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
-        u, v, decay, drive = self._inputs(x, episode_start, valid)
-        h = decay * self.unpack(state) + drive
-        return self.pack(h), self._out(h, u, v)
+    def step(self, state: Array, x: Array, *flags: Array) -> tuple[Array, Array]:
+        u, v, decay, drive = self._inputs(x, *flags)
+        h = decay * state + drive
+        return h, self._out(h, u, v)
 
-    def unroll(self, state: Any, x: Array, episode_start: Array, valid: Array) -> tuple[Any, Array]:
-        u, v, decay, drive = self._inputs(x, episode_start, valid)
-        h = linear_recurrence(decay, drive, self.unpack(state))
-        return self.pack(h[-1]), self._out(h, u, v)
+    def unroll(self, state: Array, x: Array, *flags: Array) -> tuple[Array, Array]:
+        u, v, decay, drive = self._inputs(x, *flags)
+        h = linear_recurrence(decay, drive, state)
+        return h[-1], self._out(h, u, v)
 
     def _inputs(self, x: Array, episode_start: Array, valid: Array) -> tuple[Array, Array, Array, Array]:
-        """``u``, ``norm(u)`` and the coefficients: a decay of 0 resets, and on padding steps a decay of 1 and a drive of 0 change nothing."""
+        """``u``, ``norm(u)`` and the coefficients: a decay of 0 resets; on padding, 1 and a drive of 0 change nothing."""
         u = self.input(x)
         v = rms_normalized(u)
         decay, drive = self.coefficients(v)
@@ -148,11 +131,11 @@ class LinearRecurrence(MemoryCell):
 
 
 def rms_normalized(x: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-    """Divide by the root mean square of the last axis, without a gain because a product follows (Zhang & Sennrich 2019, arXiv:1910.07467)."""
+    """Divide by the root mean square (Zhang & Sennrich 2019, arXiv:1910.07467), without a gain: a product follows."""
     return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6)
 
 
 def make_projections(key: Key[Array, ""], in_size: int, size: int) -> dict[str, Linear]:
     """Make the projections into and out of the block, as arguments of the class."""
-    keys, sizes = jax.random.split(key), {"input": (in_size, size), "output": (size, 2 * size)}
-    return {name: Linear.create(k, *shape, gain=1.0) for k, (name, shape) in zip(keys, sizes.items(), strict=True)}
+    keys = jax.random.split(key)
+    return {"input": Linear.create(keys[0], in_size, size, gain=1.0), "output": Linear.create(keys[1], size, 2 * size, gain=1.0)}

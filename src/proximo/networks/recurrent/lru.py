@@ -1,7 +1,5 @@
 """Linear recurrent unit."""
 
-from __future__ import annotations
-
 import math
 
 import jax
@@ -13,17 +11,19 @@ from proximo.networks.layers import Linear
 from proximo.networks.recurrent.linear_recurrence import LinearRecurrence, make_projections
 
 MIN_HORIZON, MAX_HORIZON = 2.0, 1000.0
-"""Range of the initial horizons ``1 / (1 - |λ|)``, in steps. After a long horizon, about a third of an input remains."""
+"""Range of the initial horizons, in steps. After a long horizon, about a third of an input remains."""
+State = Complex[Array, "*batch H"]
+Packed = Float[Array, "*batch twice_H"]
 
 
 class LRU(LinearRecurrence):
     """Linear recurrent unit: a complex linear recurrence with one eigenvalue ``λ`` for each unit.
 
     ``h' = λ h + γ B u``, ``y = Re(C h) + D u``. ``λ = exp(-exp(ν) + iθ)`` lies inside the unit circle, and
-    ``γ`` begins as ``√(1 - |λ|²)``. At first, horizons ``1 / (1 - |λ|)`` are log-uniform between
-    ``MIN_HORIZON`` and ``MAX_HORIZON`` steps. Phases ``θ`` are ``π`` times the square of a uniform number:
-    many units hardly rotate, and can keep an input. With ``λ`` uniform on a ring, as in the source, two of
-    three policies did not remember their first observation (decision 0012).
+    ``γ`` begins as ``√(1 - |λ|²)``. At first, horizons ``1 / (1 - |λ|)`` are log-uniform, and phases ``θ``
+    are ``π`` times the square of a uniform number: many units hardly rotate, and can keep an input. With
+    ``λ`` uniform on a ring, as in the source, two of three policies did not remember their first observation
+    (decision 0012).
 
     Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.2 to 3.4.
     """
@@ -41,7 +41,7 @@ class LRU(LinearRecurrence):
     """``D``."""
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> LRU:
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> "LRU":
         """A cell for ``in_size`` features, with orthogonal weights."""
         size = config.memory_size
         key_projections, key_horizon, key_phase, key_write, key_reader = jax.random.split(key, 5)
@@ -56,23 +56,32 @@ class LRU(LinearRecurrence):
             skip=jnp.ones(size),
         )
 
-    def init(self, batch: int) -> Float[Array, "N twice_H"]:
+    def init(self, batch: int) -> Packed:
         return jnp.zeros((batch, 2 * self.size), self.input.weight.dtype)
 
-    def coefficients(self, u: Array) -> tuple[Complex[Array, "*batch H"], Complex[Array, "*batch H"]]:
-        drive = self.unpack(self.write(u)) * jnp.exp(self.log_gamma)
+    def step(self, state: Packed, x: Array, *flags: Array) -> tuple[Packed, Array]:
+        state, out = super().step(_unpacked(state), x, *flags)
+        return _packed(state), out
+
+    def unroll(self, state: Packed, x: Array, *flags: Array) -> tuple[Packed, Array]:
+        state, out = super().unroll(_unpacked(state), x, *flags)
+        return _packed(state), out
+
+    def coefficients(self, u: Array) -> tuple[State, State]:
+        drive = _unpacked(self.write(u)) * jnp.exp(self.log_gamma)
         radius = jnp.exp(-jnp.exp(self.log_decay))
-        decay = self.unpack(jnp.concatenate([radius * jnp.cos(self.phase), radius * jnp.sin(self.phase)]))
+        decay = _unpacked(jnp.concatenate([radius * jnp.cos(self.phase), radius * jnp.sin(self.phase)]))
         return jnp.broadcast_to(decay, drive.shape), drive
 
-    def read(self, h: Complex[Array, "*batch H"], u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
-        return self.reader(self.pack(h)) + self.skip * u
+    def read(self, h: State, u: Float[Array, "*batch H"]) -> Float[Array, "*batch H"]:
+        return self.reader(_packed(h)) + self.skip * u
 
-    @staticmethod
-    def pack(h: Complex[Array, "*batch H"]) -> Float[Array, "*batch twice_H"]:
-        return jnp.concatenate([h.real, h.imag], axis=-1)
 
-    @staticmethod
-    def unpack(state: Float[Array, "*batch twice_H"]) -> Complex[Array, "*batch H"]:
-        wide = state.astype(jnp.promote_types(state.dtype, jnp.float32))  # JAX has no 16-bit complex numbers
-        return jax.lax.complex(*jnp.split(wide, 2, axis=-1))
+def _packed(h: State) -> Packed:
+    """The state as real numbers, as rollouts store it."""
+    return jnp.concatenate([h.real, h.imag], axis=-1)
+
+
+def _unpacked(state: Packed) -> State:
+    wide = state.astype(jnp.promote_types(state.dtype, jnp.float32))  # JAX has no 16-bit complex numbers
+    return jax.lax.complex(*jnp.split(wide, 2, axis=-1))

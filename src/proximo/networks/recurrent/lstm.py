@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from proximo.networks.recurrent.gated_cell import GatedCell
+from proximo.networks.recurrent.gated_cell import GatedCell, Projected
 
 FORGET_BIAS = 1.0
 LSTMState = tuple[Float[Array, "*batch H"], Float[Array, "*batch H"]]
@@ -29,7 +29,7 @@ class LSTM(GatedCell):
         return jnp.concatenate([-logits, logits - FORGET_BIAS, zeros, zeros])  # i = 1 - f
 
     @staticmethod
-    def gates(x: Float[Array, "*batch G"], h: Float[Array, "*batch G"], state: LSTMState) -> LSTMState:
+    def gates(x: Projected, h: Projected, state: LSTMState) -> LSTMState:
         into, forget, out, candidate = jnp.split(x + h, 4, axis=-1)
         cell = jax.nn.sigmoid(forget + FORGET_BIAS) * state[1] + jax.nn.sigmoid(into) * jnp.tanh(candidate)
         return jax.nn.sigmoid(out) * jnp.tanh(cell), cell

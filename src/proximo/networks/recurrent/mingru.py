@@ -1,7 +1,5 @@
 """Minimal gated recurrent unit."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -26,7 +24,7 @@ class MinGRU(LinearRecurrence):
     candidate: Linear
 
     @classmethod
-    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> MinGRU:
+    def create(cls, key: Key[Array, ""], in_size: int, config: NetworkConfig) -> "MinGRU":
         """A cell for ``in_size`` features, with orthogonal weights."""
         size = config.memory_size
         key_projections, key_gate, key_candidate = jax.random.split(key, 3)
