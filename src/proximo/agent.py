@@ -52,10 +52,10 @@ from proximo.tracking.reporter import Reporter
 from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
 from proximo.training.backend import Backend, copy_of
 from proximo.training.backends import make_backend
-from proximo.training.callbacks import SeedCallbacks, check_callbacks
+from proximo.training.callbacks import callbacks_of_seeds
+from proximo.training.events import SHARE
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
-from proximo.training.periodic_evaluation import SHARE
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import InMemoryRows, SeedRun
 from proximo.types import TrainState, int_of_steps
@@ -107,22 +107,10 @@ def _object(env: Any) -> Any:
 class PPO:
     """An agent that learns with Proximal Policy Optimization.
 
-        import gymnasium
-        import proximo
-
-        agent = proximo.PPO("CartPole-v1", num_envs=8)
-        agent.learn(100_000)
+        agent = proximo.PPO("CartPole-v1", num_envs=8).learn(100_000)
         print(agent.evaluate(100).summary()["return_mean"])
-        agent.save("models/cartpole")
-
-        agent = proximo.load("models/cartpole")
-        env = gymnasium.make("CartPole-v1")
-        observation, _ = env.reset()
-        memory, done = agent.policy.init_memory(), False
-        while not done:
-            action, memory = agent.predict(observation, memory)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            done = terminated or truncated
+        agent.save("models/cartpole")  # proximo.load("models/cartpole") loads it, to act or to learn on
+        action, memory = agent.predict(observation, agent.policy.init_memory())
 
     The agent writes files only when asked. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
@@ -169,12 +157,10 @@ class PPO:
         self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
-        self._taken = 0
-        """The update after which ``_state`` was taken from the training that runs now."""
+        self._taken = 0  # the update after which ``_state`` was taken from the training that runs now
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
-        self._best: dict[str, Any] | None = None
-        """The best evaluation of all calls of ``learn``."""
+        self._best: dict[str, Any] | None = None  # the best evaluation of all calls of ``learn``
         self._made_policy: tuple[tuple[Any, ...], Policy] | None = None
         """The parts of ``policy``, and the object, so that a loop over ``predict`` does not prepare it in each step."""
 
@@ -196,12 +182,7 @@ class PPO:
         return f"PPO({self.config.env.id!r} at step {self.step})"
 
     def learn(
-        self,
-        total_steps: int,
-        *,
-        callbacks: Sequence[Any] = (),
-        reporter: Reporter | None = None,
-        progress: bool | None = None,
+        self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None, progress: bool | None = None
     ) -> PPO:
         """Learn from further environment steps.
 
@@ -239,11 +220,11 @@ class PPO:
         self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
     ) -> Generator[None]:
         current().require_one("PPO.learn")
-        checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
+        [own] = callbacks_of_seeds(callbacks, bool(self.config.run.eval_episodes))
         config = self._config_until(total_steps)
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)
-        seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
-        seed_run.best = self._best
+        seed_run = SeedRun(config)
+        seed_run.callbacks, seed_run.trackers, seed_run.best = own, InMemoryRows(self.history), self._best
         seed_run.evaluation_steps = int(SHARE * self.step)  # the steps of earlier calls allow no evaluations in this one
         try:
             reporter.started(config, [], run_summary(backend))
@@ -296,27 +277,20 @@ class PPO:
         self._state, self.config, self._taken = state, config, now.update
         self.step = now.step if state.healthy else int_of_steps(state.learner.steps)
 
-    def _backend(self) -> Backend:
-        return make_backend(self.config, self._env, evaluation=self._evaluated_on)
+    def _backend(self) -> contextlib.closing[Backend]:
+        return contextlib.closing(make_backend(self.config, self._env, evaluation=self._evaluated_on))
 
     def _current_state(self) -> TrainState:
         """The state; an agent that has learned nothing makes its first one now."""
         if self._state is None:
-            with contextlib.closing(self._backend()) as backend:
+            with self._backend() as backend:
                 self._state = backend.start([self.config.run.seed])
         return self._state
 
     def predict(
-        self,
-        observation: Any,
-        memory: Carried | None = None,
-        episode_start: Any = None,
-        *,
-        action_mask: Any = None,
-        deterministic: bool = True,
-        key: Key[Array, ""] | None = None,
-        reward: Any = None,
-    ) -> tuple[np.ndarray, Carried]:
+        self, observation: Any, memory: Carried | None = None, episode_start: Any = None, *, action_mask: Any = None,
+        deterministic: bool = True, key: Key[Array, ""] | None = None, reward: Any = None,
+    ) -> tuple[np.ndarray, Carried]:  # fmt: skip
         """Choose the action for one observation, or for N stacked observations, with the current policy.
 
         ``Policy.predict`` explains arguments, results and errors. Without a ``key``, the agent uses another key in each call, which
@@ -324,9 +298,8 @@ class PPO:
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
-        return self.policy.predict(
-            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
-        )
+        arguments = {"action_mask": action_mask, "deterministic": deterministic, "key": key, "reward": reward}
+        return self.policy.predict(observation, memory, episode_start, **arguments)
 
     def forward(
         self,
@@ -341,16 +314,9 @@ class PPO:
         return self.policy.forward(observation, memory, episode_start, action_mask=action_mask, reward=reward)
 
     def evaluate(
-        self,
-        episodes: int = 100,
-        *,
-        deterministic: bool = True,
-        seed: int = 0,
-        levels: str | None = None,
-        env_settings: dict[str, Any] | None = None,
-        num_envs: int = 0,
-        env: Any = None,
-    ) -> Episodes:
+        self, episodes: int = 100, *, deterministic: bool = True, seed: int = 0, levels: str | None = None,
+        env_settings: dict[str, Any] | None = None, num_envs: int = 0, env: Any = None,
+    ) -> Episodes:  # fmt: skip
         """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
 
         Args:
@@ -404,20 +370,14 @@ class PPO:
         return make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
 
     def watch(
-        self,
-        path: str | Path | None = None,
-        *,
-        episodes: int = 3,
-        deterministic: bool = True,
-        seed: int = 0,
-        max_steps: int | None = None,
-        fps: float | None = None,
-    ) -> Path | None:
+        self, path: str | Path | None = None, *, episodes: int = 3, deterministic: bool = True, seed: int = 0,
+        max_steps: int | None = None, fps: float | None = None,
+    ) -> Path | None:  # fmt: skip
         """Show episodes of the current policy in a notebook or a window. Without a display, write a file.
 
         Args:
             path: a file to write instead, which ends in ``.mp4`` or ``.gif``.
-            episodes: number of episodes, 1 or more.
+            episodes: as in ``render``.
             deterministic: as in ``render``.
             seed: as in ``render``.
             max_steps: as in ``render``.
@@ -476,13 +436,7 @@ class PPO:
 
         return write_report([str(self.save(folder))])
 
-    def export(
-        self,
-        folder: str | Path,
-        *,
-        deterministic: bool = True,
-        batch: int | None = None,
-    ) -> ExportResult:
+    def export(self, folder: str | Path, *, deterministic: bool = True, batch: int | None = None) -> ExportResult:
         """Write the current policy as files that run without proximo and JAX, as ``proximo export`` does.
 
         Args:
@@ -553,7 +507,7 @@ class PPO:
     def _restore(self, run_dir: Path, which: Which, stored: Config) -> None:
         """Take state, evaluation and history of a checkpoint in ``run_dir``, whose settings are ``stored``."""
         saved, self.warnings = run_lookup.find_checkpoint(run_dir, which, stored)
-        with contextlib.closing(self._backend()) as backend:
+        with self._backend() as backend:
             state = backend.restore(saved)
         check_finite(saved.path, state.learner.policy, self.config)
         self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
@@ -625,24 +579,10 @@ def change_settings(agent: PPO, config: Config) -> None:
 def learn_in_calls(
     agent: PPO, total_steps: int, interrupts: Interrupts, reporter: Reporter | None = None, max_updates: int | None = None
 ) -> Iterator[None]:
-    """Let ``agent`` learn at the pace of another program, for example of a trainer of another library.
+    """Let ``agent`` learn as in ``PPO.learn``, at the pace of another program, which enters ``interrupts`` while it advances the iterator.
 
-    The iterator yields before each call of the compiled program, when the agent has everything learned so far. Closing the iterator
-    ends the training.
-
-    Args:
-        agent: the agent.
-        total_steps: as in ``PPO.learn``.
-        interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
-        reporter: as in ``PPO.learn``.
-        max_updates: maximum number of updates between two yields; None: those of about one second.
-
-    Returns:
-        An iterator over None.
-
-    Raises:
-        ConfigError: as in ``PPO.learn``, or the agent has learned in another call since the iterator yielded.
-        EnvError, TrainingError: as in ``PPO.learn``.
+    The iterator yields before each call of the compiled program, of at most ``max_updates``, when the agent has everything learned so far.
+    Closing it ends the training. Raises ``ConfigError`` if the agent has learned in another call in between.
     """
     learning = agent._calls(total_steps, interrupts, (), reporter or _WarningList(agent.warnings), max_updates)
     with contextlib.closing(learning) as calls:

@@ -33,7 +33,7 @@ class EarlyStopping:
     def __init__(self, at: float | None = None, *, patience: int | None = None, min_delta: float = 0.0):
         if at is None and patience is None:
             raise ConfigError(
-                "EarlyStopping: expected at (the mean return to stop at) or patience (evaluations without improvement)."
+                "EarlyStopping: expected at (a mean return to stop at) or patience (evaluations without improvement)."
             )
         if at is not None and (not is_number(at) or math.isnan(at)):
             raise ConfigError(f"EarlyStopping: at = {at!r}: expected a number.")
@@ -67,11 +67,10 @@ class EarlyStopping:
 
 
 class Checkpoints:
-    """Saves a run directory ``folder/<step>`` at regular intervals. ``proximo.load`` and all commands accept it.
+    """Saves a run directory ``folder/<step>`` at regular intervals; of several seeds, ``folder/seed-<i>/<step>``. ``proximo.load`` and all
+    commands accept it.
 
         proximo.train("CartPole-v1", callbacks=[Checkpoints("models/cartpole", every=50)])
-
-    With several seeds, each seed saves to ``folder/seed-<i>/<step>``.
 
     Args:
         folder: where to save; not the working folder.
@@ -111,11 +110,10 @@ class BestModel:
 
 
 class Video:
-    """Records one greedy episode to ``folder/<step>.mp4`` at regular intervals. Training waits for it.
+    """Records one greedy episode to ``folder/<step>.mp4`` at regular intervals; of several seeds, to ``folder/seed-<i>/<step>.mp4``. Training
+    waits for it. The setting ``video_every`` also shows clips in TensorBoard.
 
         proximo.train("CartPole-v1", callbacks=[Video("videos", every=100)])
-
-    With several seeds, each seed records to ``folder/seed-<i>/<step>.mp4``. The setting ``video_every`` also shows clips in TensorBoard.
 
     Args:
         folder: where to write; not the working folder.

@@ -50,8 +50,7 @@ class Watchdog:
     it, and it uses no CPU time for as long."""
 
     def __init__(self, client: Any, index: int, count: int, heartbeat: float):
-        self._client, self.index, self.heartbeat = client, index, heartbeat
-        self._max_silence = heartbeat
+        self._client, self.index, self.heartbeat, self._max_silence = client, index, heartbeat, heartbeat
         self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
         self._heard = dict.fromkeys(range(count), time.monotonic())
         """When the last new beat of each process was read; of this one: when the service last answered."""
@@ -82,8 +81,7 @@ class Watchdog:
     @contextlib.contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
         """Context manager: this process waits for the others in ``doing``."""
-        self._own.doing, self._waits = doing, True
-        self._own.arrived += 1
+        self._own.doing, self._own.arrived, self._waits = doing, self._own.arrived + 1, True
         yield
         self._waits = False
 
@@ -135,13 +133,19 @@ class Watchdog:
                     self._on_request(fields["requested"])
 
     def _watch(self) -> None:
-        """End this process if another one is lost."""
+        """End this process at once if another one is lost: computations would wait for that one."""
         launcher = os.environ.get(LAUNCHER)
         while not self._stopped.wait(PERIOD_SECONDS / 2):
-            if launcher is not None and os.getppid() != int(launcher):
-                self._end("`proximo launch` has ended")
-            if not self._own.failure and (sentence := self._fault(time.monotonic())):
-                self._end(sentence)
+            is_alone = launcher is not None and os.getppid() != int(launcher)
+            sentence = "`proximo launch` has ended" if is_alone else self._fault(time.monotonic())
+            if not sentence or (self._own.failure and not is_alone):
+                continue
+            try:
+                message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
+                print(message, file=sys.stderr, flush=True)
+                self.linger()  # the others read the beats through process 0, and find the same
+            finally:  # standard error may be closed
+                os._exit(1)
 
     def _fault(self, now: float) -> str:
         """What is wrong, in words; empty: nothing."""
@@ -161,34 +165,23 @@ class Watchdog:
                 return f"process {index} hangs: it has not come to {place}, and has used no CPU time for {beat.idle:.0f} s"
         return ""
 
-    def _end(self, sentence: str) -> None:
-        """Print why, and end the process at once: computations would wait for the lost process."""
-        try:
-            message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
-            print(message, file=sys.stderr, flush=True)
-            self.linger()  # the others read the beats through process 0, and find the same
-        finally:  # standard error may be closed
-            os._exit(1)
 
-
-_last_words = ("", 1, 2)
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_int)
-def _speak(_number: int) -> None:
-    """The handler of SIGABRT in C. Python's own handlers do not run during an abort."""
-    message, code, descriptor = _last_words
-    try:
-        os.write(descriptor, f"proximo: {message}\n".encode())
-    finally:
-        os._exit(code)
+_last_words: Any = None
 
 
 def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
     """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX
     aborts from C++ if a process cannot join, or if process 0 is lost."""
     global _last_words
-    _last_words = message, code, descriptor
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def speak(_number: int) -> None:  # Python's own handlers do not run during an abort
+        try:
+            os.write(descriptor, f"proximo: {message}\n".encode())
+        finally:
+            os._exit(code)
+
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    set_handler(signal.SIGABRT, ctypes.cast(_speak, ctypes.c_void_p))
+    set_handler(signal.SIGABRT, ctypes.cast(speak, ctypes.c_void_p))
+    _last_words = speak  # C has only its address

@@ -30,8 +30,8 @@ def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) 
 def same_object(
     config: Config, given: Any, env_settings: dict[str, Any], levels: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something. Otherwise,
-    or if the environment has an id (``given`` is None), None and ``env_settings``."""
+    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something; otherwise
+    None and ``env_settings``."""
     if given is None or not (env_settings or levels is not None):
         return None, env_settings
     return given, {**config.env.env_settings, **env_settings}
@@ -39,19 +39,19 @@ def same_object(
 
 def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
     """The environment of an id or an object, and the settings for it. Raises a ``ConfigError`` for settings of run directories."""
-    for name in settings:
-        if name in RUN_DIRECTORY:
-            raise ConfigError(
-                f"{name} is a setting of run directories: use proximo.train, because a PPO object writes no files by itself."
-            )
+    if name := next(filter(RUN_DIRECTORY.__contains__, settings), None):
+        raise ConfigError(
+            f"{name} is a setting of run directories: use proximo.train, because a PPO object writes no files by itself."
+        )
     if isinstance(env, str):
         config = make_config(env, settings, preset=preset)
         return environment(config), config
-    settings = dict(settings)
-    if is_vectorized(type(env)) and settings.setdefault("num_envs", env.num_envs) != env.num_envs:
-        raise ConfigError(
-            f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
-        )
+    if is_vectorized(type(env)):
+        settings = {"num_envs": env.num_envs, **settings}
+        if settings["num_envs"] != env.num_envs:
+            raise ConfigError(
+                f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
+            )
     layers = given_layers({**settings, "id": "<>"})
     plain = resolve(layers) if preset else validate(resolve(layers))
     env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
@@ -62,7 +62,7 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
 
 def replace_environment(config: Config, env: Any, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
     """Another environment for ``config``, with the same number of environments, time limit and preprocessing."""
-    group = dataclasses.asdict(config.env)
-    settings = {name: group[name] for name in group if name not in ("id", "env_settings")} | {"env_settings": env_settings}
+    settings = {**dataclasses.asdict(config.env), "env_settings": env_settings}
+    del settings["id"]
     made, made_config = make_environment(env, settings, preset=False)
     return made, dataclasses.replace(config, env=made_config.env, given={**config.given, "id": made_config.env.id})

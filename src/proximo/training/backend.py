@@ -25,7 +25,6 @@ from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import Peers, current
-from proximo.rendering.players import Player, make_player
 from proximo.storage.checkpoint import POLICY, Checkpoint
 from proximo.threads import together
 from proximo.tracking.histograms import Histogram
@@ -44,27 +43,16 @@ class Backend(abc.ABC):
     The state has a leading axis of seeds if the backend is ``stacked``. Later backends reuse compiled functions.
     """
 
-    can_stack: bool
-    """Whether it can train several seeds together."""
     donates: bool
     """Whether ``advance`` uses up the arrays of its state. A caller that still needs them makes a copy."""
 
     def __init__(
-        self,
-        config: Config,
-        env: Environment,
-        collector: Any,
-        stacked: bool,
-        evaluation: EvaluatedOn | None,
-        mesh: Mesh | None,
+        self, config: Config, env: Environment, collector: Any, stacked: bool, evaluation: EvaluatedOn | None, mesh: Mesh | None
     ):
         self.config, self.env, self.collector, self.stacked = config, env, collector, stacked
         self.num_devices = 1 if mesh is None else mesh.size
         """Devices that ``advance`` computes on. Everything else is computed on one."""
-        self.capacity = config.updates_per_call
-        """Maximum number of updates in one call of ``advance``."""
-        self.compile_seconds = 0.0
-        """Seconds that ``prepare`` has taken so far."""
+        self.compile_seconds = 0.0  # seconds that ``prepare`` has taken so far
         self._is_closed = False
         self.evaluation = evaluation or evaluation_during_training(config, env)
         run, part, self._evaluator = config.run, (self.peers.index, self.peers.count), None
@@ -81,8 +69,7 @@ class Backend(abc.ABC):
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
-        """The state of one seed in a checkpoint, with the hyperparameters of ``config``. If the checkpoint has only the policy,
-        everything else is as in a new training."""
+        """The state of one seed in a checkpoint, with the hyperparameters of ``config``; of a policy alone, otherwise as in a new training."""
         template = self.template()
         if not saved.policy_only:
             return self._with_settings(saved.restore(template))
@@ -135,7 +122,7 @@ class Backend(abc.ABC):
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
         """Compile, open the environments and return ``make_state()``, a state of ``num_seeds`` seeds, all at the same time."""
         started = time.monotonic()
-        # They begin in this order. The program that trains takes longest to compile.
+        # In this order: the program that trains takes longest to compile.
         *_, state = together(*self._preparations(num_seeds), make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
             self._finish_preparing(state)
@@ -148,7 +135,6 @@ class Backend(abc.ABC):
         """What ``prepare`` can do before it has a state."""
 
     def _compile_evaluation(self, policy: ActorCritic) -> None:
-        """Compile the evaluations of policies with these ``jax.ShapeDtypeStruct``."""
         if self._evaluator is not None and self.num_devices == 1:  # on several, the policy has another place
             self._evaluator.compile(policy)
 
@@ -157,18 +143,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
-        """Collect and learn.
+        """Collect and learn, from 1 to ``updates_per_call`` times.
 
-        Args:
-            state: the state, of the shapes that ``prepare`` has compiled for.
-            num_updates: 1 … ``capacity``.
-
-        Returns:
-            The state after the updates, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates
-            if an environment failed; the next call raises its error.
-
-        Raises:
-            EnvError, EnvironmentFault: an environment failed in the first update.
+        Returns the state, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates if an environment failed; the
+        next call raises its error. Raises ``EnvError`` or ``EnvironmentFault`` if an environment failed in the first update.
         """
 
     @abc.abstractmethod
@@ -194,11 +172,6 @@ class Backend(abc.ABC):
     def episodes_together(self) -> int:
         """Episodes that an evaluation plays at a time; 0 on JAX environments, where evaluations take little time."""
         return self._evaluator.num_envs if isinstance(self._evaluator, GymnasiumEvaluator) else 0
-
-    def player(self, seed: int, stream: int) -> Player:
-        """One environment to draw, which plays the first episodes of an evaluation with ``seed`` in ``stream``. The caller closes
-        it. Raises ``EnvError`` if it cannot be drawn."""
-        return make_player(*self.evaluation, seed, stream)
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
         """Have ``warn`` receive warnings about environments, such as lost workers."""

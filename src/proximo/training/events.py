@@ -1,19 +1,25 @@
-"""What a training does between calls of its backend: rows, histograms, images and the user's callbacks.
+"""What a training does between calls of its backend: rows, histograms, images, evaluations and the user's callbacks.
 
-``periodic_evaluation``, ``saver`` and ``clips`` have the other events. ``loop.Training`` calls all in one order.
+``saver`` and ``clips`` have the other events. ``loop.Training`` calls all in one order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import time
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from proximo.config import Config
 from proximo.errors import ProximoError
+from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
+from proximo.networks import ActorCritic
 from proximo.rendering.pictures import observation_images, reads_images
 from proximo.tracking.tracker import Image
 from proximo.training.callbacks import Evaluation, Info
+from proximo.training.interrupts import together
 from proximo.training.non_finite import first_non_finite, non_finite_message
 from proximo.training.seed_run import SeedRun
 from proximo.training.timed_calls import Snapshot
@@ -21,12 +27,16 @@ from proximo.training.timed_calls import Snapshot
 if TYPE_CHECKING:
     from proximo.training.loop import Training
 
+SHARE = 0.1
+"""Evaluations before the end take at most this share of the training's steps, unless ``eval_every`` is set."""
+MIN_EPISODES = 4
+"""An evaluation for which fewer episodes fit is left out."""
+
 
 class Event:
-    """Something that happens after every ``every`` updates, and at the end: a callback for all seeds of a training."""
+    """Something that happens after every ``every`` updates (0: never), and at the end: a callback for all seeds of a training."""
 
     every = 0
-    """Updates between two calls of ``on_update``; 0: never."""
 
     def __init__(self, training: Training):
         self.training, self.backend = training, training.backend
@@ -37,7 +47,7 @@ class Event:
         return (update // self.every + 1) * self.every if self.every else math.inf
 
     def is_due(self, update: int) -> bool:
-        """Whether ``on_update`` is called after ``update``."""
+        """Whether ``on_update`` is called after ``update``, if some seeds still train."""
         return bool(self.every) and (update == self.training.total or update % self.every == 0)
 
     def on_start(self, now: Snapshot) -> None:
@@ -47,7 +57,7 @@ class Event:
         """The backend is called, which may use up the state of ``now``."""
 
     def on_update(self, now: Snapshot) -> None:
-        """The event is due, and some seeds still train."""
+        """The event is due."""
 
     def on_end(self, now: Snapshot) -> None:
         """The training is complete, or was stopped."""
@@ -68,11 +78,11 @@ class Rows(Event):
         return True
 
     def on_update(self, now: Snapshot) -> None:
-        calls, config, active = self.training.timed_calls, self.training.config, self.training.active()
+        calls, config = self.training.timed_calls, self.training.config
         if not now.metrics:  # of a resumed training whose updates are complete
             return
         began = now.step - calls.last_updates * config.batch_size
-        for i, seed_run in active:
+        for i, seed_run in self.training.active():
             good, source = first_non_finite(now.metrics, i)
             seed_run.record({name: x[i, :good] for name, x in now.metrics.items()}, began, calls)
             if source:
@@ -82,7 +92,7 @@ class Rows(Event):
         self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
 
     def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
-        """End a seed because of NaN or infinity in the update that follows ``step``; ``later`` updates of the call come after."""
+        """End a seed whose update after ``step`` has failed; ``later`` updates of the call come after."""
         seed_run.write_window(step, self.training.timed_calls, later)
         with contextlib.suppress(ProximoError):  # this failure matters more
             self.training.saver.finish()
@@ -96,8 +106,7 @@ class Histograms(Event):
 
     def __init__(self, training: Training):
         super().__init__(training)
-        self.every = training.config.histograms_every
-        self._seen: Any = None
+        self.every, self._seen = training.config.histograms_every, None
 
     def next_after(self, update: int) -> float:
         return update + 1 if self._inspects_after(update) else super().next_after(update + 1) - 1
@@ -141,6 +150,71 @@ class Images(Event):
                 seed_run.trackers.write(now.step, {name: Image(pixels) for name, pixels in images.items()})
 
 
+class PeriodicEvaluation(Event):
+    """Evaluates the policy of each active seed on the same environment seeds every time. Each process plays a part of the episodes."""
+
+    def __init__(self, training: Training):
+        super().__init__(training)
+        self.every = training.config.eval_updates if training.config.run.eval_episodes else 0
+        self._warned: set[str] = set()
+
+    def num_episodes(self, now: Snapshot) -> int:
+        """How many episodes an evaluation plays that is due now; 0: it is left out.
+
+        The last evaluation plays ``eval_episodes``. So do all others on JAX environments, where they take a few percent of the time, and
+        with ``eval_every``. Elsewhere the number depends on the lengths of recent episodes and on the steps so far alone, so a training
+        can be repeated.
+        """
+        run, seed_run, at_once = self.training.config.run, self.seed_runs[0], self.backend.episodes_together
+        if run.eval_every or not at_once or now.update >= self.training.total:
+            return run.eval_episodes
+        lengths = [seed_run.window.recent_length, (seed_run.last_evaluation or {}).get("length_mean")]
+        length = max((x for x in lengths if x), default=math.inf)
+        rounds = (SHARE * now.step - seed_run.evaluation_steps) // (at_once * length)
+        count = min(run.eval_episodes, int(rounds) * at_once)
+        return count if count >= min(MIN_EPISODES, run.eval_episodes) else 0
+
+    def on_update(self, now: Snapshot) -> None:
+        count = self.num_episodes(now)
+        if not count:
+            return
+        for seed_run in self.seed_runs:
+            seed_run.write_window(now.step, self.training.timed_calls)
+        self.reporter.evaluating()
+        summaries = [self._evaluate(now, i, seed_run, count) for i, seed_run in self.training.active()]
+        self.reporter.evaluated(now.step, summaries)
+
+    def _evaluate(self, now: Snapshot, index: int, seed_run: SeedRun, count: int) -> dict[str, Any]:
+        began = time.monotonic()
+        policy, seed = self.backend.policy(now.state, index), seed_run.config.run.seed
+        played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
+        rows, unfinished = zip(*played, strict=True)
+        episodes = Episodes.from_rows([row for part in rows for row in part], sum(unfinished))
+        if episodes.unfinished:
+            limit = self.training.config.run.eval_max_steps or MAX_STEPS
+            self._warn_once(
+                "unfinished",
+                f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
+                "Their returns so far are counted: set max_episode_steps.",
+            )
+        if not np.isfinite(episodes.episode_return).all():
+            self._warn_once(
+                "not finite",
+                f"In the evaluation at step {now.step:,}, the environment returned NaN or infinity: check its reset and step. Such an "
+                "evaluation has no mean return, and its checkpoint is never the best one.",
+            )
+        return seed_run.evaluated(now.step, episodes, time.monotonic() - began, is_last=now.update >= self.training.total)
+
+    def _play(self, policy: ActorCritic, seed: int, count: int) -> tuple[list[dict[str, Any]], int]:
+        episodes = self.training.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count)
+        return episodes.rows(), episodes.unfinished
+
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            self.reporter.warned(message)
+
+
 class UserCallbacks(Event):
     """Calls the callbacks of each seed, and ends seeds whose callbacks ask for it."""
 
@@ -152,8 +226,14 @@ class UserCallbacks(Event):
         return True
 
     def on_start(self, now: Snapshot) -> None:
+        self._call_all("on_start", now)
+
+    def on_end(self, now: Snapshot) -> None:
+        self._call_all("on_end", now)
+
+    def _call_all(self, hook: str, now: Snapshot) -> None:
         for i, seed_run in self.training.active():
-            seed_run.callbacks.call("on_start", self._info(now, i))
+            seed_run.callbacks.call(hook, self._info(now, i))
 
     def on_update(self, now: Snapshot) -> None:
         self.training.saver.wait()  # callbacks may read the folder of checkpoints
@@ -163,7 +243,11 @@ class UserCallbacks(Event):
             self.training.saver.save(now)
             self.training.saver.finish()
             for i in stopping:
-                self._stop(now, i)
+                seed_run = self.seed_runs[i]
+                seed_run.callbacks.call("on_end", self._info(now, i))
+                seed_run.stop(now.step)
+                place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
+                self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 
     def _calls(self, now: Snapshot, index: int, seed_run: SeedRun) -> bool:
         """Call what is due for one seed, and return whether any callback asks to stop."""
@@ -172,17 +256,6 @@ class UserCallbacks(Event):
             fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": seed_run.is_best_at(now.step)}
             stops = seed_run.callbacks.call("on_evaluation", self._info(now, index, Evaluation, **fields))
         return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, index, metrics=metrics)) or stops
-
-    def _stop(self, now: Snapshot, index: int) -> None:
-        seed_run = self.seed_runs[index]
-        seed_run.callbacks.call("on_end", self._info(now, index))
-        seed_run.stop(now.step)
-        place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
-        self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
-
-    def on_end(self, now: Snapshot) -> None:
-        for i, seed_run in self.training.active():
-            seed_run.callbacks.call("on_end", self._info(now, i))
 
     def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
         seed_run, config = self.seed_runs[index], self.seed_runs[index].config

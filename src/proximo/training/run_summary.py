@@ -19,17 +19,16 @@ from proximo.training.backend import Backend
 def run_summary(backend: Backend) -> dict[str, Any]:
     """Spaces, network, number of parameters, batch and device, in words. It compiles nothing."""
     config, env, policy = backend.config, backend.env, backend.template().learner.policy
-    sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer)]
-    num_envs, ppo = config.env.num_envs, config.ppo
+    all_sizes, of_normalizer = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer))
+    ppo, batch = config.ppo, config.batch_size
+    sequences = f", sequences of {config.sequence_length}" if config.network.remembers else ""
     return {
         "observation": str(env.observation_space),
         "action": str(env.action_space),
         "network": describe_network(config, policy),
-        "parameters": sizes[0] - sizes[1],
-        "batch": f"{amount(num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {config.batch_size}, "
-        f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of "
-        f"{config.batch_size // ppo.num_minibatches}"
-        + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
+        "parameters": all_sizes - of_normalizer,
+        "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {batch}, "
+        f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of {batch // ppo.num_minibatches}{sequences}",
         "preprocessed": describe_preprocessing(config),
         "normalized": _normalized(policy, config),
         "updates": config.total_updates,

@@ -27,17 +27,13 @@ class Saver(Event):
     def __init__(self, training: Training):
         super().__init__(training)
         self.every = interval(training.config.run.checkpoint_every, training.config) or training.config.eval_updates
-        self.saved_at = -1
-        """Updates of the last checkpoint, also of a resumed one; -1 without any."""
-        self._saved_evaluations: list[Any] = []
-        self._pending: concurrent.futures.Future[None] | None = None
-        """The save that another thread writes."""
-        self._is_unwritable = False
-        """Whether a checkpoint could not be written in ``RETRY_SECONDS``."""
+        self.saved_at = -1  # updates of the last checkpoint, also of a resumed one; -1 without any
+        self._saved_evaluations = self._evaluations()
+        self._pending: concurrent.futures.Future[None] | None = None  # the save that another thread writes
+        self._is_unwritable = False  # whether a checkpoint could not be written in ``RETRY_SECONDS``
 
-    def start(self, update: int) -> None:
-        """The training starts with the checkpoint of ``update``; 0: without one."""
-        self.saved_at, self._saved_evaluations = update or -1, self._evaluations()
+    def _evaluations(self) -> list[Any]:
+        return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
     def is_due(self, update: int) -> bool:
         return True
@@ -48,24 +44,24 @@ class Saver(Event):
             self.save(now)
 
     def on_end(self, now: Snapshot) -> None:
-        if self.training.stops_early(now):
+        if self.training.interrupted is not None:
             self.save(now)
         self.finish()
 
     def close(self) -> None:
         self.finish()
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, now: Snapshot) -> None:
         """Write the rows that a resumed run could not write, and save each active seed, unless this state is saved already. The
         state is copied now; ``finish`` waits for the disk. Raises ``CheckpointError`` for the save before."""
         self.finish()
-        if self._is_saved(snapshot):
+        if now.update == self.saved_at and self._evaluations() == self._saved_evaluations:
             return
         for seed_run in self.seed_runs:
-            seed_run.write_window(snapshot.step, self.training.timed_calls)
-        seed_state = functools.partial(self.backend.seed_state, snapshot.state)
-        writers = [run.checkpoint_writer(snapshot.step, seed_state(i)) for i, run in self.training.active()]
-        self._pending = in_thread(self._write_all, [*filter(None, writers)], snapshot.update, self._evaluations())
+            seed_run.write_window(now.step, self.training.timed_calls)
+        seed_state = functools.partial(self.backend.seed_state, now.state)
+        writers = [run.checkpoint_writer(now.step, seed_state(i)) for i, run in self.training.active()]
+        self._pending = in_thread(self._write_all, [*filter(None, writers)], now.update, self._evaluations())
 
     def wait(self) -> None:
         """Wait until what ``save`` has begun is on the disk, or has failed."""
@@ -73,19 +69,18 @@ class Saver(Event):
             concurrent.futures.wait([self._pending])
 
     def finish(self) -> None:
-        """Wait until what ``save`` has begun is on the disk. Raises ``CheckpointError`` if a checkpoint cannot be written; the other
-        seeds are saved."""
+        """As ``wait``, but raises ``CheckpointError`` if a checkpoint cannot be written; the other seeds are saved."""
         self.wait()  # Ctrl-C may end this, and `rescue` waits again
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
-    def rescue(self, snapshot: Snapshot, failure: BaseException | None = None) -> bool:
+    def rescue(self, last: Snapshot, failure: BaseException | None = None) -> bool:
         """Save the last good state after ``failure``, and return whether that succeeded. If not, warn instead of raising."""
         try:
             with contextlib.suppress(ProximoError, OSError):  # of an earlier state: this one replaces it
                 self.finish()
-            self.save(snapshot)
+            self.save(last)
             self.finish()
         except (ProximoError, OSError) as error:
             if not isinstance(failure, CheckpointError):  # the user reads one sentence about the disk
@@ -93,12 +88,6 @@ class Saver(Event):
                     self.reporter.warned(str(error))
             return False
         return True
-
-    def _is_saved(self, snapshot: Snapshot) -> bool:
-        return snapshot.update == self.saved_at and self._evaluations() == self._saved_evaluations
-
-    def _evaluations(self) -> list[Any]:
-        return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
     def _write_all(self, writers: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
         failures: list[CheckpointError] = []
