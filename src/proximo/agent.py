@@ -41,7 +41,7 @@ from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
 from proximo.rendering.watching import Clip, make_clip
-from proximo.signatures import is_integer
+from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
 from proximo.storage.run_lookup import Which
@@ -221,7 +221,12 @@ class PPO:
     ) -> Generator[None]:
         current().require_one("PPO.learn")
         [own] = callbacks_of_seeds(callbacks, bool(self.config.run.eval_episodes))
-        config = self._config_until(total_steps)
+        if not is_number(total_steps) or not total_steps >= self.config.batch_size or total_steps % 1:
+            raise ConfigError(
+                f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
+                f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."
+            )
+        config = validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)
         seed_run = SeedRun(config)
         seed_run.callbacks, seed_run.trackers, seed_run.best = own, InMemoryRows(self.history), self._best
@@ -245,17 +250,6 @@ class PPO:
             raise seed_run.failure
         if interrupts.requested is not None:
             raise KeyboardInterrupt
-
-    def _config_until(self, total_steps: Any) -> Config:
-        """The settings for ``total_steps`` more steps. Raises a ``ConfigError`` unless they are at least one update."""
-        if isinstance(total_steps, float) and total_steps.is_integer():
-            total_steps = int(total_steps)
-        if not is_integer(total_steps) or total_steps < self.config.batch_size:
-            raise ConfigError(
-                f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
-                f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."
-            )
-        return validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
 
     def _first_state(self, backend: Backend) -> TrainState:
         """The state at the start of a training; a copy, because the backend uses it up."""

@@ -192,7 +192,17 @@ class SeedCallbacks:
 
     def state(self) -> list[dict[str, Any]]:
         """Name and state of each callback, for a checkpoint. Raises ``ConfigError`` for a state that is not JSON."""
-        return [{"name": type(callback).__name__, "state": _state_of(callback)} for callback in self.objects]
+        states = []
+        for callback in self.objects:
+            name, state = type(callback).__name__, callback.state_dict() if hasattr(callback, "state_dict") else None
+            try:
+                states.append({"name": name, "state": read_json(json.dumps(state, allow_nan=False))})
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"callbacks: {name}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, lists, strings, finite "
+                    "numbers, booleans or None."
+                ) from error
+        return states
 
     def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
         """Load the saved states. If the saved callbacks have other names, load nothing and return a warning."""
@@ -216,14 +226,3 @@ def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
     raise ConfigError(
         f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None to go on."
     )
-
-
-def _state_of(callback: Any) -> Any:
-    state = callback.state_dict() if hasattr(callback, "state_dict") else None
-    try:
-        return read_json(json.dumps(state, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, "
-            "lists, strings, finite numbers, booleans or None."
-        ) from error

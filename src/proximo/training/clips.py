@@ -65,17 +65,15 @@ class Clips(Event):
 
     def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
         """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
-        assert seed_run.run_dir is not None
         with self._warning():
             self._finish()
             seed, env = seed_run.config.run.seed, self.backend.env
             if seed not in self._players:
                 self._players[seed] = make_player(*self.backend.evaluation, seed, SELECTION_STREAM)
-            player, folder = self._players[seed], videos(seed_run.run_dir)
-            policy = Policy(actor_critic, env, self.backend.config, step)
-            pictures = (played.draw for played in play(player, policy_agent(policy), 1, MAX_STEPS))
-            folder.parent.stat()  # a removed run directory is not made again
-            arguments = folder / f"{step}.mp4", step, fps_of(env), seed_run.trackers
+            player, agent = self._players[seed], policy_agent(Policy(actor_critic, env, self.backend.config, step))
+            pictures = (played.draw for played in play(player, agent, 1, MAX_STEPS))
+            seed_run.folder.stat()  # a removed run directory is not made again
+            arguments = videos(seed_run.folder) / f"{step}.mp4", step, fps_of(env), seed_run.trackers
             if player.draws_at_once:  # ffmpeg encodes in its own process
                 _write(*arguments, pictures)
             else:  # from states of the environment, so another thread can draw while the training goes on

@@ -86,19 +86,16 @@ class Rows(Event):
             good, source = first_non_finite(now.metrics, i)
             seed_run.record({name: x[i, :good] for name, x in now.metrics.items()}, began, calls)
             if source:
-                self._fail(seed_run, source, began + good * config.batch_size, calls.last_updates - good)
+                step = began + good * config.batch_size
+                seed_run.write_window(step, calls, calls.last_updates - good)
+                with contextlib.suppress(ProximoError):  # this failure matters more
+                    self.training.saver.finish()
+                seed_run.fail(non_finite_message(seed_run.config, source, step, seed_run.run_dir, self.backend.fault()))
+                if self.training.active():
+                    self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
         returns = [x for _, run in self.training.active() if (x := run.window.recent_return) is not None]
         speed = calls.last_updates * config.batch_size * len(self.seed_runs) / calls.last_seconds
         self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
-
-    def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
-        """End a seed whose update after ``step`` has failed; ``later`` updates of the call come after."""
-        seed_run.write_window(step, self.training.timed_calls, later)
-        with contextlib.suppress(ProximoError):  # this failure matters more
-            self.training.saver.finish()
-        seed_run.fail(non_finite_message(seed_run.config, source, step, seed_run.run_dir, self.backend.fault()))
-        if self.training.active():
-            self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
 
 
 class Histograms(Event):
