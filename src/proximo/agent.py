@@ -6,6 +6,7 @@ Like the command line, this module may import all others: ``export``, ``report``
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import operator
@@ -21,16 +22,22 @@ from jaxtyping import Array, Key
 
 from proximo.checks import check_before_training
 from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
-from proximo.collect.environment import check_same_spaces, environment
+from proximo.collect.environment import (
+    check_same_spaces,
+    check_settings,
+    environment,
+    evaluation_during_training,
+    preprocessing_of,
+)
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
-from proximo.config.loading import resume_warnings, with_given
+from proximo.config.loading import given_layers, resolve, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
 from proximo.distributions import Distribution
-from proximo.envs.custom import makes_environments
+from proximo.envs.custom import from_object, is_vectorized, makes_environments
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
@@ -41,6 +48,7 @@ from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
 from proximo.rendering.watching import Clip, make_clip
+from proximo.settings import make_config, with_defaults
 from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
@@ -49,7 +57,6 @@ from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
 from proximo.training.backend import Backend, copy_of
 from proximo.training.backends import make_backend
 from proximo.training.callbacks import callbacks_of_seeds
@@ -88,8 +95,6 @@ def exclusive_use(agent: PPO) -> Iterator[None]:
 
 
 class _WarningList(Reporter):
-    """Appends the warnings of a training to a list, each once."""
-
     def __init__(self, warnings: list[str]):
         self._warnings = warnings
 
@@ -220,7 +225,7 @@ class PPO:
         self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
     ) -> Generator[None]:
         current().require_one("PPO.learn")
-        [own] = callbacks_of_seeds(callbacks, bool(self.config.run.eval_episodes))
+        [own] = callbacks_of_seeds(callbacks, self.config)
         if not is_number(total_steps) or not total_steps >= self.config.batch_size or total_steps % 1:
             raise ConfigError(
                 f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
@@ -509,6 +514,57 @@ class PPO:
         self._best = best if best and best["return_mean"] is not None else None
         folder = saved.path if (saved.path / METRICS).exists() else run_dir  # there until its save is complete
         self.history = [row for row in read_rows(folder / METRICS) if row["step"] <= self.step]
+
+
+def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) -> tuple[Config, tuple[Environment, Config]]:
+    """The settings of an agent, and the environment of its evaluations with the settings that describe it. ``given`` and ``eval_env`` are
+    objects for training and evaluation; None: the settings have an id, or no ``eval_env``."""
+    other, env_settings = eval_env, None
+    if eval_env is None and not config.run.eval_env:
+        other, env_settings = same_object(config, given, config.run.eval_env_settings)
+    evaluation = evaluation_during_training(config, env, other, env_settings)
+    return config if eval_env is None else validate(override(config, {"eval_env": evaluation[1].env.id})), evaluation
+
+
+def same_object(
+    config: Config, given: Any, env_settings: dict[str, Any], levels: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something; otherwise
+    None and ``env_settings``."""
+    if given is None or not (env_settings or levels is not None):
+        return None, env_settings
+    return given, {**config.env.env_settings, **env_settings}
+
+
+def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
+    """The environment of an id or an object, and the settings for it. Raises a ``ConfigError`` for settings of run directories."""
+    if name := next(filter(RUN_DIRECTORY.__contains__, settings), None):
+        raise ConfigError(
+            f"{name} is a setting of run directories: use proximo.train, because a PPO object writes no files by itself."
+        )
+    if isinstance(env, str):
+        config = make_config(env, settings, preset=preset)
+        return environment(config), config
+    if is_vectorized(type(env)):
+        settings = {"num_envs": env.num_envs, **settings}
+        if settings["num_envs"] != env.num_envs:
+            raise ConfigError(
+                f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
+            )
+    layers = given_layers({**settings, "id": "<>"})
+    plain = resolve(layers) if preset else validate(resolve(layers))
+    env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
+    config = with_defaults(layers, made) if preset else plain
+    check_settings(config, made)
+    return made, override(config, {"id": env_id})
+
+
+def replace_environment(config: Config, env: Any, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
+    """Another environment for ``config``, with the same number of environments, time limit and preprocessing."""
+    settings = {**dataclasses.asdict(config.env), "env_settings": env_settings}
+    del settings["id"]
+    made, made_config = make_environment(env, settings, preset=False)
+    return made, dataclasses.replace(config, env=made_config.env, given={**config.given, "id": made_config.env.id})
 
 
 def load(

@@ -10,7 +10,7 @@ from typing import Any
 from proximo.errors import ConfigError, shown
 from proximo.evaluation.evaluate import check_number
 from proximo.rendering.watching import LONGEST, film
-from proximo.signatures import is_integer, is_number
+from proximo.signatures import is_number
 from proximo.training.callbacks import Evaluation, Info
 
 __all__ = ["BestModel", "Checkpoints", "EarlyStopping", "Evaluation", "Info", "Video"]
@@ -35,12 +35,11 @@ class EarlyStopping:
             raise ConfigError(
                 "EarlyStopping: expected at (a mean return to stop at) or patience (evaluations without improvement)."
             )
-        if at is not None and (not is_number(at) or math.isnan(at)):
-            raise ConfigError(f"EarlyStopping: at = {at!r}: expected a number.")
-        if patience is not None and (not is_integer(patience) or patience < 1):
-            raise ConfigError(f"EarlyStopping: patience = {patience!r}: expected a number of evaluations, 1 or more.")
-        if not is_number(min_delta) or not min_delta >= 0:
-            raise ConfigError(f"EarlyStopping: min_delta = {min_delta!r}: expected a number, 0 or more.")
+        if patience is not None:
+            check_number("patience", patience, 1, LONGEST)
+        for name, given in (("at", at), ("min_delta", min_delta)):
+            if given is not None and (not is_number(given) or math.isnan(given)):
+                raise ConfigError(f"EarlyStopping: {name} = {given!r}: expected a number.")
         self.at, self.patience, self.min_delta = at, patience, min_delta
         self.best, self.waited = -math.inf, 0
 

@@ -115,13 +115,10 @@ def _convert(
 def _one_each(name: str, given: Any, dtype: Any, count: int, is_read: bool) -> Array:
     if not is_read:
         return jnp.zeros(count, dtype)
-    try:
-        x = np.asarray(given)
-        if x.shape == (count,) and x.dtype.kind in "biuf" and np.isfinite(x).all():
-            return jnp.asarray(x, dtype)
-    except ValueError:  # rows of different lengths
-        pass
-    shown = "missing" if given is None else f"{type(given).__name__} of shape {np.shape(given)}"
+    x = np.asarray(given)
+    if x.shape == (count,) and x.dtype.kind in "biuf" and np.isfinite(x).all():
+        return jnp.asarray(x, dtype)
+    shown = "missing" if given is None else f"{type(given).__name__} of shape {x.shape}"
     raise ConfigError(f"{name} is {shown}: this policy reads it, so pass one finite number for each of the {count} observations.")
 
 

@@ -280,8 +280,8 @@ def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, mes
     ("make", "message"),
     [
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
-        (lambda: EarlyStopping(patience=0), "EarlyStopping: patience = 0: expected a number of evaluations, 1 or more"),
-        (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number, 0 or more"),
+        (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
+        (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
         (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
         (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
@@ -298,7 +298,7 @@ def test_arguments_and_states_of_callbacks_that_do_not_fit_raise(make, message):
 
 
 def evaluation(return_mean, step=0):
-    return Evaluation(0, None, step, 0, config=None, _training=None, _now=None, _index=0, return_mean=return_mean)
+    return Evaluation(0, None, step, 0, config=None, _training=None, _now=None, _run=None, return_mean=return_mean)
 
 
 def stops_at(callback, returns):

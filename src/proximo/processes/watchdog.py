@@ -62,11 +62,9 @@ class Watchdog:
 
     @property
     def is_watching(self) -> bool:
-        """Whether it has others to watch, and this process has not left them."""
         return bool(self._threads) and not self._stopped.is_set()
 
     def stop(self) -> None:
-        """Send and watch no more."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(4 * PERIOD_SECONDS)  # Python must not end while a thread is in JAX's service
@@ -115,7 +113,6 @@ class Watchdog:
             time.sleep((2 if self.index else 4) * PERIOD_SECONDS)
 
     def _exchange(self) -> None:
-        """Send beats, and read those of the others."""
         idle = IdleWatch()
         while not self._stopped.wait(PERIOD_SECONDS):
             if self._waits:

@@ -80,7 +80,7 @@ def train(
     peers = current()
     with peers.failing_together():
         config = settings_of(env, config, preset, settings)
-        of_seeds = callbacks_of_seeds(callbacks, bool(config.run.eval_episodes), config.run.seeds)
+        of_seeds = callbacks_of_seeds(callbacks, config, config.run.seeds)
         with showing_progress(reporter, progress, Reporter()) as shown:
             return _train(config, of_seeds, shown, peers)
 
@@ -217,7 +217,7 @@ def _resume(
             f"{together} seeds were trained in one program before, and {len(runs)} now: the last bits may differ from the "
             "uninterrupted run's."
         )
-    of_seeds = callbacks_of_seeds(callbacks, bool(config.run.eval_episodes), len(runs))
+    of_seeds = callbacks_of_seeds(callbacks, config, len(runs))
     backend = make_backend(override(config, {"seeds": len(runs)}), env, stacked)
     return _train_seeds(backend, runs, of_seeds, reporter, path)
 
@@ -240,7 +240,7 @@ def _train_seeds(
     ):
         for i in range(0, len(runs), size):
             training = _train_together(backend, runs[i : i + size], interrupts, reporter, path)
-            arguments = training.timed_calls, backend.compile_seconds, training.interrupted, size
+            arguments = backend.compile_seconds, training.interrupted, size
             results += [run.result(*arguments) for run in training.seed_runs if run.failure is None]
             failures += [run.failure for run in training.seed_runs if run.failure is not None]
             if training.interrupted is not None:

@@ -61,7 +61,6 @@ class Backend(abc.ABC):
 
     @functools.cached_property
     def peers(self) -> Peers:
-        """The processes that train together."""
         return current()
 
     def template(self) -> TrainState:
@@ -191,7 +190,6 @@ class Backend(abc.ABC):
         return ""
 
     def close(self) -> None:
-        """End the environments and their processes."""
         self._is_closed = True
         if self._evaluator is not None:
             self._evaluator.close()

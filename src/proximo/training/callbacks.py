@@ -69,8 +69,8 @@ class Info:
     _training: Any = field(repr=False, kw_only=True)
     """The ``Training`` that calls."""
     _now: Snapshot = field(repr=False, kw_only=True)
-    _index: int = field(repr=False, kw_only=True)
-    """Index of the seed in the backend."""
+    _run: Any = field(repr=False, kw_only=True)
+    """The ``SeedRun``."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -85,7 +85,7 @@ class Info:
             ConfigError: training has continued since the callback was called.
         """
         backend = self._backend()
-        return Policy(copy_of(backend.policy(self._now.state, self._index)), backend.env, self.config, self.step)
+        return Policy(copy_of(backend.policy(self._now.state, self._run.index)), backend.env, self.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
         """Save the whole training state as a run directory, as ``PPO.save`` does. Of several processes, all must call this method.
@@ -100,11 +100,11 @@ class Info:
             ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        backend, evaluation = self._backend(), self._training.seed_runs[self._index].last_evaluation
-        state = backend.seed_state(self._now.state, self._index)
-        if not backend.peers.is_first:
-            return Path(folder)
-        return save_run(Path(folder), self.config, self.step, state, evaluation)
+        backend = self._backend()
+        state = backend.seed_state(self._now.state, self._run.index)
+        if backend.peers.is_first:
+            save_run(Path(folder), self.config, self.step, state, self._run.last_evaluation)
+        return Path(folder)
 
     def _backend(self) -> Backend:
         if self._training.snapshot is not self._now:  # the next update uses the state up
@@ -127,7 +127,7 @@ class Evaluation(Info):
     """Whether no earlier evaluation of this run was better."""
 
 
-def callbacks_of_seeds(callbacks: Iterable[Any], evaluates: bool, seeds: int = 1) -> list[SeedCallbacks]:
+def callbacks_of_seeds(callbacks: Iterable[Any], config: Config, seeds: int = 1) -> list[SeedCallbacks]:
     """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises ``ConfigError`` for an object without a hook, with
     an invalid ``every``, that cannot be copied, or that needs evaluations, if the training does not evaluate."""
     callbacks = tuple(callbacks)
@@ -139,7 +139,7 @@ def callbacks_of_seeds(callbacks: Iterable[Any], evaluates: bool, seeds: int = 1
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
         if isinstance(callback, type):
             raise ConfigError(f"callbacks: {name} is a class: expected an object, for example {name}().")
-        if not evaluates and "on_evaluation" in hooks and "on_update" not in hooks:
+        if not config.run.eval_episodes and "on_evaluation" in hooks and "on_update" not in hooks:
             raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
         for hook in hooks:
             try:
@@ -173,11 +173,9 @@ class SeedCallbacks:
 
     @property
     def intervals(self) -> list[int]:
-        """Updates between two calls of ``on_update``, of each callback that has it."""
         return [every for _, every, _ in self._updated]
 
     def add(self, metrics: Any) -> None:
-        """Add the metrics of some updates: arrays with one entry for each update."""
         for _, _, window in self._updated:
             window.add(metrics)
 

@@ -60,8 +60,8 @@ class Clips(Event):
             self._finish()
 
     def _record_all(self, now: Snapshot) -> None:
-        for i, seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
-            self.training.call(self._record, seed_run, self.backend.policy(now.state, i), now.step)
+        for seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
+            self.training.call(self._record, seed_run, self.backend.policy(now.state, seed_run.index), now.step)
 
     def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
         """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
@@ -80,7 +80,6 @@ class Clips(Event):
                 self._pending = in_thread(_write, *arguments, list(pictures))
 
     def _finish(self) -> None:
-        """Wait until the last clip is drawn. Raises its error."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()

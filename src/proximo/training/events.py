@@ -82,18 +82,18 @@ class Rows(Event):
         if not now.metrics:  # of a resumed training whose updates are complete
             return
         began = now.step - calls.last_updates * config.batch_size
-        for i, seed_run in self.training.active():
-            good, source = first_non_finite(now.metrics, i)
-            seed_run.record({name: x[i, :good] for name, x in now.metrics.items()}, began, calls)
+        for seed_run in self.training.active():
+            good, source = first_non_finite(now.metrics, seed_run.index)
+            seed_run.record({name: x[seed_run.index, :good] for name, x in now.metrics.items()}, began)
             if source:
                 step = began + good * config.batch_size
-                seed_run.write_window(step, calls, calls.last_updates - good)
+                seed_run.write_window(step, calls.last_updates - good)
                 with contextlib.suppress(ProximoError):  # this failure matters more
                     self.training.saver.finish()
                 seed_run.fail(non_finite_message(seed_run.config, source, step, seed_run.run_dir, self.backend.fault()))
                 if self.training.active():
                     self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
-        returns = [x for _, run in self.training.active() if (x := run.window.recent_return) is not None]
+        returns = [x for run in self.training.active() if (x := run.window.recent_return) is not None]
         speed = calls.last_updates * config.batch_size * len(self.seed_runs) / calls.last_seconds
         self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
 
@@ -139,8 +139,8 @@ class Images(Event):
 
     def on_update(self, now: Snapshot) -> None:
         self._is_new = False
-        for i, seed_run in self.training.active():
-            state = self.backend.seed_state(now.state, i)
+        for seed_run in self.training.active():
+            state = self.backend.seed_state(now.state, seed_run.index)
             observation = self.backend.observation(state)
             images = {} if observation is None else observation_images(state.learner.policy, observation)
             if images:
@@ -176,14 +176,14 @@ class PeriodicEvaluation(Event):
         if not count:
             return
         for seed_run in self.seed_runs:
-            seed_run.write_window(now.step, self.training.timed_calls)
+            seed_run.write_window(now.step)
         self.reporter.evaluating()
-        summaries = [self._evaluate(now, i, seed_run, count) for i, seed_run in self.training.active()]
+        summaries = [self._evaluate(now, seed_run, count) for seed_run in self.training.active()]
         self.reporter.evaluated(now.step, summaries)
 
-    def _evaluate(self, now: Snapshot, index: int, seed_run: SeedRun, count: int) -> dict[str, Any]:
+    def _evaluate(self, now: Snapshot, seed_run: SeedRun, count: int) -> dict[str, Any]:
         began = time.monotonic()
-        policy, seed = self.backend.policy(now.state, index), seed_run.config.run.seed
+        policy, seed = self.backend.policy(now.state, seed_run.index), seed_run.config.run.seed
         played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
         rows, unfinished = zip(*played, strict=True)
         episodes = Episodes.from_rows([row for part in rows for row in part], sum(unfinished))
@@ -216,7 +216,7 @@ class UserCallbacks(Event):
     """Calls the callbacks of each seed, and ends seeds whose callbacks ask for it."""
 
     def next_after(self, update: int) -> float:
-        intervals = [every for _, seed_run in self.training.active() for every in seed_run.callbacks.intervals]
+        intervals = [every for seed_run in self.training.active() for every in seed_run.callbacks.intervals]
         return min(((update // every + 1) * every for every in intervals), default=math.inf)
 
     def is_due(self, update: int) -> bool:
@@ -229,32 +229,31 @@ class UserCallbacks(Event):
         self._call_all("on_end", now)
 
     def _call_all(self, hook: str, now: Snapshot) -> None:
-        for i, seed_run in self.training.active():
-            seed_run.callbacks.call(hook, self._info(now, i))
+        for seed_run in self.training.active():
+            seed_run.callbacks.call(hook, self._info(now, seed_run))
 
     def on_update(self, now: Snapshot) -> None:
         self.training.saver.wait()  # callbacks may read the folder of checkpoints
-        stopping = [i for i, seed_run in self.training.active() if self._calls(now, i, seed_run)]
+        stopping = [seed_run.index for seed_run in self.training.active() if self._calls(now, seed_run)]
         stopping = self.training.peers.from_first(lambda: stopping, "a callback")
         if stopping and now.update < self.training.total:
             self.training.saver.save(now)
             self.training.saver.finish()
-            for i in stopping:
-                seed_run = self.seed_runs[i]
-                seed_run.callbacks.call("on_end", self._info(now, i))
+            for seed_run in (self.seed_runs[index] for index in stopping):
+                seed_run.callbacks.call("on_end", self._info(now, seed_run))
                 seed_run.stop(now.step)
                 place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
                 self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 
-    def _calls(self, now: Snapshot, index: int, seed_run: SeedRun) -> bool:
+    def _calls(self, now: Snapshot, seed_run: SeedRun) -> bool:
         """Call what is due for one seed, and return whether any callback asks to stop."""
         stops, summary = False, dict(seed_run.last_evaluation or {})
         if summary.pop("step", None) == now.step:
             fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": seed_run.is_best_at(now.step)}
-            stops = seed_run.callbacks.call("on_evaluation", self._info(now, index, Evaluation, **fields))
-        return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, index, metrics=metrics)) or stops
+            stops = seed_run.callbacks.call("on_evaluation", self._info(now, seed_run, Evaluation, **fields))
+        return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, seed_run, metrics=metrics)) or stops
 
-    def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
-        seed_run, config = self.seed_runs[index], self.seed_runs[index].config
-        fields |= {"config": config, "_training": self.training, "_now": now, "_index": index}
-        return kind(config.run.seed, seed_run.run_dir, now.step, self.training.total * config.batch_size, **fields)
+    def _info(self, now: Snapshot, seed_run: SeedRun, kind: type[Info] = Info, **fields: Any) -> Any:
+        config, total = seed_run.config, self.training.total * self.training.config.batch_size
+        fields |= {"config": config, "_training": self.training, "_now": now, "_run": seed_run}
+        return kind(config.run.seed, seed_run.run_dir, now.step, total, **fields)

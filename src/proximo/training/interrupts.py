@@ -73,7 +73,6 @@ class Interrupts:
             signal.signal(number, handler or signal.SIG_DFL)  # None: C code had installed it
 
     def request(self, number: int) -> None:
-        """Ask to stop, as signal ``number`` does."""
         if self.requested is None:
             self.requested, self._requested_at = number, time.monotonic()
 

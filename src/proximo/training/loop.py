@@ -47,6 +47,8 @@ class Training:
         self.shared_call = functools.partial(self.call, grace=self.peers.grace(GRACE_SECONDS))
         """Calls a function that all processes compute together."""
         self.timed_calls = TimedCalls(backend, self.shared_call, max_updates)
+        for index, seed_run in enumerate(seed_runs):
+            seed_run.join(index, self.timed_calls)
         self.saver = Saver(self)
         # Callbacks come before the checkpoint, which contains their state.
         kinds = (Rows, Histograms, Images, PeriodicEvaluation, UserCallbacks)
@@ -59,9 +61,9 @@ class Training:
         """Is called after each call of the backend, before the events."""
         backend.send_warnings_to(reporter.warned)
 
-    def active(self) -> list[tuple[int, SeedRun]]:
-        """The seeds that still train, with their index in the backend."""
-        return [(i, seed_run) for i, seed_run in enumerate(self.seed_runs) if seed_run.is_active]
+    def active(self) -> list[SeedRun]:
+        """The seeds that still train."""
+        return [seed_run for seed_run in self.seed_runs if seed_run.is_active]
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
         """Train from ``make_state()``, which has learned from ``step`` environment steps, until the end or an interruption.
@@ -95,7 +97,6 @@ class Training:
                 stack.callback(event.close)
 
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
-        """Make the first state, and compile."""
         update = step // self.config.batch_size
         self.peers.watchdog.prepare(self.interrupts.request, self._how_to_resume())
         self.saver.saved_at = update or -1
@@ -146,7 +147,7 @@ class Training:
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(last.update))
             if self.snapshot is not None and isinstance(error, EnvError | EnvironmentFault):
-                for _, seed_run in self.active():
+                for seed_run in self.active():
                     seed_run.mark(FAILURE, f"{error}\n")
                 raise EnvironmentFault(str(error)) from error  # the training has begun, so this is no mistake in the command
             raise

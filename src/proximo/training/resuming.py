@@ -168,9 +168,9 @@ def restore(backend: Backend, run: SeedRun, reporter: Reporter) -> TrainState:
 
 def rewind(run: SeedRun, reporter: Reporter) -> None:
     """Note the resume, and remove what the run has written after the step that it continues from. Nothing for a new run."""
-    run_dir, step = run.folder, run.resumed_at
-    if step is None or not run.writes:
+    if run.resumed_at is None or not run.writes:
         return
+    run_dir, step = run.folder, run.resumed_at
     with writable(run_dir):
         run_directory.note_resume(run_dir, run.config, shlex.join(sys.argv))
         # Checkpoints first, because a checkpoint must not outlive its rows.

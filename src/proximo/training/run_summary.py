@@ -81,7 +81,6 @@ def describe_network(config: Config, policy: ActorCritic) -> str:
         return f"{custom['actor_critic']}, {towers}"
 
     def mlp(name: str, what: str) -> str:
-        """The layers of an MLP; of policy and value, where these differ."""
         sizes, others = getattr(network, name), getattr(network.for_critic, name)
         layers = f"{what} {'-'.join(map(str, sizes))} {network.activation}" if sizes else ""
         return layers if sizes == others else f"{layers or f'no {what}'} (value: {'-'.join(map(str, others)) or 'none'})"

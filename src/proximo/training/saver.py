@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,7 @@ class Saver(Event):
 
     def on_update(self, now: Snapshot) -> None:
         self.finish()  # after evaluation and callbacks, which a resume would not make up for
-        if super().is_due(now.update) or any(seed_run.is_best_at(now.step) for _, seed_run in self.training.active()):
+        if super().is_due(now.update) or any(run.is_best_at(now.step) for run in self.training.active()):
             self.save(now)
 
     def on_end(self, now: Snapshot) -> None:
@@ -58,9 +57,9 @@ class Saver(Event):
         if now.update == self.saved_at and self._evaluations() == self._saved_evaluations:
             return
         for seed_run in self.seed_runs:
-            seed_run.write_window(now.step, self.training.timed_calls)
-        seed_state = functools.partial(self.backend.seed_state, now.state)
-        writers = [run.checkpoint_writer(now.step, seed_state(i)) for i, run in self.training.active()]
+            seed_run.write_window(now.step)
+        active, seed_state = self.training.active(), self.backend.seed_state
+        writers = [run.checkpoint_writer(now.step, seed_state(now.state, run.index)) for run in active]
         self._pending = in_thread(self._write_all, [*filter(None, writers)], now.update, self._evaluations())
 
     def wait(self) -> None:

@@ -105,7 +105,6 @@ class SeedRun:
 
     @property
     def folder(self) -> Path:
-        """The run directory of a seed that has one."""
         assert self.run_dir is not None
         return self.run_dir
 
@@ -121,22 +120,18 @@ class SeedRun:
 
     @property
     def is_active(self) -> bool:
-        """Whether the seed still trains: neither NaN or infinity nor a callback has ended it."""
         return self.failure is None and self.stopped_at is None
 
     def is_best_at(self, step: int) -> bool:
-        """Whether the evaluation at ``step`` is the best so far."""
         return self.best is not None and self.best["step"] == step
 
     def fail(self, reason: str) -> None:
-        """End the seed because of NaN or infinity."""
         saved = checkpoint.steps(self.run_dir / "checkpoints") if self.run_dir else []
         last = f"; the checkpoint of step {saved[-1]} is intact" if saved else "; no checkpoint was saved yet"
         self.failure = TrainingError(f"{reason} Training has stopped{last if self.writes else ''}.")
         self.mark(FAILURE, f"{self.failure}\n")
 
     def stop(self, step: int) -> None:
-        """End the seed at ``step`` because one of its callbacks asks for it."""
         self.stopped_at = step
         self.mark(STOPPED, f"A callback has stopped the training at step {step}.\n")
 
@@ -146,7 +141,11 @@ class SeedRun:
             with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
                 write_atomic(self.run_dir / name, text)
 
-    def record(self, metrics: dict[str, np.ndarray], step: int, calls: TimedCalls) -> None:
+    def join(self, index: int, calls: TimedCalls) -> None:
+        """Be the seed ``index`` of the backend, whose updates are computed in ``calls``."""
+        self.index, self.calls = index, calls
+
+    def record(self, metrics: dict[str, np.ndarray], step: int) -> None:
         """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
         count, begun = len(next(iter(metrics.values()))), 0
         while begun < count:
@@ -156,13 +155,13 @@ class SeedRun:
             self.callbacks.add(part)
             begun += size
             if len(self.window) >= self.config.updates_per_row:
-                self.write_window(step + begun * self.config.batch_size, calls, calls.last_updates - begun)
+                self.write_window(step + begun * self.config.batch_size, self.calls.last_updates - begun)
 
-    def write_window(self, step: int, calls: TimedCalls, later: int = 0) -> None:
+    def write_window(self, step: int, later: int = 0) -> None:
         """Write one row for the updates since the last row, if any. ``later`` updates of the last call come after them."""
         if len(self.window):
-            seconds = calls.seconds - later * calls.last_seconds_per_update
-            steps = calls.steps - later * self.config.batch_size
+            seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
+            steps = self.calls.steps - later * self.config.batch_size
             time_columns = {"time/steps_per_second": steps / seconds if seconds else 0.0, "time/seconds": seconds}
             self.trackers.write(step, {**self.window.merge(), **time_columns})
 
@@ -204,8 +203,8 @@ class SeedRun:
                 f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
             ) from error
 
-    def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
-        """The result of this session, whose updates were computed in ``calls``."""
+    def result(self, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
+        calls = self.calls
         return Result(
             run_dir=self.folder,
             steps=self.step + calls.steps if self.stopped_at is None else self.stopped_at,
