@@ -80,8 +80,8 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def exclusive_use(agent: PPO) -> Iterator[None]:
-    """Context manager: only this call may change ``agent``, so that no call overwrites the result of another. Raises ``ConfigError`` if
-    another call is changing it."""
+    """Context manager: only this call may change ``agent``, so that no call overwrites the result of another.
+    Raises ``ConfigError`` if another call is changing it."""
     with _lock:
         if agent in _in_use:
             raise ConfigError(
@@ -529,8 +529,8 @@ def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) 
 def same_object(
     config: Config, given: Any, env_settings: dict[str, Any], levels: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or ``levels`` change something; otherwise
-    None and ``env_settings``."""
+    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or
+    ``levels`` change something; otherwise None and ``env_settings``."""
     if given is None or not (env_settings or levels is not None):
         return None, env_settings
     return given, {**config.env.env_settings, **env_settings}

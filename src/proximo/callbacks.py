@@ -66,8 +66,8 @@ class EarlyStopping:
 
 
 class Checkpoints:
-    """Saves a run directory ``folder/<step>`` at regular intervals; of several seeds, ``folder/seed-<i>/<step>``. ``proximo.load`` and all
-    commands accept it.
+    """Saves a run directory ``folder/<step>`` at regular intervals; of several seeds,
+    ``folder/seed-<i>/<step>``. ``proximo.load`` and all commands accept it.
 
         proximo.train("CartPole-v1", callbacks=[Checkpoints("models/cartpole", every=50)])
 

@@ -1,7 +1,7 @@
 """The watchdog of several processes: it finds one that is lost, has failed or hangs, and ends this one.
 
-Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX itself finds only
-processes whose connection is lost, and then aborts the others without running Python.
+Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX
+itself finds only processes whose connection is lost, and then aborts the others without running Python.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Beat:
 
 
 class Watchdog:
-    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others; without a
-    client, it does nothing. A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait for
-    it, and it uses no CPU time for as long."""
+    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others;
+    without a client, it does nothing. A process is lost if it sends no beat for ``heartbeat`` seconds. It
+    hangs if others wait for it, and it uses no CPU time for as long."""
 
     def __init__(self, client: Any, index: int, count: int, heartbeat: float):
         self._client, self.index, self.heartbeat, self._max_silence = client, index, heartbeat, heartbeat
@@ -70,8 +70,8 @@ class Watchdog:
             thread.join(4 * PERIOD_SECONDS)  # Python must not end while a thread is in JAX's service
 
     def prepare(self, on_request: Callable[[int], None], how_to_continue: str) -> None:
-        """Call ``on_request`` with the number of a signal that another process receives. If a process is lost, end with
-        ``how_to_continue``."""
+        """Call ``on_request`` with the number of a signal that another process receives. If a process is
+        lost, end with ``how_to_continue``."""
         self._on_request, self._how_to_continue = on_request, how_to_continue
         if self.is_watching:
             set_last_words(f"process {self.index} ends, because process 0 has ended. {how_to_continue}".rstrip())
@@ -167,8 +167,8 @@ _last_words: Any = None
 
 
 def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
-    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX
-    aborts from C++ if a process cannot join, or if process 0 is lost."""
+    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with
+    ``code``. JAX aborts from C++ if a process cannot join, or if process 0 is lost."""
     global _last_words
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)

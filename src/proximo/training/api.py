@@ -255,7 +255,7 @@ def _train_seeds(
 def _train_together(backend: Backend, runs: list[SeedRun], interrupts: Interrupts, reporter: Reporter, path: Path) -> Training:
     """Train the seeds of one program, to their end."""
     # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
-    states = [resuming.restore(backend, run, reporter) for run in runs if run.saved]
+    states = [resuming.restore(backend, run, reporter) for run in runs if run.info is not None]
     with contextlib.ExitStack() as stack:
         for run in runs if backend.peers.is_first else ():
             with resuming.writable(run.folder):

@@ -100,8 +100,8 @@ class Backend(abc.ABC):
         return num_seeds
 
     def seed_state(self, state: State, index: int) -> State:
-        """The state of one seed, with its learner on one device; or the arrays of one seed in another tree. Several processes call
-        it together, and each gets the whole state."""
+        """The state of one seed, with its learner on one device; or the arrays of one seed in another tree.
+        Several processes call it together, and each gets the whole state."""
         seed_state: Any = row_of(state, index) if self.stacked else state
         if self.peers.count > 1:
             return whole(seed_state)
@@ -158,8 +158,8 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
-        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an empty list if the update
-        was cut short. ``seen`` is what ``inspect_before`` returned."""
+        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an
+        empty list if the update was cut short. ``seen`` is what ``inspect_before`` returned."""
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` greedy episodes on environment seeds that follow from ``seed`` and ``stream`` alone, or fewer

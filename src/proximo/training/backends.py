@@ -11,8 +11,8 @@ from proximo.training.jax_backend import JaxBackend
 
 
 def make_backend(config: Config, env: Environment, stacked: bool = False, evaluation: EvaluatedOn | None = None) -> Backend:
-    """The backend that trains on ``env``, ``stacked`` if it supports this. ``evaluation`` is by default the environment that ``config``
-    describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
+    """The backend that trains on ``env``, ``stacked`` if it supports this. ``evaluation`` is by default the
+    environment that ``config`` describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
     if isinstance(env, GymnasiumEnvironment):
         return GymnasiumBackend(config, env, stacked, evaluation)
     return JaxBackend(config, env, stacked, evaluation)

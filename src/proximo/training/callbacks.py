@@ -20,8 +20,8 @@ A callback is any object with at least one of these methods. It needs no base cl
 `info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved
 and stops. With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
 
-A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint.
-`load_state_dict(state)` receives it when the run is resumed with the same callbacks.
+A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every
+checkpoint. `load_state_dict(state)` receives it when the run is resumed with the same callbacks.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Evaluation(Info):
     return_mean: float = 0.0
     """Mean return of the episodes."""
     summary: dict[str, Any] = field(default_factory=dict)
-    """``return_mean``, ``return_std``, ``return_iqm``, ``ci95``, ``length_mean``, ``success_rate`` and the other entries of
-    ``proximo eval --json``."""
+    """``return_mean``, ``return_std``, ``return_iqm``, ``ci95``, ``length_mean``, ``success_rate`` and the
+    other entries of ``proximo eval --json``."""
     is_best: bool = False
     """Whether no earlier evaluation of this run was better."""
 

@@ -158,9 +158,9 @@ class PeriodicEvaluation(Event):
     def num_episodes(self, now: Snapshot) -> int:
         """How many episodes an evaluation plays that is due now; 0: it is left out.
 
-        The last evaluation plays ``eval_episodes``. So do all others on JAX environments, where they take a few percent of the time, and
-        with ``eval_every``. Elsewhere the number depends on the lengths of recent episodes and on the steps so far alone, so a training
-        can be repeated.
+        The last evaluation plays ``eval_episodes``. So do all others on JAX environments, where they take a
+        few percent of the time, and with ``eval_every``. Elsewhere the number depends on the lengths of
+        recent episodes and on the steps so far alone, so a training can be repeated.
         """
         run, seed_run, at_once = self.training.config.run, self.seed_runs[0], self.backend.episodes_together
         if run.eval_every or not at_once or now.update >= self.training.total:

@@ -43,8 +43,8 @@ class Interrupts:
     The first SIGINT, SIGTERM or SIGHUP sets ``requested``. A second one ends the process at once or, if this process does other work too,
     such as a notebook (not ``owns_process``), raises ``KeyboardInterrupt``. Outside the main thread, signals are left unchanged.
 
-    ``on_signal`` is called with the number of the first signal that this process receives, ``on_request`` when a call first notices a
-    request to stop, and ``on_exit`` before a second signal ends the process.
+    ``on_signal`` is called with the number of the first signal that this process receives, ``on_request``
+    when a call first notices a request to stop, and ``on_exit`` before a second signal ends the process.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Interrupts:
         grace: float | None = None,
         is_computing: Callable[[], bool] = lambda: True,
     ) -> Any:
-        """Return ``function(*arguments)``, which runs in another thread: a compiled program blocks its thread, and Python's signal handlers
-        wait for the main thread.
+        """Return ``function(*arguments)``, which runs in another thread: a compiled program blocks its
+        thread, and Python's signal handlers wait for the main thread.
 
         Raises ``AbandonedError`` if the call outlasts a request to stop by ``grace`` seconds (None: ``GRACE_SECONDS``); it still
         runs. Raises ``HungError`` if ``is_computing()``, but this process has used no CPU time for ``STILL_SECONDS``.

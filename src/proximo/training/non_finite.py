@@ -22,8 +22,8 @@ _HINTS = {
 
 
 def first_non_finite(metrics: Mapping[str, np.ndarray], index: int) -> tuple[int, str]:
-    """The updates of one seed before its first NaN or infinity, and the source, one of ``BAD_SOURCES``; if every number is finite, all
-    updates and an empty string. ``metrics`` have the shape (seeds, updates)."""
+    """The updates of one seed before its first NaN or infinity, and the source, one of ``BAD_SOURCES``; if
+    every number is finite, all updates and an empty string. ``metrics`` have the shape (seeds, updates)."""
     bad = np.array([metrics[f"bad/{source}"][index] for source in BAD_SOURCES]) > 0
     if not bad.any():
         return bad.shape[1], ""
@@ -32,8 +32,8 @@ def first_non_finite(metrics: Mapping[str, np.ndarray], index: int) -> tuple[int
 
 
 def non_finite_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
-    """The message for NaN or infinity from ``source`` in the update after ``step``. ``environment`` names the environment that
-    returned it, if it is known."""
+    """The message for NaN or infinity from ``source`` in the update after ``step``. ``environment`` names the
+    environment that returned it, if it is known."""
     hint, custom = _HINTS[source], custom_settings(config)
     losses = [f"{name} = {custom[name]}" for name in ("objective", "extra_loss") if name in custom]
     if losses and source in ("loss", "gradient"):

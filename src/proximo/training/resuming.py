@@ -1,8 +1,8 @@
 """What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
 
 ``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
-``storage.checkpoint.load`` checks the hashes of files, ``storage.run_directory.check_settings`` that the fixed settings are unchanged, and
-``Checkpoint.restore`` the names, shapes and types of arrays.
+``storage.checkpoint.load`` checks the hashes of files, ``storage.run_directory.check_settings`` that the
+fixed settings are unchanged, and ``Checkpoint.restore`` the names, shapes and types of arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
-from proximo.storage.checkpoint import Checkpoint
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
 from proximo.storage.run_lookup import Which
@@ -53,8 +52,8 @@ def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> list[tuple[
 
 
 def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
-    """The seeds of a group that neither NaN or infinity nor a callback has ended. NaN would come again at the same step; an environment that
-    failed may have been mended."""
+    """The seeds of a group that neither NaN or infinity nor a callback has ended. NaN would come again at the
+    same step; an environment that failed may have been mended."""
 
     def marked(name: str, beginning: str = "") -> list[Path]:
         return [
@@ -106,17 +105,14 @@ def starts(
                 finish(run_dir)
             found.append(_start(run_dir, config, which, reporter))
         left = [run for run in found if not _is_complete(run)]
-        if stacked and len({run.saved and run.step for run in left}) > 1:
+        if stacked and len({run.step if run.saved else None for run in left}) > 1:
             first = min(run.step for run in left)
             left = [_earlier(run, first, reporter) for run in left]
         found[:] = left or found
-        return [(run_dirs.index(run.folder), run.step, run.saved and run.saved.info) for run in found]
+        return [(run_dirs.index(run.folder), run.step, run.info) for run in found]
 
-    def without_arrays(index: int, step: int, info: dict[str, Any] | None) -> SeedRun:
-        saved = None if info is None else Checkpoint(run_dirs[index], {"step": step, "info": info, "leaves": {}}, {})
-        return SeedRun(configs[index], run_dirs[index], step, saved)
-
-    runs = [without_arrays(*run) for run in peers.from_first(find, "the checkpoints")]
+    every = peers.from_first(find, "the checkpoints")
+    runs = [SeedRun(configs[i], run_dirs[i], step, info) for i, step, info in every]
     if all(map(_is_complete, runs)):
         path = run_dirs[0] if len(run_dirs) == 1 else run_dirs[0].parent
         raise ConfigError(f"{path} is complete at step {min(run.step for run in runs)}: give a larger --total-steps to continue.")
@@ -130,7 +126,9 @@ def _start(run_dir: Path, config: Config, which: Which, reporter: Reporter) -> S
     saved, warnings = run_lookup.find_checkpoint(run_dir, which, config)
     for warning in warnings:
         reporter.warned(warning)
-    return SeedRun(config, run_dir, saved.step, saved)
+    run = SeedRun(config, run_dir, saved.step, saved.info)
+    run.saved = saved
+    return run
 
 
 def _earlier(run: SeedRun, step: int, reporter: Reporter) -> SeedRun:
@@ -149,19 +147,17 @@ def _is_complete(run: SeedRun) -> bool:
     total = run.config.total_updates * run.config.batch_size
     if run.step > total:
         raise ConfigError(f"{run.run_dir} is already at step {run.step}, but total_steps = {total}: give a larger --total-steps.")
-    if run.saved is None or run.step < total:
+    if run.info is None or run.step < total:
         return False
     return not run.config.run.eval_episodes or (run.last_evaluation is not None and run.last_evaluation["step"] == run.step)
 
 
 def restore(backend: Backend, run: SeedRun, reporter: Reporter) -> TrainState:
     """The state of the checkpoint of ``run``, whose callbacks get their saved state."""
-    saved = run.saved
-    assert saved is not None
-    state = from_first(backend.restore(saved) if backend.peers.is_first else None, backend.template())
-    if saved.policy_only:
-        reporter.warned(f"{saved.path} has only the policy: optimizer, environments and random keys start anew.")
-    if warning := run.callbacks.restore(saved.info.get("callbacks", [])):
+    state = from_first(backend.restore(run.saved) if run.saved else None, backend.template())
+    if run.saved and run.saved.policy_only:
+        reporter.warned(f"{run.saved.path} has only the policy: optimizer, environments and random keys start anew.")
+    if warning := run.callbacks.restore((run.info or {}).get("callbacks", [])):
         reporter.warned(f"{run.run_dir}: {warning}")
     return state
 

@@ -86,19 +86,20 @@ class InMemoryRows(Tracker):
 
 class SeedRun:
     """One seed of a training, which writes nothing before ``open``: of several processes, process 0 writes into its ``run_dir``. It continues
-    a run if ``resumed_at`` is a step, from the checkpoint ``saved`` if there is one."""
+    a run if ``resumed_at`` is a step, from a checkpoint with ``info`` if there is one, which process 0 has ``saved``."""
 
     def __init__(
-        self, config: Config, run_dir: Path | None = None, resumed_at: int | None = None, saved: Checkpoint | None = None
+        self, config: Config, run_dir: Path | None = None, resumed_at: int | None = None, info: dict[str, Any] | None = None
     ):
-        self.config, self.run_dir, self.resumed_at, self.saved = config, run_dir, resumed_at, saved
+        self.config, self.run_dir, self.resumed_at, self.info = config, run_dir, resumed_at, info
+        self.saved: Checkpoint | None = None
         self.callbacks, self.writes = SeedCallbacks(), False
         self.trackers: Tracker = InMemoryRows([])  # receives its rows, histograms and clips
         self.window = MetricsWindow()  # metrics of the updates since the last row
-        self.best: dict[str, float] | None = saved.best if saved else None
-        self.last_evaluation: dict[str, Any] | None = saved.evaluation if saved else None
+        self.best: dict[str, float] | None = (info or {}).get("best")
+        self.last_evaluation: dict[str, Any] | None = (info or {}).get("evaluation")
         self.evaluation_seconds = 0.0  # of this session
-        self.evaluation_steps = int(saved.info.get("evaluation_steps", 0)) if saved else 0
+        self.evaluation_steps = int((info or {}).get("evaluation_steps", 0))
         """Environment steps of all evaluations before the end."""
         self.failure: TrainingError | None = None  # the error, if NaN or infinity has ended the seed
         self.stopped_at: int | None = None  # the step at which one of its callbacks has stopped it

@@ -15,8 +15,8 @@ CALL_SECONDS = 1.0
 
 
 class Snapshot(NamedTuple):
-    """A training state between two updates, with the updates and the environment steps of each seed that led to it, and the metrics of
-    the last call, of shape (seeds, updates)."""
+    """A training state between two updates, with the updates and the environment steps of each seed that led
+    to it, and the metrics of the last call, of shape (seeds, updates)."""
 
     state: TrainState
     update: int
