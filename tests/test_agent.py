@@ -155,8 +155,8 @@ def test_environment_may_be_an_object(tmp_path, env):
 
 
 def switched(folder=None):
-    """Train an agent and switch its environment, twice. Returns the state at the start of each training. With ``folder``, the agent is saved
-    and loaded around each switch."""
+    """Train an agent and switch its environment, twice. Returns the state at the start of each training. With
+    ``folder``, the agent is saved and loaded around each switch."""
     learner = agent()
     first_collectors = [learner._current_state().collector]
     learner.learn(2 * BATCH)

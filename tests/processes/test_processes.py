@@ -28,8 +28,8 @@ IMPORT_SECONDS = 10
 
 
 def run_members(count, fault):
-    """Exit code, standard output and standard error of each process, and the seconds between the moment when all were ready and the end of
-    those that end by themselves."""
+    """Exit code, standard output and standard error of each process, and the seconds between the moment when
+    all were ready and the end of those that end by themselves."""
     command, pipes = [sys.executable, MEMBER, free_address(), str(count)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     members = [
         subprocess.Popen([*command, str(index), fault], text=True, env={**os.environ, "NPROC": "4"}, **pipes)

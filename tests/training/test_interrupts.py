@@ -255,8 +255,8 @@ JaxEvaluator.__call__ = call
 
 
 def kill_at_random_moments(tmp_path, kills, seed):
-    """Kill a training that mostly saves again and again, then let it complete. Returns its run directory, that of the uninterrupted training,
-    and what interrupted saves have left."""
+    """Kill a training that mostly saves again and again, then let it complete. Returns its run directory,
+    that of the uninterrupted training, and what interrupted saves have left."""
     settings = {"total_steps": 250 * kills * BATCH, "eval_every": 100 * BATCH, "updates_per_call": 1, "keep_checkpoints": 2}
     draw = random.Random(seed)
     words, run_dir = train_words(tmp_path, "r", **settings, checkpoint_every=BATCH), tmp_path / "toys-RandomEnds" / "r"

@@ -121,7 +121,7 @@ def _shared_values(config: Config) -> dict[str, Any]:
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
-    """All settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict each other."""
+    """The settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict."""
     for name, given in (("env", env), ("eval_env", settings.get("eval_env", ""))):
         if not isinstance(given, str):
             raise ConfigError(
@@ -225,7 +225,7 @@ def _resume(
 def _train_seeds(
     backend: Backend, runs: list[SeedRun], callbacks: list[SeedCallbacks], reporter: Reporter, path: Path
 ) -> list[Result]:
-    """Train all seeds together if the backend is stacked, otherwise one after the other. ``path`` is what the user resumes."""
+    """Train all seeds together, or one after the other. ``path`` is what the user resumes."""
     summary, peers = run_summary(backend), backend.peers
     if runs[0].resumed_at is not None:
         summary["resumed_at"] = min(run.step for run in runs)

@@ -68,7 +68,7 @@ class Backend(abc.ABC):
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
-        """The state of one seed in a checkpoint, with the hyperparameters of ``config``; of a policy alone, otherwise as in a new training."""
+        """The state of one seed in a checkpoint. Hyperparameters, and what is not saved, are as in a new training."""
         template = self.template()
         if not saved.policy_only:
             return self._with_settings(saved.restore(template))
@@ -92,11 +92,11 @@ class Backend(abc.ABC):
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:
-        """``seeds``, or states of seeds, and copies of the first one, so that all devices have equally many."""
+        """``seeds`` (or their states), and copies of the first, so that all devices have equally many."""
         return seeds
 
     def seeds_of_a_device(self, num_seeds: int) -> float:
-        """How many of so many seeds one device trains. Fewer seeds may use fewer devices, and then take as long."""
+        """How many of so many seeds one device trains. Fewer seeds may use fewer devices."""
         return num_seeds
 
     def seed_state(self, state: State, index: int) -> State:
@@ -119,7 +119,7 @@ class Backend(abc.ABC):
         """The state of one seed with the same learner and new episodes, seeded by the state's key."""
 
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
-        """Compile, open the environments and return ``make_state()``, a state of ``num_seeds`` seeds, all at the same time."""
+        """At the same time compile, open the environments and ``make_state()`` of ``num_seeds`` seeds."""
         started = time.monotonic()
         # In this order: the program that trains takes longest to compile.
         *_, state = together(*self._preparations(num_seeds), make_state)
@@ -154,7 +154,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def inspect_before(self, state: TrainState) -> Any:
-        """Prepare histograms of the next update, which stays the same. Returns what ``inspect_after`` needs."""
+        """Prepare histograms of the next update. Returns what ``inspect_after`` needs."""
 
     @abc.abstractmethod
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
@@ -169,7 +169,7 @@ class Backend(abc.ABC):
 
     @property
     def episodes_together(self) -> int:
-        """Episodes that an evaluation plays at a time; 0 on JAX environments, where evaluations take little time."""
+        """Episodes that an evaluation plays at a time; 0 on JAX environments, where it takes little time."""
         return self._evaluator.num_envs if isinstance(self._evaluator, GymnasiumEvaluator) else 0
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
@@ -178,7 +178,7 @@ class Backend(abc.ABC):
             self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
-        """Whether this process computes now. False while it may wait for environments or for other processes."""
+        """Whether this process computes now. False while it may wait for environments or processes."""
         return self.peers.count == 1
 
     def describe(self) -> str:

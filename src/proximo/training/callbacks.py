@@ -169,7 +169,7 @@ class SeedCallbacks:
     def __init__(self, callbacks: Iterable[Any] = ()):
         self.objects = tuple(callbacks)
         self._updated = [(c, getattr(c, "every", 1), MetricsWindow()) for c in self.objects if _has(c, "on_update")]
-        """The callbacks that have ``on_update``, the updates between two calls, and the metrics since the last one."""
+        """The callbacks with ``on_update``, the updates between two calls, and the metrics since the last."""
 
     @property
     def intervals(self) -> list[int]:
@@ -180,7 +180,7 @@ class SeedCallbacks:
             window.add(metrics)
 
     def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
-        """Call ``on_update`` where it is due after ``update``, and return whether any callback asks to stop."""
+        """Call ``on_update`` where it is due, and return whether any callback asks to stop."""
         due = [(callback, window) for callback, every, window in self._updated if len(window) and update % every == 0]
         return any([_asks_to_stop(callback, "on_update", info(jsonable(window.merge()))) for callback, window in due])
 
@@ -189,7 +189,7 @@ class SeedCallbacks:
         return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
-        """Name and state of each callback, for a checkpoint. Raises ``ConfigError`` for a state that is not JSON."""
+        """Name and state of each callback. Raises ``ConfigError`` for a state that is not JSON."""
         states = []
         for callback in self.objects:
             name, state = type(callback).__name__, callback.state_dict() if hasattr(callback, "state_dict") else None
@@ -203,7 +203,7 @@ class SeedCallbacks:
         return states
 
     def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
-        """Load the saved states. If the saved callbacks have other names, load nothing and return a warning."""
+        """Load the saved states, or return a warning if the saved callbacks have other names."""
         names, saved_names = [type(callback).__name__ for callback in self.objects], [entry["name"] for entry in saved]
         if names != saved_names:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
@@ -215,7 +215,7 @@ class SeedCallbacks:
 
 
 def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
-    """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result, such as a metric."""
+    """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result."""
     result = getattr(callback, hook)(info)
     if result is None or hook not in ("on_update", "on_evaluation"):
         return False

@@ -35,7 +35,7 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips(Event):
-    """Records clips in the process that writes. The first failure is a warning; after it the training continues without clips."""
+    """Records clips, in process 0. After a failure, which is a warning, the training goes on without."""
 
     def __init__(self, training: Training):
         super().__init__(training)

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from proximo.training.loop import Training
 
 SHARE = 0.1
-"""Evaluations before the end take at most this share of the training's steps, unless ``eval_every`` is set."""
+"""Evaluations before the end take at most this share of the steps, unless ``eval_every`` is set."""
 MIN_EPISODES = 4
 """An evaluation for which fewer episodes fit is left out."""
 
 
 class Event:
-    """Something that happens after every ``every`` updates (0: never), and at the end: a callback for all seeds of a training."""
+    """A callback for all seeds of a training, after every ``every`` updates (0: never) and at the end."""
 
     every = 0
 
@@ -148,7 +148,7 @@ class Images(Event):
 
 
 class PeriodicEvaluation(Event):
-    """Evaluates the policy of each active seed on the same environment seeds every time. Each process plays a part of the episodes."""
+    """Evaluates each active seed on the same environment seeds every time. Each process plays a part."""
 
     def __init__(self, training: Training):
         super().__init__(training)

@@ -124,7 +124,7 @@ class Interrupts:
 
 
 def together(peers: Peers, doing: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The results of ``function(*arguments)`` in all processes. If one abandons it, all raise ``AbandonedError``."""
+    """``function(*arguments)`` of all processes. If one abandons it, all raise ``AbandonedError``."""
     try:
         own = {"result": function(*arguments)}
     except AbandonedError:

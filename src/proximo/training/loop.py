@@ -1,4 +1,4 @@
-"""The training loop: advance to the next update at which an event is due, then call the events, in one order."""
+"""The training loop: advance to the next update at which an event is due, then call the events."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Training:
         return Snapshot(state, update, step)
 
     def _agree_on_updates(self, now: Snapshot) -> int:
-        """The updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
+        """The updates of the next call, as process 0 decides; 0: a process was asked to stop, so all stop."""
         boundary = min(self.total, *(event.next_after(now.update) for event in self.events))
         own = self.interrupts.requested, self.timed_calls.num_updates(now.update, boundary)
         every = self.peers.agree(own, "the next update")
@@ -125,7 +125,7 @@ class Training:
                 event.on_update(now)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
-        """What can be saved while the next call runs: a copy if the call uses the state up, made only before long calls."""
+        """What can be saved during the next call: before a long one that uses the state up, a copy."""
         if not self.backend.donates:
             return now._replace()
         seconds = self.timed_calls.last_seconds_per_update * count
@@ -163,7 +163,7 @@ class Training:
         return "" if self.path is None else f"Go on with: {self.peers.how_to_resume(self.path)}"
 
     def _leave(self) -> NoReturn:
-        """End the process, in which a call still runs. If it has other work, raise ``KeyboardInterrupt`` and let the call run."""
+        """End the process, in which a call still runs, or if it has other work, raise ``KeyboardInterrupt``."""
         with contextlib.suppress(ProximoError):  # of a checkpoint that another thread writes
             self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))

@@ -37,7 +37,7 @@ MAY_DIFFER = {
     *("seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track", "devices", "updates_per_call"),
     *WORKER_SETTINGS,
 }
-"""Settings in which the seeds of a group may differ. The first seed's value of those that only change the speed applies to all."""
+"""Settings in which the seeds of a group may differ. Those of the speed are the first seed's."""
 
 
 def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> list[tuple[Path, Config]]:
@@ -78,7 +78,7 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 
 
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
-    """Raise ``ConfigError`` if the seeds of the group ``path`` differ in a setting that their common training can have only once."""
+    """Raise ``ConfigError`` if the seeds of a group differ in a setting that their training can have only once."""
     first, *others = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
     differing = [n for n, x in first.items() if n not in MAY_DIFFER and any(repr(other[n]) != repr(x) for other in others)]
     if differing:
@@ -132,7 +132,7 @@ def _start(run_dir: Path, config: Config, which: Which, reporter: Reporter) -> S
 
 
 def _earlier(run: SeedRun, step: int, reporter: Reporter) -> SeedRun:
-    """A seed that continues from ``step``, as another one does: an interrupted save leaves seeds one save apart."""
+    """The seed from an earlier ``step``: an interrupted save leaves seeds one save apart."""
     steps = checkpoint.steps(run.folder / "checkpoints")
     if sum(step < later <= run.step for later in steps) > 1 or (step and step not in steps):
         raise CheckpointError(
@@ -143,7 +143,7 @@ def _earlier(run: SeedRun, step: int, reporter: Reporter) -> SeedRun:
 
 
 def _is_complete(run: SeedRun) -> bool:
-    """Whether nothing is left to do: neither an update nor the last evaluation, which an interruption may have skipped."""
+    """Whether neither an update is left to do, nor the last evaluation, which may have been interrupted."""
     total = run.config.total_updates * run.config.batch_size
     if run.step > total:
         raise ConfigError(f"{run.run_dir} is already at step {run.step}, but total_steps = {total}: give a larger --total-steps.")
@@ -163,7 +163,7 @@ def restore(backend: Backend, run: SeedRun, reporter: Reporter) -> TrainState:
 
 
 def rewind(run: SeedRun, reporter: Reporter) -> None:
-    """Note the resume, and remove what the run has written after the step that it continues from. Nothing for a new run."""
+    """Note a resume, and remove what the run has written after the step that it continues from."""
     if run.resumed_at is None or not run.writes:
         return
     run_dir, step = run.folder, run.resumed_at

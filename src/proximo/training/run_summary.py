@@ -22,6 +22,10 @@ def run_summary(backend: Backend) -> dict[str, Any]:
     all_sizes, of_normalizer = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer))
     ppo, batch = config.ppo, config.batch_size
     sequences = f", sequences of {config.sequence_length}" if config.network.remembers else ""
+    parts = jax.tree.leaves(policy.normalizer, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
+    some = "observations" if None not in parts else "floating-point parts of observations"
+    normalized = [some] if any(part is not None for part in parts) else []
+    normalized += ["rewards"] if ppo.normalizes_reward else []
     return {
         "observation": str(env.observation_space),
         "action": str(env.action_space),
@@ -30,7 +34,7 @@ def run_summary(backend: Backend) -> dict[str, Any]:
         "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {batch}, "
         f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of {batch // ppo.num_minibatches}{sequences}",
         "preprocessed": describe_preprocessing(config),
-        "normalized": _normalized(policy, config),
+        "normalized": " and ".join(normalized) or "nothing",
         "updates": config.total_updates,
         "seeds": "in one program" if backend.stacked else "one after the other",
         "twin": twin(config.env.id),
@@ -49,15 +53,8 @@ def describe_devices(used: int, processes: int = 1) -> str:
     return f"{several}{name}{where}, {amount(cores(), 'core')}{more}"
 
 
-def _normalized(policy: ActorCritic, config: Config) -> str:
-    parts = jax.tree.leaves(policy.normalizer, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
-    some = "observations" if None not in parts else "floating-point parts of observations"
-    observations = [some] if any(part is not None for part in parts) else []
-    return " and ".join([*observations, *(["rewards"] if config.ppo.normalizes_reward else [])]) or "nothing"
-
-
 def describe_preprocessing(config: Config) -> str:
-    """How the settings change observations, actions, rewards and ends of episodes before the policy learns from them, in words."""
+    """How the settings change observations, actions, rewards and ends of episodes, in words."""
     env, ppo = config.env, config.ppo
     changes = {
         "Atari (each action for 4 frames, gray images of 84 × 84)": env.preprocessing == "atari",

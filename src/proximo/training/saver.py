@@ -1,4 +1,4 @@
-"""Saving of a training: checkpoints at boundaries, retries on a full disk, the last good state after a failure."""
+"""Saving of a training: checkpoints, retries on a full disk, the last good state after a failure."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Saver(Event):
             concurrent.futures.wait([self._pending])
 
     def finish(self) -> None:
-        """As ``wait``, but raises ``CheckpointError`` if a checkpoint cannot be written; the other seeds are saved."""
+        """As ``wait``. Raises ``CheckpointError`` if a seed cannot be saved; the others are."""
         self.wait()  # Ctrl-C may end this, and `rescue` waits again
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
     def rescue(self, last: Snapshot, failure: BaseException | None = None) -> bool:
-        """Save the last good state after ``failure``, and return whether that succeeded. If not, warn instead of raising."""
+        """Save the last good state after ``failure``, and return whether that succeeded. If not, warn."""
         try:
             with contextlib.suppress(ProximoError, OSError):  # of an earlier state: this one replaces it
                 self.finish()
@@ -100,7 +100,7 @@ class Saver(Event):
         self.saved_at, self._saved_evaluations = update, evaluations
 
     def _with_retries(self, write: Callable[[], None]) -> None:
-        """Retry for ``RETRY_SECONDS`` if a checkpoint cannot be written: the disk may be full only briefly."""
+        """Retry for ``RETRY_SECONDS`` if that fails: the disk may be full only briefly."""
         began = None
         while True:
             try:

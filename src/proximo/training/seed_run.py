@@ -1,4 +1,4 @@
-"""One seed of a training: its metrics, callbacks, evaluations and files, and the result that users receive."""
+"""One seed of a training: its metrics, callbacks, evaluations and files, and the result."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class SeedRun:
         return self.run_dir
 
     def open(self, warn: Callable[[str], None]) -> None:
-        """Write into the folder. ``warn`` receives warnings of trackers. Raises ``OSError`` if one cannot write."""
+        """Write into the folder. ``warn`` receives warnings. Raises ``OSError`` if a tracker cannot write."""
         run = TrackedRun(self.folder, to_mapping(self.config), self.resumed_at, warn)
         self.trackers, self.writes = RunTrackers(run, self.config.run.track, self.config.run.tensorboard), True
 
@@ -159,7 +159,7 @@ class SeedRun:
                 self.write_window(step + begun * self.config.batch_size, self.calls.last_updates - begun)
 
     def write_window(self, step: int, later: int = 0) -> None:
-        """Write one row for the updates since the last row, if any. ``later`` updates of the last call come after them."""
+        """Write one row for the updates since the last row, if any, and before the ``later`` last ones."""
         if len(self.window):
             seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
             steps = self.calls.steps - later * self.config.batch_size

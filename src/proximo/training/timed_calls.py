@@ -52,13 +52,13 @@ class TimedCalls:
         return self.updates * self.backend.config.batch_size
 
     def num_updates(self, update: int, boundary: float) -> int:
-        """Updates of the next call, which follows on ``update`` and does not pass ``boundary``: at least 1."""
+        """Updates of the call after ``update``, which does not pass ``boundary``: at least 1."""
         seconds = self.last_seconds_per_update
         wanted = self.max_updates or (int(CALL_SECONDS / seconds) if seconds else 1)
         return max(1, int(min(wanted, boundary - update, self.backend.config.updates_per_call)))
 
     def advance(self, now: Snapshot, num_updates: int) -> Snapshot:
-        """Do up to ``num_updates`` updates in one call; fewer if an environment fails. A backend that donates uses up the state of ``now``."""
+        """Do ``num_updates`` updates in one call; fewer if an environment fails."""
         started = time.monotonic()
         state, metrics = self.call(self.backend.advance, now.state, num_updates)
         self.last_seconds, self.last_updates = time.monotonic() - started, next(iter(metrics.values())).shape[1]
