@@ -47,12 +47,10 @@ from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
-from proximo.rendering.watching import Clip, make_clip
 from proximo.settings import make_config, with_defaults
 from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
-from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
@@ -347,7 +345,7 @@ class PPO:
         seed: int = 0,
         max_steps: int | None = None,
         fps: float | None = None,
-    ) -> Clip:
+    ) -> watching.Clip:
         """Record episodes of the current policy. A notebook displays the result.
 
         Args:
@@ -366,7 +364,7 @@ class PPO:
             VideoError: there is no ffmpeg.
         """
         watching.check(episodes, seed, max_steps, fps)
-        return make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
+        return watching.make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
 
     def watch(
         self, path: str | Path | None = None, *, episodes: int = 3, deterministic: bool = True, seed: int = 0,
@@ -393,7 +391,7 @@ class PPO:
         watching.check(episodes, seed, max_steps, fps)
         subject = watching.acting(self.policy, deterministic)
         if path is None and in_notebook():
-            display({"text/html": make_clip(subject, episodes, seed, max_steps, fps)._repr_html_()})
+            display({"text/html": watching.make_clip(subject, episodes, seed, max_steps, fps)._repr_html_()})
             return None
         if path is None and window.has_display():
             window.show(subject, lambda itself: subject.play(episodes, seed, max_steps, itself), fps)
@@ -503,18 +501,6 @@ class PPO:
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
 
-    def _restore(self, run_dir: Path, which: Which, stored: Config) -> None:
-        """Take state, evaluation and history of a checkpoint in ``run_dir``, whose settings are ``stored``."""
-        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which, stored)
-        with self._backend() as backend:
-            state = backend.restore(saved)
-        check_finite(saved.path, state.learner.policy, self.config)
-        self._state, self.step, self._evaluation = state, saved.step, saved.evaluation
-        best = saved.best or saved.evaluation
-        self._best = best if best and best["return_mean"] is not None else None
-        folder = saved.path if (saved.path / METRICS).exists() else run_dir  # there until its save is complete
-        self.history = [row for row in read_rows(folder / METRICS) if row["step"] <= self.step]
-
 
 def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) -> tuple[Config, tuple[Environment, Config]]:
     """The settings of an agent, and the environment of its evaluations with the settings that describe it. ``given`` and ``eval_env`` are
@@ -607,10 +593,16 @@ def load(
         config, eval_env = with_given(config, {"eval_env": eval_env}), None
     here = with_available_devices(config)
     agent._set_up(made, here, env, eval_env, verbose)
-    agent._restore(path, which, stored)
-    if eval_env is not None or config.run.eval_env != stored.run.eval_env:
-        agent._best = None  # the evaluations were perhaps on another environment
-    agent.warnings += resume_warnings(config, here)
+    saved, warnings = run_lookup.find_checkpoint(path, which, stored)
+    with agent._backend() as backend:
+        agent._state = backend.restore(saved)
+    check_finite(saved.path, agent._state.learner.policy, here)
+    agent.step, agent._evaluation, agent.warnings = saved.step, saved.evaluation, warnings + resume_warnings(config, here)
+    if eval_env is None and config.run.eval_env == stored.run.eval_env:  # else they were perhaps on another environment
+        best = saved.best or saved.evaluation
+        agent._best = best if best and best["return_mean"] is not None else None
+    folder = saved.path if (saved.path / METRICS).exists() else path  # there until its save is complete
+    agent.history = [row for row in read_rows(folder / METRICS) if row["step"] <= saved.step]
     return agent
 
 

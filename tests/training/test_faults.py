@@ -36,12 +36,7 @@ class At:
 class ReporterRecorder(Reporter):
     def __init__(self):
         self.warnings, self.stops = [], []
-
-    def warned(self, message):
-        self.warnings.append(message)
-
-    def stopped(self, message):
-        self.stops.append(message)
+        self.warned, self.stopped = self.warnings.append, self.stops.append
 
 
 def train(folder, name, *callbacks, env="toys:RandomEnds", reporter=None, **settings):

@@ -27,7 +27,6 @@ from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lock import RunLock
-from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import exact_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
@@ -177,7 +176,7 @@ def resume(
     peers = current()
     with showing_progress(reporter, progress, Reporter()) as shown, peers.failing_together(), contextlib.ExitStack() as locks:
 
-        def find() -> tuple[str, Which]:
+        def find() -> tuple[str, run_lookup.Which]:
             path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
@@ -190,7 +189,7 @@ def resume(
 
 
 def _resume(
-    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
+    path: Path, which: run_lookup.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
 ) -> list[Result]:
     """Resume the run at ``path``, which only process 0 reads."""
     stored = resuming.stored_settings(path, reporter, peers)

@@ -23,7 +23,6 @@ from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
-from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import finish
 from proximo.tracking.json_lines import truncate_after
 from proximo.tracking.reporter import Reporter
@@ -88,7 +87,7 @@ def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
 
 
 def starts(
-    run_dirs: list[Path], configs: list[Config], which: Which, stacked: bool, reporter: Reporter, peers: Peers
+    run_dirs: list[Path], configs: list[Config], which: run_lookup.Which, stacked: bool, reporter: Reporter, peers: Peers
 ) -> list[SeedRun]:
     """The runs that are not complete: each continues at the checkpoint ``which``, at the newest valid one, or at the beginning if none was
     saved yet. Stacked seeds continue from the same step. Only process 0 has the arrays of the checkpoints.
@@ -119,7 +118,7 @@ def starts(
     return found or runs
 
 
-def _start(run_dir: Path, config: Config, which: Which, reporter: Reporter) -> SeedRun:
+def _start(run_dir: Path, config: Config, which: run_lookup.Which, reporter: Reporter) -> SeedRun:
     if which == "last" and not checkpoint.steps(run_dir / "checkpoints"):
         reporter.warned(f"no checkpoint was saved yet in {run_dir}: it starts from the beginning.")
         return SeedRun(config, run_dir, 0)
