@@ -55,7 +55,7 @@ from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
-from proximo.training.backend import Backend, copy_of
+from proximo.training.backend import Backend, EvaluatedOn, copy_of
 from proximo.training.backends import make_backend
 from proximo.training.callbacks import callbacks_of_seeds
 from proximo.training.events import SHARE
@@ -157,7 +157,7 @@ class PPO:
         check_number("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0, 2)
         self.verbose = int(verbose)
         self._env, self._given, self._given_eval_env = env, _object(given), eval_env
-        self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
+        self.config, self._evaluated_on = self._evaluations(config, env, self._given)
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
         self._taken = 0  # the update after which ``_state`` was taken from the training that runs now
@@ -166,6 +166,16 @@ class PPO:
         self._best: dict[str, Any] | None = None  # the best evaluation of all calls of ``learn``
         self._made_policy: tuple[tuple[Any, ...], Policy] | None = None
         """The parts of ``policy``, and the object, so that a loop over ``predict`` does not prepare it in each step."""
+
+    def _evaluations(self, config: Config, env: Environment, given: Any) -> tuple[Config, EvaluatedOn]:
+        """The settings, and the environment of evaluations with its settings, of training on ``env``, made from the object ``given``."""
+        other, env_settings, own = self._given_eval_env, None, config.run.eval_env_settings
+        if other is None and not config.run.eval_env and given is not None and own:
+            other, env_settings = given, {**config.env.env_settings, **own}
+        evaluation = evaluation_during_training(config, env, other, env_settings)
+        if self._given_eval_env is not None:
+            config = validate(override(config, {"eval_env": evaluation[1].env.id}))
+        return config, evaluation
 
     @property
     def env(self) -> Environment:
@@ -332,8 +342,8 @@ class PPO:
             ConfigError: an argument is out of range, or the spaces are not those of the policy.
             EnvError: ``env`` is unknown, or is no environment.
         """
-        if env is None:
-            env, env_settings = same_object(self.config, self._given, env_settings or {}, levels)
+        if env is None and self._given is not None and (env_settings or levels is not None):
+            env, env_settings = self._given, {**self.config.env.env_settings, **(env_settings or {})}
         where = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env}
         return evaluate(self.policy, episodes, deterministic=deterministic, seed=seed, **where)
 
@@ -475,7 +485,7 @@ class PPO:
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
-            config, evaluated_on = set_evaluation(config, made, _object(env), self._given_eval_env)
+            config, evaluated_on = self._evaluations(config, made, _object(env))
             if self._state is not None:
                 with contextlib.closing(make_backend(config, made, evaluation=evaluated_on)) as backend:
                     self._state = backend.with_new_episodes(self._state)
@@ -500,26 +510,6 @@ class PPO:
             CheckpointError: the folder cannot be written.
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
-
-
-def set_evaluation(config: Config, env: Environment, given: Any, eval_env: Any) -> tuple[Config, tuple[Environment, Config]]:
-    """The settings of an agent, and the environment of its evaluations with the settings that describe it. ``given`` and ``eval_env`` are
-    objects for training and evaluation; None: the settings have an id, or no ``eval_env``."""
-    other, env_settings = eval_env, None
-    if eval_env is None and not config.run.eval_env:
-        other, env_settings = same_object(config, given, config.run.eval_env_settings)
-    evaluation = evaluation_during_training(config, env, other, env_settings)
-    return config if eval_env is None else validate(override(config, {"eval_env": evaluation[1].env.id})), evaluation
-
-
-def same_object(
-    config: Config, given: Any, env_settings: dict[str, Any], levels: str | None = None
-) -> tuple[Any, dict[str, Any]]:
-    """The object ``given`` that the agent is trained on, with all its settings, if ``env_settings`` or
-    ``levels`` change something; otherwise None and ``env_settings``."""
-    if given is None or not (env_settings or levels is not None):
-        return None, env_settings
-    return given, {**config.env.env_settings, **env_settings}
 
 
 def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
@@ -615,7 +605,7 @@ def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
 
 def change_settings(agent: PPO, config: Config) -> None:
     """Give ``agent`` other settings, which must fit its state. Its next training has their hyperparameters."""
-    agent.config, agent._evaluated_on = set_evaluation(config, agent._env, agent._given, agent._given_eval_env)
+    agent.config, agent._evaluated_on = agent._evaluations(config, agent._env, agent._given)
 
 
 def learn_in_calls(
