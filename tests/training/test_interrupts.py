@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM, kill -9 and a hanging runtime: what was learned is kept, and the process ends in time."""
 
+import itertools
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.storage import checkpoint, run_lookup
 from proximo.training import interrupts
+from proximo.training.events import PeriodicEvaluation
 from proximo.training.interrupts import AbandonedError, HungError, Interrupts
 from proximo.training.jax_backend import JaxBackend
 
@@ -224,30 +226,23 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
     assert json.loads(ended.out) == {"error": stopped if until == "compiling…" else "interrupted."}
 
 
-def test_resume_repeats_an_interrupted_last_evaluation(tmp_path):
-    endless = """
-from proximo.training import interrupts
-from proximo.evaluation.evaluators import JaxEvaluator
-import time
-interrupts.GRACE_SECONDS = 0.3
-real, count = JaxEvaluator.__call__, [0]
-def call(self, *arguments, **named):
-    count[0] += 1
-    if count[0] == 10:
-        print("the last evaluation", flush=True)
-        time.sleep(1e6)
-    return real(self, *arguments, **named)
-JaxEvaluator.__call__ = call
-"""
-    with Process(*train_words(tmp_path, "r"), before=endless) as process:
-        process.read_until("the last evaluation")
-        process.send(signal.SIGTERM)
-        ended = process.end()
+def test_resume_repeats_an_interrupted_last_evaluation(tmp_path, monkeypatch, capsys):
+    evaluate, numbers = PeriodicEvaluation._play, itertools.count(1)
+
+    def outlasts_its_grace(self, *arguments):
+        if next(numbers) == 10:
+            self.training.interrupts.request(signal.SIGTERM)
+            raise AbandonedError
+        return evaluate(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PeriodicEvaluation, "_play", outlasts_its_grace)
+        patch.setattr("os._exit", ended_at_once)
+        with pytest.raises(SystemExit, match="143"):
+            main(train_words(tmp_path, "r"))
     run_dir = tmp_path / "toys-RandomEnds" / "r"
-    assert ended.code == 143, ended
-    assert (
-        f"Stopped at step 640, the last one, not evaluated yet, saved. Go on with: proximo train --resume {run_dir}" in ended.out
-    )
+    message = f"Stopped at step 640, the last one, not evaluated yet, saved. Go on with: proximo train --resume {run_dir}"
+    assert message in capsys.readouterr().out
     assert main(["train", "--resume", str(run_dir)]) == 0
     whole = trained(tmp_path, "s")
     assert (final_state(run_dir), rows(run_dir)) == (final_state(whole), rows(whole))
