@@ -85,13 +85,15 @@ class InMemoryRows(Tracker):
 
 
 class SeedRun:
-    """One seed of a training, which writes nothing before ``open``: of several processes, process 0 writes into its ``run_dir``. It continues
-    a run if ``resumed_at`` is a step, from a checkpoint with ``info`` if there is one, which process 0 has ``saved``."""
+    """One seed of a training. It writes nothing before ``open``: of several processes, process 0 opens its
+    ``run_dir``. A resumed run continues at ``resumed_at``, from a checkpoint with ``info`` if there is one, which
+    process 0 has ``saved``."""
 
     def __init__(
         self, config: Config, run_dir: Path | None = None, resumed_at: int | None = None, info: dict[str, Any] | None = None
     ):
         self.config, self.run_dir, self.resumed_at, self.info = config, run_dir, resumed_at, info
+        self.step = resumed_at or 0  # environment steps of the first state
         self.saved: Checkpoint | None = None
         self.callbacks, self.writes = SeedCallbacks(), False
         self.trackers: Tracker = InMemoryRows([])  # receives its rows, histograms and clips
@@ -113,11 +115,6 @@ class SeedRun:
         """Write into the folder. ``warn`` receives warnings. Raises ``OSError`` if a tracker cannot write."""
         run = TrackedRun(self.folder, to_mapping(self.config), self.resumed_at, warn)
         self.trackers, self.writes = RunTrackers(run, self.config.run.track, self.config.run.tensorboard), True
-
-    @property
-    def step(self) -> int:
-        """Environment steps of the first state."""
-        return self.resumed_at or 0
 
     @property
     def is_active(self) -> bool:
