@@ -192,10 +192,9 @@ def _resume(
     path: Path, which: run_lookup.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
 ) -> list[Result]:
     """Resume the run at ``path``, which only process 0 reads."""
-    stored = resuming.stored_settings(path, reporter, peers)
-    run_dirs, before = [run_dir for run_dir, _ in stored], [config for _, config in stored]
+    run_dirs, before = resuming.stored_settings(path, reporter, peers)
     changed = [changed_for_resume(config, settings) for config in before]
-    prepare_jax(override(changed[0], {"seeds": len(stored)}).shares_program)
+    prepare_jax(override(changed[0], {"seeds": len(run_dirs)}).shares_program)
     if peers.count > 1:  # they use all their devices, also if the run used others before
         changed = [override(config, {"devices": "all"}) for config in changed]
     configs = [with_device_number(config) for config in changed]

@@ -39,15 +39,15 @@ MAY_DIFFER = {
 """Settings in which the seeds of a group may differ. Those of the speed are the first seed's."""
 
 
-def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> list[tuple[Path, Config]]:
-    """The run directory and the settings of each seed of the run at ``path`` that has not ended."""
+def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> tuple[list[Path], list[Config]]:
+    """The run directories and the settings of the seeds of the run at ``path`` that have not ended."""
 
     def read() -> list[Any]:
         run_dirs = _not_ended(seed_run_dirs(path), reporter) or [path]
         return [(str(run_dir), to_mapping(run_directory.read_config(run_dir))) for run_dir in run_dirs]
 
-    stored = peers.from_first(read, "the settings of the run")
-    return [(Path(run_dir), from_mapping(mapping, Config(), str(path))) for run_dir, mapping in stored]
+    run_dirs, settings = zip(*peers.from_first(read, "the settings of the run"), strict=True)
+    return list(map(Path, run_dirs)), [from_mapping(mapping, Config(), str(path)) for mapping in settings]
 
 
 def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
