@@ -284,12 +284,12 @@ def test_the_agent_acts_and_is_saved_while_it_learns(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         acting = threads.submit(act)
         try:
-            learner.learn(6 * BATCH, callbacks=[Uses()])
+            learner.learn(3 * BATCH, callbacks=[Uses()])
         finally:
             ended.set()
     assert acting.result() > 0
-    assert steps == [(n * BATCH,) * 3 for n in range(1, 7)]
-    assert len({tuple(bits(policy.actor_critic)) for policy in kept}) == len(kept) == 7
+    assert steps == [(n * BATCH,) * 3 for n in range(1, 4)]
+    assert len({tuple(bits(policy.actor_critic)) for policy in kept}) == len(kept) == 4
 
 
 def test_only_an_evaluation_better_than_all_earlier_ones_is_the_best(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ COMMON = (
     f"--num-envs 8 --num-steps 16 --num-epochs 1 --num-minibatches 2 --hidden-sizes 8 --normalize-observation --normalize-reward "
     f"--checkpoint-every {HALF} --quiet"
 )
-JAX = f"gymnax:CartPole-v1 {COMMON} --eval-episodes 5 --eval-every {HALF} --histograms"
+JAX = f"gymnax:CartPole-v1 --no-preset {COMMON} --eval-episodes 5 --eval-every {HALF}"
 GYMNASIUM = f"CartPole-v1 {COMMON} --eval-episodes 5 --memory gru --memory-size 8 --num-workers 0 --total-steps {HALF}"
 LAUNCH = "launch -n 2 -- train"
 
@@ -57,14 +57,16 @@ def saved(run_dir, step):
 
 def test_two_processes_train_and_resume_as_one_with_two_devices(tmp_path, capsys):
     two, one = (tmp_path / "runs" / "gymnax-CartPole-v1" / name for name in ("two", "one"))
-    ended_well(started(tmp_path, f"{LAUNCH} {JAX} --total-steps {HALF} --name two".split()))
-    ended_well(started(tmp_path, [*LAUNCH.split(), "--resume", two, "--total-steps", STEPS, "--quiet"]))
+    ended_well(started(tmp_path, f"{LAUNCH} {JAX} --total-steps {HALF} --histograms --name two".split()))
+    resume = f"{LAUNCH} --resume {two} --total-steps {STEPS} --histograms false --quiet"
+    ended_well(started(tmp_path, resume.split()))
     ended_well(started(tmp_path, f"train {JAX} --total-steps {STEPS} --name one --devices 2".split(), devices=2))
     for step in (HALF, STEPS):
         found, expected = saved(two, step), saved(one, step)
         assert found.keys() == expected.keys()
         assert [name for name in expected if not np.array_equal(found[name], expected[name])] == []
     assert rows(two) == rows(one)
+    assert (two / "histograms.jsonl").exists()
     # One process can resume it.
     assert main(["train", "--resume", str(two), "--total-steps", str(STEPS + 128), "--devices", "1", "--quiet"]) == 0
     assert "devices 2 → 1" in capsys.readouterr().err
