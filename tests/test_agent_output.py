@@ -55,18 +55,14 @@ def test_help_lists_every_setting():
 
 
 @pytest.mark.parametrize(
-    ("verbose", "progress", "shown"),
-    [(1, None, True), (0, None, False), (0, True, True), (1, False, False)],
+    ("verbose", "progress", "shown"), [(1, None, True), (0, None, False), (0, True, True), (1, False, False)]
 )
 def test_notebook_shows_progress_unless_it_is_silenced(monkeypatch, verbose, progress, shown):
     contents = []
     monkeypatch.setattr(training_progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(displays, "display", lambda content: contents.append(content))
-    learner = agent(verbose=verbose).learn(2 * BATCH, progress=progress)
+    monkeypatch.setattr(displays, "display", contents.append)
+    agent(verbose=verbose).learn(2 * BATCH, progress=progress)
     assert bool(contents) == shown
-    assert learner.step == 2 * BATCH
-    with pytest.raises(ConfigError, match="verbose = 'no': expected a whole number of 0 … 2"):
-        agent(verbose="no")
 
 
 def frames(content, tmp_path):
@@ -86,17 +82,13 @@ def test_clip_is_the_first_episodes_of_an_evaluation(learned, tmp_path):
         clip.save(tmp_path / "a.avi")
 
 
-def test_watch_writes_a_file_without_a_display(learned, tmp_path, monkeypatch):
+def test_watch_writes_a_file_shows_a_clip_or_opens_a_window(learned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written = learned.watch(episodes=1, max_steps=3)
     assert written.name == f"watch-{learned.step}.mp4"
     assert frames(written.read_bytes(), tmp_path) == 4
     assert learned.watch("a.gif", episodes=1, max_steps=3).exists()
-
-
-def test_watch_shows_a_clip_or_a_window(learned, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shown = []
+    shown, files = [], sorted(tmp_path.iterdir())
     with monkeypatch.context() as patch:
         patch.setattr(module, "in_notebook", lambda: True)
         patch.setattr(module, "display", shown.append)
@@ -118,7 +110,7 @@ def test_watch_shows_a_clip_or_a_window(learned, tmp_path, monkeypatch):
     assert learned.watch(episodes=1, max_steps=3) is None
     assert [title.split(" · ")[2] for title in shown[1:-1]] == ["step 0", "step 1", "step 2", "step 3"]
     assert shown[-1] == "closed"
-    assert not list(tmp_path.iterdir())
+    assert sorted(tmp_path.iterdir()) == files
 
 
 def test_plot_draws_the_returns_of_the_history(learned, tmp_path):
@@ -161,15 +153,10 @@ def test_repr_is_one_readable_line(learned):
     episodes = learned.evaluate(4)
     assert repr(learned.env) == "PocMemory(Box(3,) float32 → Discrete(2))"
     assert repr(proximo.make_env("CartPole-v1")) == "GymnasiumEnvironment('CartPole-v1': Box(4,) float32 → Discrete(2))"
-    assert (
-        repr(episodes)
-        == f"Episodes(4 episodes: return {episodes.episode_return.mean():.4g} ± {episodes.episode_return.std():.2g}, length {episodes.length.mean():.4g}, success rate {episodes.success.mean():.3g})"
-    )
+    reached, length, success = episodes.episode_return, episodes.length.mean(), episodes.success.mean()
+    returns = f"return {reached.mean():.4g} ± {reached.std():.2g}"
+    assert repr(episodes) == f"Episodes(4 episodes: {returns}, length {length:.4g}, success rate {success:.3g})"
     both = proximo.evaluate_policy(learned, 4)
-    assert (
-        repr(both)
-        == f"EvaluationResult({ENV!r} at step {learned.step}, greedy: {episodes!r}, sampled: {both.episodes['sampled']!r})"
-    )
+    sampled = both.episodes["sampled"]
+    assert repr(both) == f"EvaluationResult({ENV!r} at step {learned.step}, greedy: {episodes!r}, sampled: {sampled!r})"
     assert both.episodes["greedy"].rows() == episodes.rows() == proximo.evaluate(learned, 4).rows()
-    with pytest.raises(ConfigError, match="fps = 'x': expected a number"):
-        learned.render(fps="x")

@@ -1,6 +1,7 @@
 """``pretrain`` imitates demonstrations of every kind of action, in order where the policy depends on it; ``learn`` continues."""
 
 import functools
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,33 +49,26 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_action_is_imitated_on_new_observations(kind):
     space, act = KINDS[kind]
-    learner = agent(space, normalize_observation=True)
-    x, new = observations(), observations(1)
-    before = imitated(learner, new, act)
-    losses = proximo.pretrain(learner, x, act(x), num_epochs=20, learning_rate=3e-3)
-    assert len(losses) == 20
+    learner = agent(space, normalize_observation=True, state_dependent_std=False)
+    x, new, before = observations(), observations(1), learner.policy.actor_critic
+    assert imitated(learner, new, act) < 0.65
+    losses = proximo.pretrain(learner, x, act(x), num_epochs=15, learning_rate=4e-3)
+    assert len(losses) == 15
     assert losses[-1] < losses[0]
-    assert before < 0.65
     assert imitated(learner, new, act) > 0.9
-    np.testing.assert_allclose(learner.policy.actor_critic.normalizer.mean, x.mean(0), rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(learner.policy.actor_critic.normalizer.variance, x.var(0), rtol=1e-3)
+    after = learner.policy.actor_critic
+    np.testing.assert_allclose(after.normalizer.mean, x.mean(0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(after.normalizer.variance, x.var(0), rtol=1e-3)
+    # The value and the standard deviation stay as they are.
+    kept = [(p.critic, p.torsos[1], getattr(p.actor, "log_std", None)) for p in (before, after)]
+    assert bits(kept[0]) == bits(kept[1])
+    assert bits((before.actor.readout, before.torsos[0])) != bits((after.actor.readout, after.torsos[0]))
 
 
 def imitated(learner, x, act):
     """Share of the components in which the policy is nearer to the demonstrator's action than to its other actions."""
     half = 1.0 if isinstance(learner.env.action_space, Box) else 0.5
     return np.mean(np.abs(learner.predict(x)[0] - act(x)) < half)
-
-
-def test_standard_deviation_and_value_stay_as_they_are():
-    learner = agent(Box((2,), -1.0, 1.0), state_dependent_std=False)
-    before = learner.policy.actor_critic
-    proximo.pretrain(learner, observations(), np.zeros((STEPS, 2)), num_epochs=2)
-    after = learner.policy.actor_critic
-    assert bits((before.critic, before.torsos[1], before.actor.log_std)) == bits(
-        (after.critic, after.torsos[1], after.actor.log_std)
-    )
-    assert bits((before.actor.readout, before.torsos[0])) != bits((after.actor.readout, after.torsos[0]))
 
 
 @functools.cache
@@ -177,11 +171,7 @@ X = np.zeros((4, 3))
         ({}, (np.full((4, 3), np.nan), [0, 1, 0, 1]), r"^observations has nan: expected finite numbers"),
         ({}, (X, [0, 1, 0]), r"^actions has the shape \(3,\): expected \(4,\), one for each observation"),
         ({}, (X, [0, 1, 2, 1]), r"^actions has 2, which is not in Discrete\(2\)"),
-        (
-            {"memory": "gru"},
-            (X, [0, 1, 0, 1]),
-            r"^episode_start is missing: this policy reads it, so pass one finite number for each of the 4",
-        ),
+        (GRU, (X, [0, 1, 0, 1]), r"^episode_start is missing: this policy reads it, so pass one finite number for each of the 4"),
         (GRU, (X, [0, 1, 0, 1], [True]), r"^episode_start is list of shape \(1,\)"),
         ({"observe_reward": True}, (X, [0, 1, 0, 1], [1, 0, 0, 0]), r"^rewards is missing"),
     ],
@@ -195,16 +185,14 @@ def test_invalid_numbers_and_unbounded_actions_are_rejected():
     learner = agent(Box((1,), -2.0, 2.0))
     with pytest.raises(ConfigError, match=r"^actions\[2\] is \[2.5\], outside of the bounds of Box\(1,\) float32"):
         proximo.pretrain(learner, X, [[0.0], [2.00001], [2.5], [0.0]])
-    for name, values in (("num_epochs", (0, 2**80)), ("minibatch_size", (0, 10**400)), ("learning_rate", (0, 10**400, 1e300))):
-        for value in values:
-            with pytest.raises(
-                ConfigError, match=rf"^{name} = .*: expected a (whole number of 1 … 1000000|finite number above 0)"
-            ):
-                proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
+    for name, value in (("num_epochs", 0), ("minibatch_size", 10**7), ("learning_rate", 0), ("learning_rate", np.inf)):
+        sentence = rf"^{name} = .*: expected a (whole number of 1 … 1000000|finite number above 0)"
+        with pytest.raises(ConfigError, match=sentence):
+            proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
     before = bits(learner.policy.actor_critic)
-    with pytest.raises(TrainingError, match=r"use a learning_rate below 1e\+30"):
-        proximo.pretrain(learner, observations(), np.zeros((STEPS, 1)), learning_rate=1e30, num_epochs=3)
-    for scale in (1e19, 1e30):
-        with pytest.raises(TrainingError, match=r"NaN or infinity in normalizer.* scale the observations|^The losses"):
-            proximo.pretrain(learner, scale * observations(), np.zeros((STEPS, 1)), num_epochs=1)
+    for scale, rate in ((1.0, 1e30), (1e19, 1e-3), (1e30, 1e-3)):
+        with pytest.raises(
+            TrainingError, match=rf"^NaN or infinity in .*: use a learning_rate below {re.escape(str(rate))}, or scale"
+        ):
+            proximo.pretrain(learner, scale * observations(), np.zeros((STEPS, 1)), learning_rate=rate, num_epochs=3)
     assert bits(learner.policy.actor_critic) == before

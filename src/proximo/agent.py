@@ -6,6 +6,7 @@ Like the command line, this module may import all others: ``export``, ``report``
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import operator
@@ -21,16 +22,22 @@ from jaxtyping import Array, Key
 
 from proximo.checks import check_before_training
 from proximo.collect.devices import on_one_device, with_available_devices, with_device_number
-from proximo.collect.environment import check_same_spaces, environment
+from proximo.collect.environment import (
+    check_same_spaces,
+    check_settings,
+    environment,
+    evaluation_during_training,
+    preprocessing_of,
+)
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
-from proximo.config.loading import resume_warnings, with_given
+from proximo.config.loading import given_layers, resolve, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
 from proximo.distributions import Distribution
-from proximo.envs.custom import makes_environments
+from proximo.envs.custom import from_object, is_vectorized, makes_environments
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
@@ -40,22 +47,20 @@ from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
-from proximo.rendering.watching import Clip, make_clip
-from proximo.signatures import is_integer
+from proximo.settings import make_config, with_defaults
+from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
-from proximo.storage.run_lookup import Which
 from proximo.storage.save_run import save_run
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
-from proximo.training.agent_environment import make_environment, replace_environment, same_object, set_evaluation
-from proximo.training.backend import Backend, copy_of
+from proximo.training.backend import Backend, EvaluatedOn, copy_of
 from proximo.training.backends import make_backend
-from proximo.training.callbacks import SeedCallbacks, check_callbacks
+from proximo.training.callbacks import callbacks_of_seeds
+from proximo.training.events import SHARE
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
-from proximo.training.periodic_evaluation import SHARE
 from proximo.training.run_summary import run_summary
 from proximo.training.seed_run import InMemoryRows, SeedRun
 from proximo.types import TrainState, int_of_steps
@@ -73,8 +78,8 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def exclusive_use(agent: PPO) -> Iterator[None]:
-    """Context manager: only this call may change ``agent``, so that no call overwrites the result of another. Raises ``ConfigError`` if
-    another call is changing it."""
+    """Context manager: only this call may change ``agent``, so that no call overwrites the result of another.
+    Raises ``ConfigError`` if another call is changing it."""
     with _lock:
         if agent in _in_use:
             raise ConfigError(
@@ -88,8 +93,6 @@ def exclusive_use(agent: PPO) -> Iterator[None]:
 
 
 class _WarningList(Reporter):
-    """Appends the warnings of a training to a list, each once."""
-
     def __init__(self, warnings: list[str]):
         self._warnings = warnings
 
@@ -107,22 +110,10 @@ def _object(env: Any) -> Any:
 class PPO:
     """An agent that learns with Proximal Policy Optimization.
 
-        import gymnasium
-        import proximo
-
-        agent = proximo.PPO("CartPole-v1", num_envs=8)
-        agent.learn(100_000)
+        agent = proximo.PPO("CartPole-v1", num_envs=8).learn(100_000)
         print(agent.evaluate(100).summary()["return_mean"])
-        agent.save("models/cartpole")
-
-        agent = proximo.load("models/cartpole")
-        env = gymnasium.make("CartPole-v1")
-        observation, _ = env.reset()
-        memory, done = agent.policy.init_memory(), False
-        while not done:
-            action, memory = agent.predict(observation, memory)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            done = terminated or truncated
+        agent.save("models/cartpole")  # proximo.load("models/cartpole") loads it, to act or to learn on
+        action, memory = agent.predict(observation, agent.policy.init_memory())
 
     The agent writes files only when asked. Use ``proximo.train`` for a run directory with checkpoints and metrics.
 
@@ -166,17 +157,25 @@ class PPO:
         check_number("verbose", int(verbose) if isinstance(verbose, bool) else verbose, 0, 2)
         self.verbose = int(verbose)
         self._env, self._given, self._given_eval_env = env, _object(given), eval_env
-        self.config, self._evaluated_on = set_evaluation(config, env, self._given, eval_env)
+        self.config, self._evaluated_on = self._evaluations(config, env, self._given)
         self.warnings, self.step, self.history = [], 0, []
         self._state: TrainState | None = None
-        self._taken = 0
-        """The update after which ``_state`` was taken from the training that runs now."""
+        self._taken = 0  # the update after which ``_state`` was taken from the training that runs now
         self._predictions = itertools.count()  # atomic: several threads may predict at once
         self._evaluation: dict[str, Any] | None = None
-        self._best: dict[str, Any] | None = None
-        """The best evaluation of all calls of ``learn``."""
+        self._best: dict[str, Any] | None = None  # the best evaluation of all calls of ``learn``
         self._made_policy: tuple[tuple[Any, ...], Policy] | None = None
         """The parts of ``policy``, and the object, so that a loop over ``predict`` does not prepare it in each step."""
+
+    def _evaluations(self, config: Config, env: Environment, given: Any) -> tuple[Config, EvaluatedOn]:
+        """The settings, and the environment of evaluations with its settings, of training on ``env``, made from the object ``given``."""
+        other, env_settings, own = self._given_eval_env, None, config.run.eval_env_settings
+        if other is None and not config.run.eval_env and given is not None and own:
+            other, env_settings = given, {**config.env.env_settings, **own}
+        evaluation = evaluation_during_training(config, env, other, env_settings)
+        if self._given_eval_env is not None:
+            config = validate(override(config, {"eval_env": evaluation[1].env.id}))
+        return config, evaluation
 
     @property
     def env(self) -> Environment:
@@ -196,12 +195,7 @@ class PPO:
         return f"PPO({self.config.env.id!r} at step {self.step})"
 
     def learn(
-        self,
-        total_steps: int,
-        *,
-        callbacks: Sequence[Any] = (),
-        reporter: Reporter | None = None,
-        progress: bool | None = None,
+        self, total_steps: int, *, callbacks: Sequence[Any] = (), reporter: Reporter | None = None, progress: bool | None = None
     ) -> PPO:
         """Learn from further environment steps.
 
@@ -239,11 +233,16 @@ class PPO:
         self, total_steps: int, interrupts: Interrupts, callbacks: Sequence[Any], reporter: Reporter, max_updates: int | None
     ) -> Generator[None]:
         current().require_one("PPO.learn")
-        checked = check_callbacks(callbacks, bool(self.config.run.eval_episodes))
-        config = self._config_until(total_steps)
+        [own] = callbacks_of_seeds(callbacks, self.config)
+        if not is_number(total_steps) or not total_steps >= self.config.batch_size or total_steps % 1:
+            raise ConfigError(
+                f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
+                f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."
+            )
+        config = validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
         backend = make_backend(config, self._env, evaluation=self._evaluated_on)
-        seed_run = SeedRun(config, SeedCallbacks(checked), InMemoryRows(self.history))
-        seed_run.best = self._best
+        seed_run = SeedRun(config)
+        seed_run.callbacks, seed_run.trackers, seed_run.best = own, InMemoryRows(self.history), self._best
         seed_run.evaluation_steps = int(SHARE * self.step)  # the steps of earlier calls allow no evaluations in this one
         try:
             reporter.started(config, [], run_summary(backend))
@@ -265,17 +264,6 @@ class PPO:
         if interrupts.requested is not None:
             raise KeyboardInterrupt
 
-    def _config_until(self, total_steps: Any) -> Config:
-        """The settings for ``total_steps`` more steps. Raises a ``ConfigError`` unless they are at least one update."""
-        if isinstance(total_steps, float) and total_steps.is_integer():
-            total_steps = int(total_steps)
-        if not is_integer(total_steps) or total_steps < self.config.batch_size:
-            raise ConfigError(
-                f"total_steps = {total_steps!r}: expected a whole number of at least {self.config.batch_size}, the steps of one update "
-                f"(num_envs {self.config.env.num_envs} × num_steps {self.config.ppo.num_steps})."
-            )
-        return validate(override(self.config, {"total_steps": self.step + int(total_steps)}))
-
     def _first_state(self, backend: Backend) -> TrainState:
         """The state at the start of a training; a copy, because the backend uses it up."""
         if self._state is None:
@@ -296,27 +284,20 @@ class PPO:
         self._state, self.config, self._taken = state, config, now.update
         self.step = now.step if state.healthy else int_of_steps(state.learner.steps)
 
-    def _backend(self) -> Backend:
-        return make_backend(self.config, self._env, evaluation=self._evaluated_on)
+    def _backend(self) -> contextlib.closing[Backend]:
+        return contextlib.closing(make_backend(self.config, self._env, evaluation=self._evaluated_on))
 
     def _current_state(self) -> TrainState:
         """The state; an agent that has learned nothing makes its first one now."""
         if self._state is None:
-            with contextlib.closing(self._backend()) as backend:
+            with self._backend() as backend:
                 self._state = backend.start([self.config.run.seed])
         return self._state
 
     def predict(
-        self,
-        observation: Any,
-        memory: Carried | None = None,
-        episode_start: Any = None,
-        *,
-        action_mask: Any = None,
-        deterministic: bool = True,
-        key: Key[Array, ""] | None = None,
-        reward: Any = None,
-    ) -> tuple[np.ndarray, Carried]:
+        self, observation: Any, memory: Carried | None = None, episode_start: Any = None, *, action_mask: Any = None,
+        deterministic: bool = True, key: Key[Array, ""] | None = None, reward: Any = None,
+    ) -> tuple[np.ndarray, Carried]:  # fmt: skip
         """Choose the action for one observation, or for N stacked observations, with the current policy.
 
         ``Policy.predict`` explains arguments, results and errors. Without a ``key``, the agent uses another key in each call, which
@@ -324,9 +305,8 @@ class PPO:
         """
         if key is None and not deterministic:
             key = jax.random.fold_in(evaluation_key(self.config.run.seed, PREDICTION_STREAM), next(self._predictions))
-        return self.policy.predict(
-            observation, memory, episode_start, action_mask=action_mask, deterministic=deterministic, key=key, reward=reward
-        )
+        arguments = {"action_mask": action_mask, "deterministic": deterministic, "key": key, "reward": reward}
+        return self.policy.predict(observation, memory, episode_start, **arguments)
 
     def forward(
         self,
@@ -341,16 +321,9 @@ class PPO:
         return self.policy.forward(observation, memory, episode_start, action_mask=action_mask, reward=reward)
 
     def evaluate(
-        self,
-        episodes: int = 100,
-        *,
-        deterministic: bool = True,
-        seed: int = 0,
-        levels: str | None = None,
-        env_settings: dict[str, Any] | None = None,
-        num_envs: int = 0,
-        env: Any = None,
-    ) -> Episodes:
+        self, episodes: int = 100, *, deterministic: bool = True, seed: int = 0, levels: str | None = None,
+        env_settings: dict[str, Any] | None = None, num_envs: int = 0, env: Any = None,
+    ) -> Episodes:  # fmt: skip
         """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
 
         Args:
@@ -369,8 +342,8 @@ class PPO:
             ConfigError: an argument is out of range, or the spaces are not those of the policy.
             EnvError: ``env`` is unknown, or is no environment.
         """
-        if env is None:
-            env, env_settings = same_object(self.config, self._given, env_settings or {}, levels)
+        if env is None and self._given is not None and (env_settings or levels is not None):
+            env, env_settings = self._given, {**self.config.env.env_settings, **(env_settings or {})}
         where = {"levels": levels, "env_settings": env_settings, "num_envs": num_envs, "env": env}
         return evaluate(self.policy, episodes, deterministic=deterministic, seed=seed, **where)
 
@@ -382,7 +355,7 @@ class PPO:
         seed: int = 0,
         max_steps: int | None = None,
         fps: float | None = None,
-    ) -> Clip:
+    ) -> watching.Clip:
         """Record episodes of the current policy. A notebook displays the result.
 
         Args:
@@ -401,23 +374,17 @@ class PPO:
             VideoError: there is no ffmpeg.
         """
         watching.check(episodes, seed, max_steps, fps)
-        return make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
+        return watching.make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
 
     def watch(
-        self,
-        path: str | Path | None = None,
-        *,
-        episodes: int = 3,
-        deterministic: bool = True,
-        seed: int = 0,
-        max_steps: int | None = None,
-        fps: float | None = None,
-    ) -> Path | None:
+        self, path: str | Path | None = None, *, episodes: int = 3, deterministic: bool = True, seed: int = 0,
+        max_steps: int | None = None, fps: float | None = None,
+    ) -> Path | None:  # fmt: skip
         """Show episodes of the current policy in a notebook or a window. Without a display, write a file.
 
         Args:
             path: a file to write instead, which ends in ``.mp4`` or ``.gif``.
-            episodes: number of episodes, 1 or more.
+            episodes: as in ``render``.
             deterministic: as in ``render``.
             seed: as in ``render``.
             max_steps: as in ``render``.
@@ -434,7 +401,7 @@ class PPO:
         watching.check(episodes, seed, max_steps, fps)
         subject = watching.acting(self.policy, deterministic)
         if path is None and in_notebook():
-            display({"text/html": make_clip(subject, episodes, seed, max_steps, fps)._repr_html_()})
+            display({"text/html": watching.make_clip(subject, episodes, seed, max_steps, fps)._repr_html_()})
             return None
         if path is None and window.has_display():
             window.show(subject, lambda itself: subject.play(episodes, seed, max_steps, itself), fps)
@@ -476,13 +443,7 @@ class PPO:
 
         return write_report([str(self.save(folder))])
 
-    def export(
-        self,
-        folder: str | Path,
-        *,
-        deterministic: bool = True,
-        batch: int | None = None,
-    ) -> ExportResult:
+    def export(self, folder: str | Path, *, deterministic: bool = True, batch: int | None = None) -> ExportResult:
         """Write the current policy as files that run without proximo and JAX, as ``proximo export`` does.
 
         Args:
@@ -524,7 +485,7 @@ class PPO:
             made, config = replace_environment(self.config, env, env_settings)
             check_same_spaces(self._env, made, config.env.id)
             check_policy(made, config)
-            config, evaluated_on = set_evaluation(config, made, _object(env), self._given_eval_env)
+            config, evaluated_on = self._evaluations(config, made, _object(env))
             if self._state is not None:
                 with contextlib.closing(make_backend(config, made, evaluation=evaluated_on)) as backend:
                     self._state = backend.with_new_episodes(self._state)
@@ -550,17 +511,36 @@ class PPO:
         """
         return save_run(Path(folder), self.config, self.step, self._current_state(), self._evaluation, self.history)
 
-    def _restore(self, run_dir: Path, which: Which, stored: Config) -> None:
-        """Take state, evaluation and history of a checkpoint in ``run_dir``, whose settings are ``stored``."""
-        saved, self.warnings = run_lookup.find_checkpoint(run_dir, which, stored)
-        with contextlib.closing(self._backend()) as backend:
-            state = backend.restore(saved)
-        check_finite(saved.path, state.learner.policy, self.config)
-        self._state, self.step, self._evaluation = state, saved.step, saved.info.get("evaluation")
-        best = saved.info.get("best") or self._evaluation
-        self._best = best if best and best["return_mean"] is not None else None
-        folder = saved.path if (saved.path / METRICS).exists() else run_dir  # there until its save is complete
-        self.history = [row for row in read_rows(folder / METRICS) if row["step"] <= self.step]
+
+def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tuple[Environment, Config]:
+    """The environment of an id or an object, and the settings for it. Raises a ``ConfigError`` for settings of run directories."""
+    if name := next(filter(RUN_DIRECTORY.__contains__, settings), None):
+        raise ConfigError(
+            f"{name} is a setting of run directories: use proximo.train, because a PPO object writes no files by itself."
+        )
+    if isinstance(env, str):
+        config = make_config(env, settings, preset=preset)
+        return environment(config), config
+    if is_vectorized(type(env)):
+        settings = {"num_envs": env.num_envs, **settings}
+        if settings["num_envs"] != env.num_envs:
+            raise ConfigError(
+                f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
+            )
+    layers = given_layers({**settings, "id": "<>"})
+    plain = resolve(layers) if preset else validate(resolve(layers))
+    env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
+    config = with_defaults(layers, made) if preset else plain
+    check_settings(config, made)
+    return made, override(config, {"id": env_id})
+
+
+def replace_environment(config: Config, env: Any, env_settings: dict[str, Any]) -> tuple[Environment, Config]:
+    """Another environment for ``config``, with the same number of environments, time limit and preprocessing."""
+    settings = {**dataclasses.asdict(config.env), "env_settings": env_settings}
+    del settings["id"]
+    made, made_config = make_environment(env, settings, preset=False)
+    return made, dataclasses.replace(config, env=made_config.env, given={**config.given, "id": made_config.env.id})
 
 
 def load(
@@ -603,10 +583,16 @@ def load(
         config, eval_env = with_given(config, {"eval_env": eval_env}), None
     here = with_available_devices(config)
     agent._set_up(made, here, env, eval_env, verbose)
-    agent._restore(path, which, stored)
-    if eval_env is not None or config.run.eval_env != stored.run.eval_env:
-        agent._best = None  # the evaluations were perhaps on another environment
-    agent.warnings += resume_warnings(config, here)
+    saved, warnings = run_lookup.find_checkpoint(path, which, stored)
+    with agent._backend() as backend:
+        agent._state = backend.restore(saved)
+    check_finite(saved.path, agent._state.learner.policy, here)
+    agent.step, agent._evaluation, agent.warnings = saved.step, saved.info.get("evaluation"), warnings + resume_warnings(config, here)
+    if eval_env is None and config.run.eval_env == stored.run.eval_env:  # else they were perhaps on another environment
+        best = saved.info.get("best") or agent._evaluation
+        agent._best = best if best and best["return_mean"] is not None else None
+    folder = saved.path if (saved.path / METRICS).exists() else path  # there until its save is complete
+    agent.history = [row for row in read_rows(folder / METRICS) if row["step"] <= saved.step]
     return agent
 
 
@@ -619,30 +605,16 @@ def load_like(agent: PPO, folder: Path, custom: Mapping[str, Any]) -> PPO:
 
 def change_settings(agent: PPO, config: Config) -> None:
     """Give ``agent`` other settings, which must fit its state. Its next training has their hyperparameters."""
-    agent.config, agent._evaluated_on = set_evaluation(config, agent._env, agent._given, agent._given_eval_env)
+    agent.config, agent._evaluated_on = agent._evaluations(config, agent._env, agent._given)
 
 
 def learn_in_calls(
     agent: PPO, total_steps: int, interrupts: Interrupts, reporter: Reporter | None = None, max_updates: int | None = None
 ) -> Iterator[None]:
-    """Let ``agent`` learn at the pace of another program, for example of a trainer of another library.
+    """Let ``agent`` learn as in ``PPO.learn``, at the pace of another program, which enters ``interrupts`` while it advances the iterator.
 
-    The iterator yields before each call of the compiled program, when the agent has everything learned so far. Closing the iterator
-    ends the training.
-
-    Args:
-        agent: the agent.
-        total_steps: as in ``PPO.learn``.
-        interrupts: the source of requests to stop. The caller enters this context manager while it advances the iterator.
-        reporter: as in ``PPO.learn``.
-        max_updates: maximum number of updates between two yields; None: those of about one second.
-
-    Returns:
-        An iterator over None.
-
-    Raises:
-        ConfigError: as in ``PPO.learn``, or the agent has learned in another call since the iterator yielded.
-        EnvError, TrainingError: as in ``PPO.learn``.
+    The iterator yields before each call of the compiled program, of at most ``max_updates``, when the agent has everything learned so far.
+    Closing it ends the training. Raises ``ConfigError`` if the agent has learned in another call in between.
     """
     learning = agent._calls(total_steps, interrupts, (), reporter or _WarningList(agent.warnings), max_updates)
     with contextlib.closing(learning) as calls:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
-from proximo.errors import ConfigError, shown
+from proximo.errors import ConfigError
 from proximo.evaluation.evaluate import check_number
 from proximo.rendering.watching import LONGEST, film
-from proximo.signatures import is_integer, is_number
+from proximo.signatures import is_number
 from proximo.training.callbacks import Evaluation, Info
 
 __all__ = ["BestModel", "Checkpoints", "EarlyStopping", "Evaluation", "Info", "Video"]
@@ -33,14 +32,13 @@ class EarlyStopping:
     def __init__(self, at: float | None = None, *, patience: int | None = None, min_delta: float = 0.0):
         if at is None and patience is None:
             raise ConfigError(
-                "EarlyStopping: expected at (the mean return to stop at) or patience (evaluations without improvement)."
+                "EarlyStopping: expected at (a mean return to stop at) or patience (evaluations without improvement)."
             )
-        if at is not None and (not is_number(at) or math.isnan(at)):
-            raise ConfigError(f"EarlyStopping: at = {at!r}: expected a number.")
-        if patience is not None and (not is_integer(patience) or patience < 1):
-            raise ConfigError(f"EarlyStopping: patience = {patience!r}: expected a number of evaluations, 1 or more.")
-        if not is_number(min_delta) or not min_delta >= 0:
-            raise ConfigError(f"EarlyStopping: min_delta = {min_delta!r}: expected a number, 0 or more.")
+        if patience is not None:
+            check_number("patience", patience, 1, LONGEST)
+        for name, given in (("at", at), ("min_delta", min_delta)):
+            if given is not None and (not is_number(given) or math.isnan(given)):
+                raise ConfigError(f"EarlyStopping: {name} = {given!r}: expected a number.")
         self.at, self.patience, self.min_delta = at, patience, min_delta
         self.best, self.waited = -math.inf, 0
 
@@ -67,18 +65,17 @@ class EarlyStopping:
 
 
 class Checkpoints:
-    """Saves a run directory ``folder/<step>`` at regular intervals. ``proximo.load`` and all commands accept it.
+    """Saves a run directory ``folder/<step>`` at regular intervals; of several seeds,
+    ``folder/seed-<i>/<step>``. ``proximo.load`` and all commands accept it.
 
         proximo.train("CartPole-v1", callbacks=[Checkpoints("models/cartpole", every=50)])
-
-    With several seeds, each seed saves to ``folder/seed-<i>/<step>``.
 
     Args:
         folder: where to save; not the working folder.
         every: updates between two saves, 1 or more.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder.
+        ConfigError: ``folder`` is the working folder.
     """
 
     def __init__(self, folder: str | Path, every: int = 1):
@@ -98,7 +95,7 @@ class BestModel:
         folder: where to save; not the working folder.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder.
+        ConfigError: ``folder`` is the working folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -111,11 +108,10 @@ class BestModel:
 
 
 class Video:
-    """Records one greedy episode to ``folder/<step>.mp4`` at regular intervals. Training waits for it.
+    """Records one greedy episode to ``folder/<step>.mp4`` at regular intervals; of several seeds, to ``folder/seed-<i>/<step>.mp4``. Training
+    waits for it. The setting ``video_every`` also shows clips in TensorBoard.
 
         proximo.train("CartPole-v1", callbacks=[Video("videos", every=100)])
-
-    With several seeds, each seed records to ``folder/seed-<i>/<step>.mp4``. The setting ``video_every`` also shows clips in TensorBoard.
 
     Args:
         folder: where to write; not the working folder.
@@ -123,7 +119,7 @@ class Video:
         max_steps: maximum number of steps of a video.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or is the working folder; or ``max_steps`` is not a whole number, 1 or more.
+        ConfigError: ``folder`` is the working folder, or ``max_steps`` is not a whole number, 1 or more.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
@@ -137,10 +133,8 @@ class Video:
 
 def _absolute(folder: str | Path) -> Path:
     """``folder`` as an absolute path, because an environment may change the working folder."""
-    if not isinstance(folder, str | os.PathLike) or Path(folder).absolute() == Path.cwd():
-        raise ConfigError(
-            f"folder = {shown(folder)}: expected the path of a folder, not the working folder: for example 'models'."
-        )
+    if Path(folder).absolute() == Path.cwd():
+        raise ConfigError(f"folder = {str(folder)!r} is the working folder: expected another one, for example 'models'.")
     return Path(folder).absolute()
 
 

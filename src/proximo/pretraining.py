@@ -24,9 +24,6 @@ from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, Multi
 from proximo.types import Observation
 
 _clone = eqx.filter_jit(clone)
-MAX_RATE = float(np.finfo(np.float32).max)
-MAX_NUMBER = 10**6
-"""Of epochs and of steps in a minibatch. The program stores a key and a loss for each epoch."""
 
 
 def pretrain(
@@ -71,9 +68,9 @@ def pretrain(
         TrainingError: NaN or infinity occurs. The agent stays as it was.
     """
     for name, given in (("num_epochs", num_epochs), ("minibatch_size", minibatch_size)):
-        check_number(name, given, 1, MAX_NUMBER)
-    if not is_number(learning_rate) or not 0 < learning_rate <= MAX_RATE:
-        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0 (as float32), such as 1e-3.")
+        check_number(name, given, 1, 10**6)  # the program stores a key and a loss for each epoch
+    if not is_number(learning_rate) or not 0 < learning_rate < np.inf:
+        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0, such as 1e-3.")
     with exclusive_use(agent):
         state, config = agent._current_state(), agent.config
         policy = state.learner.policy
@@ -84,13 +81,11 @@ def pretrain(
         rates = jnp.float32(learning_rate), jnp.float32(config.ppo.max_grad_norm)
         with jax.default_matmul_precision(config.run.matmul_precision):
             policy, losses = _clone(shuffle_key, policy, demonstrations, *rates, *sizes)
-        if not np.isfinite(losses).all():
+        if (name := non_finite_leaf(policy, config)) or not np.isfinite(losses).all():
             raise TrainingError(
-                f"The losses of the epochs are {np.asarray(losses).tolist()}: use a learning_rate below {learning_rate}, and check that "
-                "the demonstrations have no extreme numbers."
+                f"NaN or infinity in {name or 'the losses'}: use a learning_rate below {learning_rate}, or scale the observations of the "
+                "demonstrations, if some are large."
             )
-        if name := non_finite_leaf(policy, config):
-            raise TrainingError(f"NaN or infinity in {name}: scale the observations of the demonstrations, some are too large.")
         learner = dataclasses.replace(state.learner, policy=policy, key=key)
         agent._state = dataclasses.replace(state, learner=learner)
         agent._evaluation = agent._best = None  # the evaluations were of another policy
@@ -120,13 +115,10 @@ def _convert(
 def _one_each(name: str, given: Any, dtype: Any, count: int, is_read: bool) -> Array:
     if not is_read:
         return jnp.zeros(count, dtype)
-    try:
-        x = np.asarray(given)
-        if x.shape == (count,) and x.dtype.kind in "biuf" and np.isfinite(x).all():
-            return jnp.asarray(x, dtype)
-    except ValueError:  # rows of different lengths
-        pass
-    shown = "missing" if given is None else f"{type(given).__name__} of shape {np.shape(given)}"
+    x = np.asarray(given)
+    if x.shape == (count,) and x.dtype.kind in "biuf" and np.isfinite(x).all():
+        return jnp.asarray(x, dtype)
+    shown = "missing" if given is None else f"{type(given).__name__} of shape {x.shape}"
     raise ConfigError(f"{name} is {shown}: this policy reads it, so pass one finite number for each of the {count} observations.")
 
 

@@ -59,17 +59,14 @@ def make_config(
     config = resolve(layers)
     if kinds.names() <= given.keys():
         return validate(config)
-    return with_defaults(layers, _made(config))
-
-
-def _made(config: Config) -> Environment:
     # Imported here, because the settings of an environment with a preset need no JAX.
     from proximo.collect.environment import preprocessing_of
     from proximo.envs import make_env
     from proximo.jax_setup import prepare_jax
 
     prepare_jax(config.shares_program)
-    return make_env(config.env.id, config.env.env_settings, preprocessing_of(config), config.given.get("id") != config.env.id)
+    from_file = config.given.get("id") != config.env.id
+    return with_defaults(layers, make_env(env_id, config.env.env_settings, preprocessing_of(config), from_file))
 
 
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
@@ -82,14 +79,12 @@ def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
 
 
 def _kind_of(env: Environment, config: Config) -> str:
-    """The kind of an environment, by its observations, the policy's memory and the actions."""
     import jax
 
     from proximo.networks.encoders import cnn_for
     from proximo.spaces import Box, tree
 
-    observation = env.observation_space
-    if any(jax.tree.leaves(tree(lambda part: cnn_for(part, config.network), observation))):
+    if any(jax.tree.leaves(tree(lambda part: cnn_for(part, config.network), env.observation_space))):
         return "images"
     if config.network.remembers:
         return "memory"

@@ -19,6 +19,6 @@ class Keep:
 
 
 peers = proximo.processes.join(sys.argv[1], num_processes=2, process_id=int(sys.argv[2]), heartbeat=20)
-sizes = {"total_steps": 128, "num_envs": 4, "num_steps": 16, "num_epochs": 1, "num_minibatches": 1}
+sizes = {"total_steps": 128, "num_envs": 4, "num_steps": 16, "num_epochs": 1, "num_minibatches": 1, "hidden_sizes": 8}
 results = proximo.train("gymnax:CartPole-v1", callbacks=[Keep()], seeds=2, eval_episodes=1, name="run", **sizes)
 print(json.dumps([{"steps": result.steps, "return_mean": result.return_mean} for result in results]))

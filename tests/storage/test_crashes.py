@@ -27,8 +27,7 @@ from proximo.storage.checkpoint import META, STATE, encode
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import resuming
-from proximo.training.callbacks import SeedCallbacks
-from proximo.training.seed_run import SeedRun, SeedStart
+from proximo.training.seed_run import SeedRun
 
 from helpers import bits
 
@@ -216,7 +215,8 @@ def test_killed_save_of_a_training_leaves_the_old_or_the_new_checkpoint(tmp_path
     def write(folder, step, value, best):
         for seed in range(2):
             run_dir = folder / f"seed-{seed}"
-            seed_run = SeedRun.stored(SeedStart(run_dir, CONFIG), SeedCallbacks((), copied=True), print, writes=True)
+            seed_run = SeedRun(CONFIG, run_dir)
+            seed_run.open(print)
             info = {"evaluation_steps": value, "best": {"step": best, "return_mean": 1.0}}
             files = encode(step, {"x": np.full(9, value)}, info, run_directory.render_config(CONFIG))
             seed_run._write_checkpoint(step, files, best)

@@ -1,5 +1,5 @@
-"""Trains five seeds in one program, with each of three cores as a device: ``python core_devices.py FOLDER``. The tests start it in a new process,
-because the number of devices cannot change after JAX has started."""
+"""Trains five seeds in one program, with each of three cores as a device: ``python core_devices.py FOLDER``.
+The tests start it in a new process, because the number of devices cannot change after JAX has started."""
 
 import json
 import sys
@@ -34,8 +34,8 @@ def policy(run_dir):
 
 
 def narrowed(rates):
-    """A batch of trials goes on with the last one after the first evaluation: its slots then, and the seconds of the whole batch, in those of the
-    slots that are left."""
+    """A batch of trials goes on with the last one after the first evaluation: its slots then, and the seconds
+    of the whole batch, in those of the slots that are left."""
     batch.MIN_COMPILE_SECONDS, TimedCalls.seconds_per_update = 0.0, 1e9
     configs = [make_config("toys:RandomEnds", {**SETTINGS, "learning_rate": rate}, preset=False) for rate in rates]  # as compiled
     trials = batch.Batch(configs, [100], len(rates), Watching())

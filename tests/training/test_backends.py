@@ -97,6 +97,11 @@ def test_advance_trains_and_returns_metrics_of_each_update(kind):
     assert bits(state.learner.policy) != before
     assert int(state.learner.steps[0]) == 3 * backend.config.batch_size
     assert backend.fault() == ""
+    if kind == "gymnasium":  # a restored state begins with new episodes
+        assert np.abs(state.learner.reward_normalizer.running_return).max() > 0
+        joined = backend.join([state])
+        assert np.abs(joined.learner.reward_normalizer.running_return).max() == 0
+        assert bits(joined.learner.policy) == bits(state.learner.policy)
     backend.close()
 
 
@@ -139,23 +144,10 @@ def test_a_policy_alone_is_restored_with_the_hyperparameters_of_its_settings(kin
     assert float(restored.learner.hyperparameters.learning_rate.initial) == pytest.approx(1e-4)
 
 
-def test_restored_gymnasium_state_begins_with_new_episodes():
-    backend = make("gymnasium")
-    state = backend.prepare(lambda: backend.start([3]))
-    state, _ = backend.advance(state, 3)
-    assert np.abs(state.learner.reward_normalizer.running_return).max() > 0
-    joined = backend.join([state])
-    assert np.abs(joined.learner.reward_normalizer.running_return).max() == 0
-    assert bits(joined.learner.policy) == bits(state.learner.policy)
-    backend.close()
-
-
 def test_each_process_names_the_environment_with_nan():
-    backend = make("gymnasium")
-    backend.peers = SimpleNamespace(
-        agree=lambda value, doing: [value, "environment 5 gave it as reward in step 3 of the rollout"]
-    )
-    assert backend.fault() == "environment 5 gave it as reward in step 3 of the rollout"
+    backend, found = make("gymnasium"), "environment 5 gave it as reward in step 3 of the rollout"
+    backend.peers = SimpleNamespace(agree=lambda value, doing: [value, found])
+    assert backend.fault() == found
 
 
 def test_failed_environment_ends_a_call_early_and_fails_the_next():

@@ -19,15 +19,92 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.evaluators import JaxEvaluator
 from proximo.report.read import read_run
 from proximo.storage import checkpoint
-from proximo.training.callbacks import Evaluation, Info
+from proximo.training.callbacks import Evaluation, Info, SeedCallbacks
 
-UPDATES = SMALL["total_steps"] // BATCH
+TOTAL = SMALL["total_steps"]
+UPDATES = TOTAL // BATCH
 ENV = "toys:RandomEnds"
 SETTINGS = {**SMALL, "eval_every": 4 * BATCH}
 
 
 def trained(folder, *callbacks, env=ENV, **settings):
     return proximo.train(env, callbacks=callbacks, runs_dir=str(folder), name="r", **{**SETTINGS, **settings})
+
+
+class Recorder:
+    """Records every call, and asks to stop in the hook ``stops`` from the step ``at`` on."""
+
+    def __init__(self, every=1, stops="", at=0):
+        self.every, self.stops, self.at, self.calls = every, stops, at, []
+
+    def _record(self, kind, info):
+        self.calls.append((kind, info))
+        return kind == self.stops and info.step >= self.at
+
+    def on_start(self, info):
+        self._record("start", info)
+
+    def on_update(self, info):
+        return self._record("update", info)
+
+    def on_evaluation(self, result):
+        return self._record("evaluation", result)
+
+    def on_end(self, info):
+        self._record("end", info)
+
+    def of(self, kind):
+        return [info for name, info in self.calls if name == kind]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A run without callbacks."""
+    [result] = trained(tmp_path_factory.mktemp("plain"))
+    return result.run_dir
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The result of a training with callbacks that are called after every update, every row, and every third update."""
+    recorders = Recorder(stops="update", at=TOTAL), Recorder(SMALL["updates_per_call"]), Recorder(np.int64(3))
+    [result] = trained(tmp_path_factory.mktemp("recorded"), *recorders)
+    assert result.callbacks == recorders
+    return result
+
+
+def test_every_hook_is_called_in_order(recorded):
+    recorder, _, third = recorded.callbacks
+    kinds = [name for name, _ in recorder.calls]
+    assert (kinds[0], kinds[-1]) == ("start", "end")
+    assert not recorded.stopped, "after the last update, a request to stop changes nothing"
+    assert [info.step for info in recorder.of("update")] == [BATCH * (i + 1) for i in range(UPDATES)]
+    assert [info.step for info in third.of("update")] == [3 * BATCH * (i + 1) for i in range(UPDATES // 3)]
+    assert [info.step for info in recorder.of("evaluation")] == [4 * BATCH * (i + 1) for i in range(UPDATES // 4)]
+    first = recorder.of("start")[0]
+    assert (first.step, first.seed, first.run_dir, first.total_steps) == (0, 0, recorded.run_dir, TOTAL)
+    assert all(isinstance(info, Info) for _, info in recorder.calls)
+
+
+def test_metrics_of_hooks_equal_the_rows_of_the_run(recorded):
+    recorder = recorded.callbacks[1]
+    written = {row["step"]: row for row in rows(recorded.run_dir) if "train/loss" in row}
+    assert [info.step for info in recorder.of("update")] == sorted(written)
+    for info in recorder.of("update"):
+        timed = {name: x for name, x in written[info.step].items() if name.startswith("time/")}
+        assert {"step": info.step, **info.metrics, **timed} == written[info.step], "None where nothing was measured"
+    evaluated = {row["step"]: row["eval/return_mean"] for row in rows(recorded.run_dir) if "eval/return_mean" in row}
+    assert {e.step: e.return_mean for e in recorder.of("evaluation")} == evaluated
+    best = -np.inf
+    for evaluation in recorder.of("evaluation"):
+        assert isinstance(evaluation, Evaluation)
+        assert evaluation.is_best == (evaluation.return_mean >= best)
+        best = max(best, evaluation.return_mean)
+
+
+def test_callbacks_change_no_bit(recorded, plain):
+    assert rows(recorded.run_dir) == rows(plain)
+    assert final_state(recorded.run_dir) == final_state(plain)
 
 
 @pytest.fixture
@@ -56,89 +133,14 @@ def test_evaluation_of_nan_is_never_the_best(tmp_path, nan_evaluations):
     assert result.best == {"step": step, "return_mean": best}
     assert checkpoint.best_step(result.run_dir) == proximo.load(tmp_path / "best").step == step
     assert stop.best == best
-    [longer] = proximo.resume(
-        result.run_dir, callbacks=[recorder, stop, BestModel(tmp_path / "best")], total_steps=SMALL["total_steps"] + BATCH
-    )
+    callbacks = [recorder, stop, BestModel(tmp_path / "best")]
+    [longer] = proximo.resume(result.run_dir, callbacks=callbacks, total_steps=TOTAL + BATCH)
     assert longer.best["return_mean"] >= best
 
 
-class Recorder:
-    """Records every call."""
-
-    def __init__(self, every=1):
-        self.every, self.calls = every, []
-
-    def on_start(self, info):
-        self.calls.append(("start", info))
-
-    def on_update(self, info):
-        self.calls.append(("update", info))
-
-    def on_evaluation(self, result):
-        self.calls.append(("evaluation", result))
-
-    def on_end(self, info):
-        self.calls.append(("end", info))
-
-    def of(self, kind):
-        return [info for name, info in self.calls if name == kind]
-
-
-def test_every_hook_is_called_in_order(tmp_path):
-    recorder = Recorder()
-    [result] = trained(tmp_path, recorder)
-    assert result.callbacks == (recorder,)
-    assert not result.stopped
-    kinds = [name for name, _ in recorder.calls]
-    assert (kinds[0], kinds[-1]) == ("start", "end")
-    assert [info.step for info in recorder.of("update")] == [BATCH * (i + 1) for i in range(UPDATES)]
-    assert [info.step for info in recorder.of("evaluation")] == [4 * BATCH * (i + 1) for i in range(UPDATES // 4)]
-    first = recorder.of("start")[0]
-    assert (first.step, first.seed, first.run_dir, first.total_steps) == (0, 0, result.run_dir, SMALL["total_steps"])
-    assert all(isinstance(info, Info) for _, info in recorder.calls)
-
-
-def test_metrics_of_hooks_equal_the_rows_of_the_run(tmp_path):
-    recorder = Recorder(every=SMALL["updates_per_call"])
-    [result] = trained(tmp_path, recorder)
-    written = {row["step"]: row for row in rows(result.run_dir) if "train/loss" in row}
-    assert [info.step for info in recorder.of("update")] == sorted(written)
-    for info in recorder.of("update"):
-        timed = {name: x for name, x in written[info.step].items() if name.startswith("time/")}
-        assert {"step": info.step, **info.metrics, **timed} == written[info.step], "None where nothing was measured"
-    evaluated = {row["step"]: row["eval/return_mean"] for row in rows(result.run_dir) if "eval/return_mean" in row}
-    assert {e.step: e.return_mean for e in recorder.of("evaluation")} == evaluated
-    best = -np.inf
-    for evaluation in recorder.of("evaluation"):
-        assert isinstance(evaluation, Evaluation)
-        assert evaluation.is_best == (evaluation.return_mean >= best)
-        best = max(best, evaluation.return_mean)
-
-
-def test_callbacks_change_no_bit(tmp_path):
-    [with_one] = trained(tmp_path / "with", Recorder(), Recorder(every=np.int64(3)))
-    [without] = trained(tmp_path / "without")
-    assert rows(with_one.run_dir) == rows(without.run_dir)
-    assert final_state(with_one.run_dir) == final_state(without.run_dir)
-
-
-class StopAt(Recorder):
-    def __init__(self, step, hook="update"):
-        super().__init__()
-        self.step, self.hook = step, hook
-
-    def on_update(self, info):
-        super().on_update(info)
-        return self.hook == "update" and info.step >= self.step
-
-    def on_evaluation(self, result):
-        super().on_evaluation(result)
-        return self.hook == "evaluation" and result.step >= self.step
-
-
 @pytest.mark.parametrize(("hook", "at"), [("update", 7 * BATCH), ("evaluation", 8 * BATCH)])
-def test_callback_stops_a_training_which_can_be_resumed(tmp_path, hook, at):
-    stop = StopAt(5 * BATCH + 1 if hook == "evaluation" else at, hook)
+def test_callback_stops_a_training_which_can_be_resumed(tmp_path, plain, hook, at):
+    stop = Recorder(stops=hook, at=5 * BATCH + 1 if hook == "evaluation" else at)
     [result] = trained(tmp_path, stop)
     assert result.stopped
     assert checkpoint.steps(result.run_dir / "checkpoints")[-1] == at
@@ -148,37 +150,31 @@ def test_callback_stops_a_training_which_can_be_resumed(tmp_path, hook, at):
     assert (stopped.status, stopped.why) == ("stopped", f"A callback has stopped the training at step {at}.")
     proximo.resume(result.run_dir)
     assert read_run(result.run_dir).status == "finished"
-    [whole] = trained(tmp_path / "whole")
-    assert final_state(result.run_dir) == final_state(whole.run_dir)
-
-
-def test_callback_that_stops_after_the_last_update_changes_nothing(tmp_path):
-    [result] = trained(tmp_path, StopAt(SMALL["total_steps"]))
-    assert not result.stopped
+    assert final_state(result.run_dir) == final_state(plain)
 
 
 @pytest.mark.parametrize("mode", ["vmap", "serial"])
 def test_each_seed_has_its_own_callbacks_and_stops_alone(tmp_path, mode):
-    class StopSeed(StopAt):
+    class StopSeed(Recorder):
         def on_update(self, info):
-            super().on_update(info)
-            return info.seed == 1 and info.step >= self.step
+            return super().on_update(info) and info.seed == 1
 
-    given = StopSeed(6 * BATCH)
-    results = trained(tmp_path, given, seeds=2, seeds_mode=mode)
+    given = StopSeed(stops="update", at=6 * BATCH)
+    results = trained(tmp_path / "runs", given, BestModel(tmp_path / "best"), seeds=2, seeds_mode=mode)
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["seed-0", "seed-1"]
     assert given.calls == []
     assert [r.stopped for r in results] == [False, True]
-    assert [r.steps for r in results] == [SMALL["total_steps"], 6 * BATCH]
-    assert [[i.step for i in r.callbacks[0].of("end")] for r in results] == [[SMALL["total_steps"]], [6 * BATCH]]
+    assert [r.steps for r in results] == [TOTAL, 6 * BATCH]
+    assert [[i.step for i in r.callbacks[0].of("end")] for r in results] == [[TOTAL], [6 * BATCH]]
     assert {info.seed for info in results[1].callbacks[0].of("update")} == {1}
-    assert [last_step(r) for r in results] == [SMALL["total_steps"], 6 * BATCH]
+    assert [last_step(r) for r in results] == [TOTAL, 6 * BATCH]
     # A resume of the group continues the others. By its own name, the stopped one continues, too.
     group = results[0].run_dir.parent
     with pytest.warns(UserWarning, match=r"not resumed, because stopped by a callback: seed-1 \(stopped.txt has the step\)"):
-        proximo.resume(group, total_steps=SMALL["total_steps"] + BATCH)
-    assert [last_step(r) for r in results] == [SMALL["total_steps"] + BATCH, 6 * BATCH]
+        proximo.resume(group, total_steps=TOTAL + BATCH)
+    assert [last_step(r) for r in results] == [TOTAL + BATCH, 6 * BATCH]
     proximo.resume(results[1].run_dir)
-    assert last_step(results[1]) == SMALL["total_steps"]
+    assert last_step(results[1]) == TOTAL
     for result in results:
         (result.run_dir / "stopped.txt").write_text("stopped")
     with pytest.raises(CheckpointError, match="has failed or was stopped: resume one of them by its own name"):
@@ -204,39 +200,21 @@ class Counter:
         self.count = state["count"]
 
 
-def test_state_of_callbacks_is_restored_by_resume(tmp_path):
-    [result] = trained(tmp_path, Counter(), StopAt(6 * BATCH))
-    run_dir = copied(result.run_dir, tmp_path / "copy")
-    counter, recorder = Counter(), StopAt(10**9)
-    proximo.resume(run_dir, callbacks=[counter, recorder])
-    assert counter.restored == {"count": 6}
-    assert counter.count == UPDATES
-    assert recorder.calls[0][1].step == 6 * BATCH
-
-
 @pytest.mark.parametrize("boundary", [4, 6])
-def test_checkpoint_contains_the_callback_state_of_its_boundary(tmp_path, boundary):
-    """Also if a checkpoint is due there: the evaluation of step 4 is neither repeated nor lost."""
-    [result] = trained(tmp_path, Counter(), StopAt(boundary * BATCH))
+def test_state_of_callbacks_is_saved_at_its_boundary_and_restored_by_resume(tmp_path, boundary):
+    """Also if an evaluation and a checkpoint are due there: neither is repeated or lost."""
+    [result] = trained(tmp_path, Counter(), Recorder(stops="update", at=boundary * BATCH))
     info = checkpoint.load(result.run_dir / "checkpoints" / str(boundary * BATCH)).info
     assert info["callbacks"][0] == {"name": "Counter", "state": {"count": boundary}}
-
-
-def test_resume_with_other_callbacks_is_reported(tmp_path):
-    [result] = trained(tmp_path, StopAt(6 * BATCH), Counter())
-
-    class WarningRecorder(proximo.tracking.reporter.Reporter):
-        warnings = ()
-
-        def warned(self, message):
-            self.warnings += (message,)
-
-    reporter = WarningRecorder()
-    proximo.resume(result.run_dir, callbacks=[Counter()], reporter=reporter)
-    assert any(
-        "the callbacks were StopAt, Counter and are now Counter, so their saved state is not loaded" in s
-        for s in reporter.warnings
-    )
+    other = copied(result.run_dir, tmp_path / "other")
+    counter, recorder = Counter(), Recorder()
+    proximo.resume(result.run_dir, callbacks=[counter, recorder])
+    assert counter.restored == {"count": boundary}
+    assert counter.count == UPDATES
+    assert recorder.calls[0][1].step == boundary * BATCH
+    warning = "the callbacks were Counter, Recorder and are now Counter, so their saved state is not loaded"
+    with pytest.warns(UserWarning, match=warning):
+        proximo.resume(other, callbacks=[Counter()])
 
 
 def test_policy_of_a_hook_is_a_copy_available_within_it(tmp_path):
@@ -258,35 +236,16 @@ def test_policy_of_a_hook_is_a_copy_available_within_it(tmp_path):
         info.policy  # noqa: B018
 
 
-@pytest.mark.parametrize("result", [0.5, np.zeros(2, bool)])
-def test_a_result_that_is_no_boolean_raises_and_the_run_is_saved(tmp_path, result):
-    class Returns(Recorder):
-        def on_update(self, info):
-            return result
-
-    with pytest.raises(
-        ConfigError, match=r"callbacks: Returns.on_update returned .*: expected True to stop the training, or False or"
-    ):
-        trained(tmp_path, Returns())
-    [run_dir] = tmp_path.glob("*/r")
-    assert checkpoint.steps(run_dir / "checkpoints")
-
-
-@pytest.mark.parametrize("result", [np.True_, jax.numpy.array(True)])
-def test_booleans_of_numpy_and_jax_stop_a_training(tmp_path, result):
-    stop = Recorder()
-    stop.on_update = lambda info: result
-    [trained_run] = trained(tmp_path, stop)
-    assert checkpoint.steps(trained_run.run_dir / "checkpoints") == [BATCH]
-
-
-def test_resume_of_a_state_that_cannot_be_loaded_raises(tmp_path):
-    class Half(StopAt):
-        state_dict = dict
-
-    [result] = trained(tmp_path, Half(2 * BATCH))
-    with pytest.raises(ConfigError, match="Half has state_dict, but no load_state_dict"):
-        proximo.resume(result.run_dir, callbacks=[Half(3 * BATCH)])
+@pytest.mark.parametrize("hook", ["on_update", "on_evaluation"])
+@pytest.mark.parametrize("result", [True, False, None, np.True_, jax.numpy.array(True), 0.5, np.zeros(2, bool)])
+def test_a_hook_stops_with_a_boolean_alone(hook, result):
+    callbacks = SeedCallbacks([SimpleNamespace(**{hook: lambda info: result})])
+    if result is None or (np.asarray(result).dtype == bool and np.ndim(result) == 0):
+        assert callbacks.call(hook, None) == bool(result)
+        return
+    sentence = rf"callbacks: SimpleNamespace.{hook} returned .*: expected True to stop the training, or False or None to go on\.$"
+    with pytest.raises(ConfigError, match=sentence):
+        callbacks.call(hook, None)
 
 
 class Typo:
@@ -299,21 +258,15 @@ class Locked(Recorder):
         self.lock = threading.Lock()
 
 
-async def asynchronous(info):
-    """A call of it does nothing."""
-
-
 @pytest.mark.parametrize(
     ("callbacks", "settings", "message"),
     [
-        (EarlyStopping(at=4), {}, "callbacks = EarlyStopping: expected a list"),
         ([object()], {}, "object has none of on_start, on_update, on_evaluation, on_end"),
         ([Recorder], {}, "Recorder is a class: expected an object, for example Recorder()"),
         ([Typo()], {}, "(did you mean 'on_update'?)"),
         ([Recorder(every=0)], {}, "Recorder.every = 0: expected a number of updates, 1 or more"),
         ([EarlyStopping(at=4)], {"eval_episodes": 0}, "EarlyStopping needs evaluations, but eval_episodes = 0"),
         ([SimpleNamespace(on_update=lambda: None)], {}, "SimpleNamespace.on_update is called as on_update(info): too many"),
-        ([SimpleNamespace(on_end=asynchronous)], {}, "SimpleNamespace.on_end is asynchronous, so a call would do nothing"),
         ([Locked()], {"seeds": 2}, "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
     ],
 )
@@ -326,40 +279,33 @@ def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, mes
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (EarlyStopping, "EarlyStopping: expected at (the mean return to stop at) or patience"),
-        (lambda: EarlyStopping(patience=0), "EarlyStopping: patience = 0: expected a number of evaluations, 1 or more"),
-        (lambda: EarlyStopping(at=1.0, min_delta=-1.0), "EarlyStopping: min_delta = -1.0: expected a number, 0 or more"),
-        (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number, 0 or more"),
-        (lambda: EarlyStopping(at=False), "EarlyStopping: at = False: expected a number"),
+        (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
+        (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
+        (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
-        (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
-        (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
+        (lambda: BestModel("."), "folder = '.' is the working folder: expected another one"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
+        (
+            lambda: SeedCallbacks([SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})]).state(),
+            "SimpleNamespace.state_dict() returns a value that is not JSON",
+        ),
     ],
 )
-def test_arguments_of_callbacks_out_of_range_raise(make, message):
+def test_arguments_and_states_of_callbacks_that_do_not_fit_raise(make, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         make()
 
 
-def test_state_that_is_not_json_raises(tmp_path):
-    class Odd(Counter):
-        def state_dict(self):
-            return {"count": np.float32(1)}
-
-    with pytest.raises(ConfigError, match=r"Odd.state_dict\(\) returns a value that is not JSON"):
-        trained(tmp_path, Odd())
-
-
-def evaluation(return_mean):
-    return Evaluation(0, None, 0, 0, config=None, _training=None, _now=None, _index=0, return_mean=return_mean)
+def evaluation(return_mean, step=0):
+    return Evaluation(0, None, step, 0, config=None, _training=None, _now=None, _run=None, return_mean=return_mean)
 
 
 def stops_at(callback, returns):
     """Index of the return that stops the training."""
+    callback.on_start(evaluation(0.0))
     for i, x in enumerate(returns):
-        callback_state = json.loads(json.dumps(callback.state_dict()))
-        callback.load_state_dict(callback_state)
+        callback.on_start(evaluation(0.0, step=1))  # a resumed training
+        callback.load_state_dict(json.loads(json.dumps(callback.state_dict())))
         if callback.on_evaluation(evaluation(x)):
             return i
     return None
@@ -377,35 +323,22 @@ def stops_at(callback, returns):
         ({"at": np.float32(5), "patience": np.int64(3)}, [1, 4.9, 5.0], 2),
     ],
 )
-def test_early_stopping(settings, returns, expected):
-    assert stops_at(EarlyStopping(**settings), returns) == expected
+def test_early_stopping_in_one_training_after_another(settings, returns, expected):
+    stop = EarlyStopping(**settings)
+    assert stops_at(stop, returns) == expected
+    assert stops_at(stop, returns) == expected
 
 
-def test_early_stopping_may_be_used_for_one_training_after_another(tmp_path):
-    stop = EarlyStopping(patience=1)
-    first, second = (trained(tmp_path / name, stop)[0].run_dir for name in ("first", "second"))
-    assert rows(first) == rows(second)
-    best = stop.best
-    stop.on_start(dataclasses.replace(evaluation(0.0), step=1))  # a training that goes on
-    assert stop.best == best > -np.inf
-
-
-def test_checkpoints_and_best_model_are_whole_runs(tmp_path):
+def test_checkpoints_and_best_model_are_whole_runs(tmp_path, plain):
     recorder = Recorder()
     trained(tmp_path / "runs", Checkpoints(tmp_path / "all", every=8), BestModel(tmp_path / "best"), recorder)
     assert sorted(int(p.name) for p in (tmp_path / "all").iterdir()) == [8 * BATCH, 16 * BATCH]
     best = [e.step for e in recorder.of("evaluation") if e.is_best][-1]
     assert proximo.load_policy(tmp_path / "best").step == best
-    agent = proximo.load(tmp_path / "all" / str(8 * BATCH))
-    assert agent.step == 8 * BATCH
-    proximo.resume(tmp_path / "all" / str(8 * BATCH))
-    [whole] = (tmp_path / "runs").glob("*/r")
-    assert final_state(tmp_path / "all" / str(8 * BATCH)) == final_state(whole)
-
-
-def test_each_seed_saves_to_a_separate_folder(tmp_path):
-    trained(tmp_path / "runs", BestModel(tmp_path / "best"), seeds=2)
-    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["seed-0", "seed-1"]
+    saved = tmp_path / "all" / str(8 * BATCH)
+    assert proximo.load(saved).step == 8 * BATCH
+    proximo.resume(saved)
+    assert final_state(saved) == final_state(plain)
 
 
 def test_video_is_recorded_at_its_interval(tmp_path):

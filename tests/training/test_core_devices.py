@@ -24,11 +24,12 @@ def found(tmp_path_factory):
 
 def test_as_few_cores_share_the_seeds_as_train_two_each(found):
     assert found["devices"] == 3
-    assert (found["of five seeds"], found["of four seeds"]) == ([3], [2])
-
-
-def test_a_copy_of_a_seed_changes_no_other_seed(found):
-    assert found["as four of five"]
+    assert (found["of five seeds"], found["of four seeds"], found["last"]) == ([3], [2], 1)
+    assert found["as four of five"], "a copy of a seed changes no other seed"
+    assert found["differs"] == 5, "all seeds are the same"
+    assert found["difference"] < 1e-3, "a seed learns what it learns alone"
+    assert "devices" not in found["described"], "cores are no devices for users"
+    assert found["all"] == 1
 
 
 def test_histograms_are_computed_on_one_core(found):
@@ -42,25 +43,8 @@ def test_a_tuning_batch_narrows_if_a_core_then_trains_fewer_trials(found):
     assert two == [[[0, 100], [1, 100]], 1], "each on its own core: one alone would take as long"
 
 
-def test_another_number_of_cores_is_a_warning_for_groups_only(found):
-    (warning,), none = found["warnings"]
-    assert warning.startswith("the number of cores that share the seeds was 0 and is 3 now")
-    assert none == []
-
-
-def test_a_single_seed_uses_one(found):
-    assert found["last"] == 1
-
-
 def test_a_resumed_group_equals_the_uninterrupted_one_bit_for_bit(found):
     assert found["resumed"]
-    assert found["differs"] == 5, "all seeds are the same"
-
-
-def test_a_seed_learns_what_it_learns_alone(found):
-    assert found["difference"] < 1e-3
-
-
-def test_cores_are_no_devices_for_users(found):
-    assert "devices" not in found["described"]
-    assert found["all"] == 1
+    (warning,), none = found["warnings"]
+    assert warning.startswith("the number of cores that share the seeds was 0 and is 3 now")
+    assert none == [], "for groups only"

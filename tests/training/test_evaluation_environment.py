@@ -29,12 +29,8 @@ def agent(env=Countdown, **settings):
     return proximo.PPO(env, preset=False, num_workers=0, **{**SETTINGS, **settings})
 
 
-def last(learner, name):
+def last(learner, name="eval/return_mean"):
     return [row[name] for row in learner.history if name in row][-1]
-
-
-def last_evaluation(learner):
-    return last(learner, "eval/return_mean")
 
 
 EVALUATED = {
@@ -49,37 +45,39 @@ EVALUATED = {
 def test_evaluations_of_learn_play_the_other_environment(given):
     learner = agent(**EVALUATED[given]).learn(BATCH)
     assert last(learner, "rollout/return_mean") == 5
-    assert last_evaluation(learner) == 3
+    assert last(learner) == 3
     assert learner.evaluate(2).summary()["return_mean"] == 5, "that of the training"
     learner.set_env(Long)
     learner.learn(BATCH)
     assert last(learner, "rollout/return_mean") == 7
-    assert last_evaluation(learner) == 3
+    assert last(learner) == 3
 
 
-def test_agent_evaluates_on_any_environment_with_the_same_spaces():
-    learner = agent()
-    for env, settings, reached in (
+@pytest.mark.parametrize(
+    ("env", "settings", "reached"),
+    [
         (Long, {}, 7),
         (Long, {"length": 2}, 2),
         (Long(4), {}, 4),
         ("gym_toys:Countdown", {"length": 6}, 6),
-    ):
-        assert learner.evaluate(2, env=env, env_settings=settings).summary()["return_mean"] == reached
-    assert learner.evaluate(2, env_settings={"length": 8}).summary()["return_mean"] == 8
+        (None, {"length": 8}, 8),
+    ],
+)
+def test_agent_evaluates_on_any_environment_with_the_same_spaces(env, settings, reached):
+    assert agent().evaluate(2, env=env, env_settings=settings).summary()["return_mean"] == reached
 
 
-def test_only_an_agent_makes_an_environment_object_again():
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"env_settings": {"length": 3}}, r"env_settings = \{'length': 3\}"), ({"levels": "0:3"}, "levels = '0:3'")],
+)
+def test_only_an_agent_makes_an_environment_object_again(settings, message):
     learner = agent(lambda length=5: Countdown(length))
-    assert learner.evaluate(2, levels="0:3").summary()["return_mean"] == 5
-    for settings, message in (
-        ({"env_settings": {"length": 3}}, r"env_settings = \{'length': 3\}"),
-        ({"levels": "0:3"}, "levels = '0:3'"),
+    assert learner.evaluate(2, **settings).summary()["return_mean"] == settings.get("env_settings", {}).get("length", 5)
+    with pytest.raises(
+        ConfigError, match=rf"^{message} requires a new environment, but <.* was given as an object: use agent.evaluate"
     ):
-        with pytest.raises(
-            ConfigError, match=rf"^{message} requires a new environment, but <.* was given as an object: use agent.evaluate"
-        ):
-            evaluate_policy(learner, 2, **settings)
+        evaluate_policy(learner, 2, **settings)
 
 
 def test_evaluation_on_another_kind_ignores_settings_of_workers():
@@ -100,7 +98,7 @@ def test_evaluation_on_another_kind_ignores_settings_of_workers():
 def test_another_environment_of_a_loaded_agent_does_not_get_the_parameters_of_the_first(tmp_path):
     saved = agent("gym_toys:Countdown", eval_env="gym_toys:Countdown", eval_env_settings="length=3").save(tmp_path / "saved")
     for eval_env, reached in ((None, 3), ("gym_toys:Countdown", 3), (Countdown(4), 4), ("test_evaluation_environment:Plain", 5)):
-        assert last_evaluation(proximo.load(saved, eval_env=eval_env).learn(BATCH)) == reached
+        assert last(proximo.load(saved, eval_env=eval_env).learn(BATCH)) == reached
 
 
 class Plain(Countdown):
@@ -117,7 +115,7 @@ def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
         proximo.load(saved)
     assert main(["train", "--resume", str(saved), "--total-steps", "99999"]) == 2
     for eval_env, reached in ((lambda: Countdown(2), 2), ("gym_toys:Countdown", 5), ("", 5)):
-        assert last_evaluation(proximo.load(saved, eval_env=eval_env).learn(BATCH)) == reached
+        assert last(proximo.load(saved, eval_env=eval_env).learn(BATCH)) == reached
     assert evaluate_policy(proximo.load_policy(saved), 2, ["greedy"]).played["env"] == "gym_toys:Countdown", "the policy can act"
 
 

@@ -1,11 +1,13 @@
 """Ctrl-C, SIGTERM, kill -9 and a hanging runtime: what was learned is kept, and the process ends in time."""
 
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -16,6 +18,7 @@ from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.storage import checkpoint, run_lookup
 from proximo.training import interrupts
+from proximo.training.events import PeriodicEvaluation
 from proximo.training.interrupts import AbandonedError, HungError, Interrupts
 from proximo.training.jax_backend import JaxBackend
 
@@ -81,7 +84,7 @@ def test_call_without_cpu_time_is_a_hang(tmp_path, monkeypatch):
     monkeypatch.setattr(interrupts, "STILL_SECONDS", 0.7)
 
     def compute():
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 1.0
         while time.monotonic() < end:
             sum(range(1000))
         return "done"
@@ -90,25 +93,16 @@ def test_call_without_cpu_time_is_a_hang(tmp_path, monkeypatch):
         assert guard.call(compute) == "done"
         with pytest.raises(HungError, match="has hung: no CPU time was used"):
             guard.call(stopped_while(tmp_path / "go"))
-        assert guard.call(lambda: time.sleep(1.5) or "waited", is_computing=lambda: False) == "waited"
+        assert guard.call(lambda: time.sleep(1.0) or "waited", is_computing=lambda: False) == "waited"
     assert issubclass(HungError, TrainingError)
     (tmp_path / "go").touch()
 
 
-def braked(tmp_path, **settings):
+def braked(tmp_path, before="", **settings):
     """A file that slows the steps of a training; the run directory and the process of that training."""
     brake, run_dir = tmp_path / "brake", tmp_path / "odd_envs-Braked" / "r"
     words = train_words(tmp_path, "r", BRAKED, **{**LONG, "checkpoint_every": 50 * BATCH, **settings})
-    return brake, run_dir, Process(*words, BRAKE=str(brake))
-
-
-def hanging(tmp_path):
-    """Run directory and process of a training that has saved, and whose next step has hung for a second."""
-    brake, run_dir, process = braked(tmp_path)
-    process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
-    brake.write_text("for ever")
-    time.sleep(1)
-    return run_dir, process
+    return brake, run_dir, Process(*words, before=before, BRAKE=str(brake))
 
 
 @pytest.mark.slow
@@ -137,8 +131,11 @@ def test_update_longer_than_the_grace_is_dropped(tmp_path):
 
 
 def test_hanging_short_call_leaves_the_last_checkpoint(tmp_path):
-    run_dir, process = hanging(tmp_path)
+    brake, run_dir, process = braked(tmp_path, "from proximo.training import interrupts\ninterrupts.GRACE_SECONDS = 1.0")
     with process:
+        process.wait_for(lambda: checkpoint.steps(run_dir / "checkpoints"))
+        brake.write_text("for ever")
+        time.sleep(0.5)
         process.send(signal.SIGTERM)
         ended = process.end(20)
     assert ended.code == 143, ended
@@ -146,21 +143,50 @@ def test_hanging_short_call_leaves_the_last_checkpoint(tmp_path):
     assert f"Stopped at step {step:,}, saved" in ended.out
 
 
-def test_second_signal_ends_the_process_at_once(tmp_path):
-    _, process = hanging(tmp_path)
-    with process:
-        process.send(signal.SIGINT)
-        process.read_until("stopping after the current update")
-        process.send(signal.SIGINT)
-        started = time.monotonic()
-        assert process.end().code == 130
-        assert time.monotonic() - started < 2
+def python(program):
+    """Exit code, output and seconds of a program with signals that it sends to itself."""
+    imports = "import os, signal, time\nfrom proximo.training.interrupts import AbandonedError, Interrupts\n"
+    command = [sys.executable, "-c", imports + textwrap.dedent(program)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_second_signal_ends_the_process_at_once():
+    program = """
+        def press():
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.3)
+            time.sleep(1000)
+
+        with Interrupts(lambda: print("stopping"), on_exit=lambda: print("bye", flush=True)) as guard:
+            guard.call(press, grace=100.0)
+    """
+    assert python(program)[:2] == (130, "stopping\nbye\n")
+
+
+def test_exit_of_python_waits_for_an_abandoned_call():
+    """Otherwise its thread would end inside the compiler, which aborts the process."""
+    program = """
+        def compiled():
+            time.sleep(1.0)
+            print("returned")
+
+        with Interrupts(owns_process=False) as guard:
+            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                guard.call(compiled, grace=0.0)
+            except AbandonedError:
+                print("abandoned", flush=True)
+    """
+    assert python(program)[:2] == (0, "abandoned\nreturned\n")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_before_the_first_seed_is_the_exit_code(tmp_path, monkeypatch, number, code):
     entered = Interrupts.__enter__
     monkeypatch.setattr(Interrupts, "__enter__", lambda self: (entered(self), self.request(number))[0])
+    monkeypatch.setattr("os._exit", ended_at_once)
     with pytest.raises(SystemExit) as ended:
         main(train_words(tmp_path, "r"))
     assert ended.value.code == code
@@ -200,30 +226,23 @@ def test_interrupt_before_the_first_update_still_prints_json(tmp_path, slow, unt
     assert json.loads(ended.out) == {"error": stopped if until == "compiling…" else "interrupted."}
 
 
-def test_resume_repeats_an_interrupted_last_evaluation(tmp_path):
-    endless = """
-from proximo.training import interrupts
-from proximo.evaluation.evaluators import JaxEvaluator
-import time
-interrupts.GRACE_SECONDS = 0.3
-real, count = JaxEvaluator.__call__, [0]
-def call(self, *arguments, **named):
-    count[0] += 1
-    if count[0] == 10:
-        print("the last evaluation", flush=True)
-        time.sleep(1e6)
-    return real(self, *arguments, **named)
-JaxEvaluator.__call__ = call
-"""
-    with Process(*train_words(tmp_path, "r"), before=endless) as process:
-        process.read_until("the last evaluation")
-        process.send(signal.SIGTERM)
-        ended = process.end()
+def test_resume_repeats_an_interrupted_last_evaluation(tmp_path, monkeypatch, capsys):
+    evaluate, numbers = PeriodicEvaluation._play, itertools.count(1)
+
+    def outlasts_its_grace(self, *arguments):
+        if next(numbers) == 10:
+            self.training.interrupts.request(signal.SIGTERM)
+            raise AbandonedError
+        return evaluate(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PeriodicEvaluation, "_play", outlasts_its_grace)
+        patch.setattr("os._exit", ended_at_once)
+        with pytest.raises(SystemExit, match="143"):
+            main(train_words(tmp_path, "r"))
     run_dir = tmp_path / "toys-RandomEnds" / "r"
-    assert ended.code == 143, ended
-    assert (
-        f"Stopped at step 640, the last one, not evaluated yet, saved. Go on with: proximo train --resume {run_dir}" in ended.out
-    )
+    message = f"Stopped at step 640, the last one, not evaluated yet, saved. Go on with: proximo train --resume {run_dir}"
+    assert message in capsys.readouterr().out
     assert main(["train", "--resume", str(run_dir)]) == 0
     whole = trained(tmp_path, "s")
     assert (final_state(run_dir), rows(run_dir)) == (final_state(whole), rows(whole))
@@ -231,8 +250,8 @@ JaxEvaluator.__call__ = call
 
 
 def kill_at_random_moments(tmp_path, kills, seed):
-    """Kill a training that mostly saves again and again, then let it complete. Returns its run directory, that of the uninterrupted training,
-    and what interrupted saves have left."""
+    """Kill a training that mostly saves again and again, then let it complete. Returns its run directory,
+    that of the uninterrupted training, and what interrupted saves have left."""
     settings = {"total_steps": 250 * kills * BATCH, "eval_every": 100 * BATCH, "updates_per_call": 1, "keep_checkpoints": 2}
     draw = random.Random(seed)
     words, run_dir = train_words(tmp_path, "r", **settings, checkpoint_every=BATCH), tmp_path / "toys-RandomEnds" / "r"
@@ -259,24 +278,3 @@ def test_resume_after_kill_9_equals_the_uninterrupted_run(tmp_path, kills):
     assert final_state(run_dir) == final_state(whole)
     assert rows(run_dir) == rows(whole), "a row was lost or written twice"
     assert kills < 20 or ".saving" in leftovers
-
-
-def test_exit_of_python_waits_for_an_abandoned_call():
-    """Otherwise its thread would end inside the compiler, which aborts the process."""
-    program = """
-import os, signal, time
-from proximo.training.interrupts import AbandonedError, Interrupts
-
-def compiled():
-    time.sleep(1.0)
-    print("returned")
-
-with Interrupts(owns_process=False) as guard:
-    os.kill(os.getpid(), signal.SIGINT)
-    try:
-        guard.call(compiled, grace=0.0)
-    except AbandonedError:
-        print("abandoned", flush=True)
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stdout) == (0, "abandoned\nreturned\n"), ended.stderr

@@ -6,7 +6,7 @@ import pytest
 
 import proximo
 from proximo.config import Config, override
-from proximo.training.periodic_evaluation import PeriodicEvaluation
+from proximo.training.events import PeriodicEvaluation
 from proximo.training.seed_run import SeedRun
 
 import toys

@@ -14,6 +14,7 @@ from proximo.collect.jax_vector import SEEDS_AXIS
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.level_seeds import JaxLevels, LevelRange
+from proximo.evaluation import evaluators
 from proximo.evaluation.episodes import EVALUATION_STREAM, PREDICTION_STREAM, SELECTION_STREAM, TUNING_STREAM
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.networks import make_policy
@@ -99,7 +100,7 @@ def evaluated(policy, env, config, seed=0):
 GRU = {"memory": "gru", "memory_settings": {"horizon": 6}, "towers": "separate"}
 
 
-def test_no_key_is_used_twice_in_training_and_evaluation(uses):
+def test_no_key_is_used_twice_on_jax(uses):
     collector = small_collector(toys.ContinuousRandomEnds(), **GRU, sde_every=4, stagger_steps=5)
     state, _ = jax.jit(JaxTrainer(collector).advance, static_argnums=2)(collector.init(jax.random.key(0)), jnp.int32(2), 2)
     trained = len(uses.of)

@@ -26,36 +26,30 @@ class Clock:
 def timed(monkeypatch, seconds, max_updates=None):
     clock = Clock(seconds)
     monkeypatch.setattr(timed_calls, "time", clock)
-    backend = types.SimpleNamespace(advance=clock.advance, capacity=50, config=types.SimpleNamespace(batch_size=8))
-    return TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
+    config = types.SimpleNamespace(batch_size=8, updates_per_call=50)
+    backend = types.SimpleNamespace(advance=clock.advance, config=config)
+    return clock, TimedCalls(backend, lambda function, *arguments: function(*arguments), max_updates)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.1, 10), (0.4, 2), (3.0, 1), (1e-6, 50)])
-def test_after_the_first_update_a_call_takes_about_a_second(monkeypatch, seconds, expected):
-    calls = timed(monkeypatch, seconds)
+def test_a_call_takes_about_a_second_and_does_not_pass_the_boundary(monkeypatch, seconds, expected):
+    _, calls = timed(monkeypatch, seconds)
     assert calls.num_updates(0, 100) == 1
     after = calls.advance(Snapshot(0, 3, 24), 1)
     assert after[:3] == (1, 4, 32)
     assert calls.last_seconds == pytest.approx(seconds)
-    assert calls.num_updates(1, 100) == expected
-
-
-def test_a_call_does_not_pass_the_boundary(monkeypatch):
-    calls = timed(monkeypatch, 0.1)
-    calls.advance(Snapshot(0, 0, 0), 1)
-    assert (calls.num_updates(1, 4), calls.num_updates(3, 4)) == (3, 1)
+    assert [calls.num_updates(1, boundary) for boundary in (100, 4, 2)] == [expected, min(expected, 3), 1]
 
 
 def test_max_updates_replaces_the_second(monkeypatch):
-    calls = timed(monkeypatch, 0.1, max_updates=7)
-    assert calls.num_updates(0, 100) == 7
+    assert timed(monkeypatch, 0.1, max_updates=7)[1].num_updates(0, 100) == 7
 
 
 def test_pace_averages_calls_but_the_next_size_follows_the_last(monkeypatch):
-    calls = timed(monkeypatch, 0.1)
+    clock, calls = timed(monkeypatch, 0.1)
     assert calls.seconds_per_update == 0
     calls.advance(Snapshot(0, 0, 0), 9)
-    calls.backend.advance.__self__.seconds = 1.1
+    clock.seconds = 1.1
     calls.advance(Snapshot(0, 0, 0), 1)
     assert calls.seconds_per_update == pytest.approx(0.2)
     assert calls.num_updates(10, 100) == 1

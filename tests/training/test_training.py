@@ -96,20 +96,13 @@ def test_checkpoint_is_the_state_of_its_step(run):
 
 
 def test_eval_episodes_zero_disables_every_evaluation(tmp_path):
-    (result,) = train(tmp_path, "r", eval_episodes=0, checkpoint_every=6 * BATCH)
+    (result,) = train(tmp_path, "r", eval_episodes=0, checkpoint_every=6 * BATCH, total_steps=TOTAL + 5)
     assert not [row for row in rows(result.run_dir) if "eval/return_mean" in row]
     assert checkpoint.best_step(result.run_dir) is None
     assert checkpoint.steps(result.run_dir / "checkpoints") == [12 * BATCH, 18 * BATCH, TOTAL]
-    # Then the return is that of the last episodes of training.
-    assert result.return_mean is not None
-
-
-def test_result_counts_steps_and_seconds(tmp_path):
-    (result,) = train(tmp_path, "r", total_steps=TOTAL + 5)
-    assert result.steps == TOTAL
+    assert result.return_mean is not None, "the return is that of the last episodes of training"
+    assert (result.steps, result.interrupted) == (TOTAL, None)
     assert result.steps_per_second == pytest.approx(TOTAL / result.seconds)
-    assert result.return_mean == rows(result.run_dir)[-1]["eval/return_mean"]
-    assert result.interrupted is None
 
 
 def test_division_into_calls_does_not_change_the_bits(run, tmp_path):
@@ -147,8 +140,7 @@ def test_second_training_with_other_numbers_compiles_nothing(run, tmp_path):
     assert seen
 
 
-def test_reused_program_uses_the_new_numbers(tmp_path, monkeypatch):
-    train(tmp_path, "other", learning_rate=1e-2, gamma=0.9)
+def test_reused_program_uses_the_new_numbers(run, tmp_path, monkeypatch):
     reused = train(tmp_path, "reused", learning_rate="linear(3e-3, 0)")[0].run_dir
     monkeypatch.setattr(program_cache, "_kept", type(program_cache._kept)())
     assert final_state(reused) == final_state(train(tmp_path, "fresh", learning_rate="linear(3e-3, 0)")[0].run_dir)
@@ -195,37 +187,32 @@ def test_group_whose_seeds_evaluate_differently_is_not_resumed(groups, tmp_path)
     assert [result.evaluation["episodes"] for result in proximo.resume(group, **more, eval_episodes=3)] == [3, 3, 3]
 
 
-def test_stopped_serial_group_resumes_each_seed_from_its_checkpoint(groups, tmp_path, monkeypatch, capsys):
-    group = copied(groups["serial"], tmp_path)
-    checkpoint.discard_after(group / "seed-6" / "checkpoints", 8 * BATCH)
-    checkpoint.discard_after(group / "seed-7" / "checkpoints", 0)
+@pytest.mark.parametrize(
+    ("mode", "newest"),
+    [
+        ("serial", lambda steps: {"seed-6": 8 * BATCH, "seed-7": 0}),  # seed-5 is complete
+        ("vmap", lambda steps: {"seed-5": steps[-2], "seed-6": steps[-3], "seed-7": steps[-2]}),
+        ("vmap", lambda steps: {"seed-5": steps[0], "seed-6": steps[0], "seed-7": 0}),
+        ("vmap", lambda steps: {"seed-6": 4 * BATCH}),
+    ],
+)
+def test_stopped_group_resumes_from_each_or_the_common_checkpoint(groups, tmp_path, capsys, mode, newest):
+    group = copied(groups[mode], tmp_path)
+    newest = newest(checkpoint.steps(group / "seed-6" / "checkpoints"))
+    for name, step in newest.items():
+        checkpoint.discard_after(group / name / "checkpoints", step)
+    complete = {seed_run.name for seed_run in seed_run_dirs(group)} - newest.keys()
+    for name in complete - {"seed-7"}:  # which only an incomplete seed would need
+        shutil.rmtree(group / name / "checkpoints" / str(4 * BATCH))
+    files = [group / name / "checkpoints" / str(TOTAL) / "meta.json" for name in complete]
+    written = [path.stat().st_mtime_ns for path in files]
     assert main(["train", "--resume", str(group)]) == 0
     out = capsys.readouterr().out
-    assert "seed-7: it starts from the beginning" in out
-    assert "seed-5: mean return" not in out, "it was complete"
+    assert ("seed-7: it starts from the beginning" in out) == (newest.get("seed-7") == 0)
+    assert [path.stat().st_mtime_ns for path in files] == written, "complete seeds stay as they are"
     for seed_run in seed_run_dirs(group):
-        assert final_state(seed_run) == final_state(groups["serial"] / seed_run.name)
-
-
-def test_vmapped_group_resumes_from_the_common_step(groups, tmp_path):
-    group = copied(groups["vmap"], tmp_path)
-    *_, before, last, _ = checkpoint.steps(group / "seed-6" / "checkpoints")
-    for name, step in (("seed-5", last), ("seed-6", before), ("seed-7", last)):
-        checkpoint.discard_after(group / name / "checkpoints", step)
-    assert main(["train", "--resume", str(group)]) == 0
-    for name in ("seed-5", "seed-6", "seed-7"):
-        assert final_state(group / name) == final_state(groups["vmap"] / name)
-
-
-def test_complete_seed_of_a_vmapped_group_stays_as_it_is(groups, tmp_path):
-    group = copied(groups["vmap"], tmp_path)
-    checkpoint.discard_after(group / "seed-6" / "checkpoints", 4 * BATCH)
-    shutil.rmtree(group / "seed-5" / "checkpoints" / str(4 * BATCH))  # which only an incomplete seed would need
-    complete = [group / name / "checkpoints" / str(TOTAL) / "meta.json" for name in ("seed-5", "seed-7")]
-    written = [path.stat().st_mtime_ns for path in complete]
-    assert main(["train", "--resume", str(group)]) == 0
-    assert [path.stat().st_mtime_ns for path in complete] == written
-    assert checkpoint.steps(group / "seed-6" / "checkpoints") == checkpoint.steps(groups["vmap"] / "seed-6" / "checkpoints")
+        assert final_state(seed_run) == final_state(groups[mode] / seed_run.name)
+        assert rows(seed_run) == rows(groups[mode] / seed_run.name)
 
 
 @pytest.mark.parametrize("first", [4 * BATCH, 0])
@@ -239,14 +226,6 @@ def test_vmapped_group_repeats_no_more_than_one_save(groups, tmp_path, capsys, f
     says = f"seed-5 continues from step {last}, and another seed continues from step {first}: resume each seed alone"
     assert says in capsys.readouterr().err
     assert checkpoint.steps(group / "seed-5" / "checkpoints") == before
-
-
-def test_vmapped_group_without_a_common_first_save_starts_again(groups, tmp_path):
-    group = copied(groups["vmap"], tmp_path)
-    for name, step in (("seed-5", 2 * BATCH), ("seed-6", 2 * BATCH), ("seed-7", 0)):
-        checkpoint.discard_after(group / name / "checkpoints", step)
-    assert main(["train", "--resume", str(group)]) == 0
-    assert final_state(group / "seed-7") == final_state(groups["vmap"] / "seed-7")
 
 
 NO_EVALUATION = {"eval_episodes": 0, "checkpoint_every": BATCH, "normalize_reward": "false", "normalize_observation": "false"}
@@ -274,7 +253,7 @@ def test_fault_within_a_call_names_the_first_bad_update(tmp_path):
     assert math.isfinite(row["train/loss"])
 
 
-@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt, SystemExit])
 def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch, kind):
     """Here the display fails, as if the terminal were closed, and fails again while that is reported."""
 
@@ -313,11 +292,10 @@ def test_failed_seed_does_not_stop_the_others(tmp_path, capsys, mode):
         assert (seed_run.name in failed) == (TOTAL not in checkpoint.steps(seed_run / "checkpoints"))
 
 
-def test_resuming_one_vmapped_seed_alone_warns(tmp_path, capsys):
-    settings = {**SMALL, "seeds": 2, "keep_checkpoints": 50, "runs_dir": str(tmp_path), "name": "g"}
-    proximo.train("toys:RandomEnds", **settings)
-    assert main(["train", "--resume", f"{tmp_path}/toys-RandomEnds/g/seed-1@{TOTAL // 2}"]) == 0
-    assert "2 seeds were trained in one program before, and 1 now: the last bits may differ" in capsys.readouterr().out
+def test_resuming_one_vmapped_seed_alone_warns(groups, tmp_path, capsys):
+    group = copied(groups["vmap"], tmp_path)
+    assert main(["train", "--resume", f"{group / 'seed-6'}@{8 * BATCH}"]) == 0
+    assert "3 seeds were trained in one program before, and 1 now: the last bits may differ" in capsys.readouterr().out
 
 
 def test_config_for_another_environment_raises(tmp_path):

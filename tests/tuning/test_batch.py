@@ -51,11 +51,11 @@ def test_a_trial_among_others_equals_the_same_settings_trained_alone():
     configs = [config(**d) for d in DIFFERENT]
     program = make_backend(configs[0], environment(configs[0]), stacked=True)
     state = program.prepare(lambda: with_hyperparameters(program.start([100] * 3), program.filled(configs)), 3)
-    state, _ = program.advance(state, program.capacity)
+    state, _ = program.advance(state, program.config.updates_per_call)
     for i, c in enumerate(configs):
         alone = make_backend(c, environment(c), stacked=False)
         single = alone.prepare(functools.partial(alone.start, [100]))
-        single, _ = alone.advance(single, alone.capacity)
+        single, _ = alone.advance(single, alone.config.updates_per_call)
         parts = [jax.tree.map(lambda x: x, s.learner.policy) for s in (program.seed_state(state, i), single)]
         assert difference(*parts) < 1e-5
         assert difference(program.seed_state(state, i).learner.hyperparameters, single.learner.hyperparameters) == 0

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from proximo import agent as agents
+from proximo.agent import make_environment
 from proximo.collect.environment import evaluation_environment
 from proximo.config import LEAVES, override
 from proximo.config.coercion import SCHEDULE
@@ -35,7 +36,6 @@ from proximo.ppo.objectives import WholeLoss
 from proximo.rendering import window
 from proximo.rendering.watching import acting, film
 from proximo.spaces import Box
-from proximo.training.agent_environment import make_environment
 
 NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observation", "clip_observation")
 """Settings without an effect on ``PPO``, beside all of the networks."""

@@ -89,12 +89,11 @@ def join(
 
 def find_cluster(coordinator: str | None, num_processes: int | None, process_id: int | None) -> Cluster:
     """The cluster of this process: given, of a launcher, or detected by JAX. Raises ``ConfigError``."""
+    cluster = None
     if coordinator is not None and num_processes is not None and process_id is not None:
         cluster = Cluster(coordinator, num_processes, process_id)
     elif coordinator is num_processes is process_id is None:
-        cluster = _launched() or _detected()
-    else:
-        cluster = None
+        cluster = _detected()
     if cluster is None:
         raise ConfigError(
             "no cluster was detected (SLURM, Open MPI, Kubernetes, TPU or torchrun): give --coordinator HOST:PORT --num-processes N "
@@ -108,20 +107,14 @@ def find_cluster(coordinator: str | None, num_processes: int | None, process_id:
     return cluster
 
 
-def _launched() -> Cluster | None:
-    """The cluster that ``torchrun`` or ``proximo launch`` describes; None if neither has started this process."""
-    variables = os.environ
-    if "TORCHELASTIC_RUN_ID" not in variables:
-        return None
-    # torchrun itself listens on MASTER_PORT.
-    address = f"{variables['MASTER_ADDR']}:{int(variables['MASTER_PORT']) + 1}"
-    return Cluster(address, int(variables["WORLD_SIZE"]), int(variables["RANK"]), [int(variables["LOCAL_RANK"])])
-
-
 def _detected() -> Cluster | None:
-    """The cluster that JAX detects; None if it detects none."""
+    """The cluster that ``torchrun`` or ``proximo launch`` describes, or that JAX detects; None without one."""
     from jax._src.clusters import ClusterEnv  # private: imported where it is needed, as in all of this folder
 
+    variables = os.environ
+    if "TORCHELASTIC_RUN_ID" in variables:  # torchrun itself listens on MASTER_PORT
+        address = f"{variables['MASTER_ADDR']}:{int(variables['MASTER_PORT']) + 1}"
+        return Cluster(address, int(variables["WORLD_SIZE"]), int(variables["RANK"]), [int(variables["LOCAL_RANK"])])
     if not any(not kind.opt_in_only_method and kind.is_env_present() for kind in ClusterEnv._cluster_types):
         return None
     found: Any = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, DETECTION_SECONDS)
@@ -139,8 +132,9 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", address)  # JAX's default is all interfaces
     if index == 0:  # if the port is taken, JAX would crash, or share it with another program
         host, _, port = bind.rpartition(":")
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        family, *_, name = min(found)  # IPv4 if the host has it
+        family, *_, name = min(
+            socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        )  # IPv4 if the host has it
         socket.create_server(name[:2], family=family).close()
     with _silenced(2) as terminal:  # JAX prints a stack trace before it aborts
         set_last_words(

@@ -52,18 +52,8 @@ class Peers:
         return range(number * self.index // self.count, number * (self.index + 1) // self.count)
 
     def agree(self, value: Any, doing: str) -> list[Any]:
-        """Give ``value``, which JSON can store, to all processes, and wait for theirs.
-
-        Args:
-            value: what this process contributes.
-            doing: what follows, in words, for the message if a process does not arrive here.
-
-        Returns:
-            The values of all processes, in their order.
-
-        Raises:
-            TrainingError: another process is at another place of the training.
-        """
+        """Give ``value``, which JSON can store, to all processes, and return the values of all, in their order. ``doing`` is what follows, in
+        words, for the message if a process does not arrive here. Raises ``TrainingError`` if one is at another place of the training."""
         if self.count == 1:
             return [value]
         if not self.watchdog.is_watching:
@@ -98,8 +88,7 @@ class Peers:
             return
         first, *others = self.agree({**make(), "the number of processes": self.count}, "the comparison of settings")
         for index, found in enumerate(others, 1):
-            if differing := [name for name in first if found.get(name) != first[name]]:
-                name = differing[0]
+            for name in (name for name in first if found.get(name) != first[name]):
                 raise ConfigError(
                     f"{name} is {found.get(name)} in process {index} and {first[name]} in process 0: start all processes with the same "
                     "settings and the same versions."
@@ -147,14 +136,14 @@ def current() -> Peers:
 
 
 def use(peers: Peers) -> Peers:
-    """Have ``current`` return ``peers`` until Python ends; then finish, or report the exception that ended it."""
+    """Let ``current`` return ``peers`` until Python ends; then finish, or report the exception that ended it."""
     global _current
     _current = peers
 
+    @atexit.register
     def end() -> None:
         if (error := getattr(sys, "last_value", None)) is not None:
             peers.watchdog.fail(error)
         peers.finish()
 
-    atexit.register(end)
     return peers

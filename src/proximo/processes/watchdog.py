@@ -1,7 +1,7 @@
 """The watchdog of several processes: it finds one that is lost, has failed or hangs, and ends this one.
 
-Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX itself finds only
-processes whose connection is lost, and then aborts the others without running Python.
+Each process sends a ``Beat`` every half second from a separate thread, and reads the beats of the others. JAX
+itself finds only processes whose connection is lost, and then aborts the others without running Python.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ class Beat:
 
 
 class Watchdog:
-    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others; without a
-    client, it does nothing. A process is lost if it sends no beat for ``heartbeat`` seconds. It hangs if others wait for
-    it, and it uses no CPU time for as long."""
+    """Sends the beats of process ``index`` of ``count`` through JAX's ``client``, and watches the others;
+    without a client, it does nothing. A process is lost if it sends no beat for ``heartbeat`` seconds. It
+    hangs if others wait for it, and it uses no CPU time for as long."""
 
     def __init__(self, client: Any, index: int, count: int, heartbeat: float):
-        self._client, self.index, self.heartbeat = client, index, heartbeat
-        self._max_silence = heartbeat
+        self._client, self.index, self.heartbeat, self._max_silence = client, index, heartbeat, heartbeat
         self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
         self._heard = dict.fromkeys(range(count), time.monotonic())
         """When the last new beat of each process was read; of this one: when the service last answered."""
@@ -63,18 +62,16 @@ class Watchdog:
 
     @property
     def is_watching(self) -> bool:
-        """Whether it has others to watch, and this process has not left them."""
         return bool(self._threads) and not self._stopped.is_set()
 
     def stop(self) -> None:
-        """Send and watch no more."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(4 * PERIOD_SECONDS)  # Python must not end while a thread is in JAX's service
 
     def prepare(self, on_request: Callable[[int], None], how_to_continue: str) -> None:
-        """Call ``on_request`` with the number of a signal that another process receives. If a process is lost, end with
-        ``how_to_continue``."""
+        """Call ``on_request`` with the number of a signal that another process receives. If a process is
+        lost, end with ``how_to_continue``."""
         self._on_request, self._how_to_continue = on_request, how_to_continue
         if self.is_watching:
             set_last_words(f"process {self.index} ends, because process 0 has ended. {how_to_continue}".rstrip())
@@ -82,8 +79,7 @@ class Watchdog:
     @contextlib.contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
         """Context manager: this process waits for the others in ``doing``."""
-        self._own.doing, self._waits = doing, True
-        self._own.arrived += 1
+        self._own.doing, self._own.arrived, self._waits = doing, self._own.arrived + 1, True
         yield
         self._waits = False
 
@@ -117,7 +113,6 @@ class Watchdog:
             time.sleep((2 if self.index else 4) * PERIOD_SECONDS)
 
     def _exchange(self) -> None:
-        """Send beats, and read those of the others."""
         idle = IdleWatch()
         while not self._stopped.wait(PERIOD_SECONDS):
             if self._waits:
@@ -135,13 +130,19 @@ class Watchdog:
                     self._on_request(fields["requested"])
 
     def _watch(self) -> None:
-        """End this process if another one is lost."""
+        """End this process at once if another one is lost: computations would wait for that one."""
         launcher = os.environ.get(LAUNCHER)
         while not self._stopped.wait(PERIOD_SECONDS / 2):
-            if launcher is not None and os.getppid() != int(launcher):
-                self._end("`proximo launch` has ended")
-            if not self._own.failure and (sentence := self._fault(time.monotonic())):
-                self._end(sentence)
+            is_alone = launcher is not None and os.getppid() != int(launcher)
+            sentence = "`proximo launch` has ended" if is_alone else self._fault(time.monotonic())
+            if not sentence or (self._own.failure and not is_alone):
+                continue
+            try:
+                message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
+                print(message, file=sys.stderr, flush=True)
+                self.linger()  # the others read the beats through process 0, and find the same
+            finally:  # standard error may be closed
+                os._exit(1)
 
     def _fault(self, now: float) -> str:
         """What is wrong, in words; empty: nothing."""
@@ -161,34 +162,23 @@ class Watchdog:
                 return f"process {index} hangs: it has not come to {place}, and has used no CPU time for {beat.idle:.0f} s"
         return ""
 
-    def _end(self, sentence: str) -> None:
-        """Print why, and end the process at once: computations would wait for the lost process."""
-        try:
-            message = f"proximo: process {self.index} ends, because {sentence}. {self._how_to_continue}".rstrip()
-            print(message, file=sys.stderr, flush=True)
-            self.linger()  # the others read the beats through process 0, and find the same
-        finally:  # standard error may be closed
-            os._exit(1)
 
-
-_last_words = ("", 1, 2)
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_int)
-def _speak(_number: int) -> None:
-    """The handler of SIGABRT in C. Python's own handlers do not run during an abort."""
-    message, code, descriptor = _last_words
-    try:
-        os.write(descriptor, f"proximo: {message}\n".encode())
-    finally:
-        os._exit(code)
+_last_words: Any = None
 
 
 def set_last_words(message: str, code: int = 1, descriptor: int = 2) -> None:
-    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with ``code``. JAX
-    aborts from C++ if a process cannot join, or if process 0 is lost."""
+    """If JAX aborts the process from now on, write ``message`` to the file ``descriptor`` and exit with
+    ``code``. JAX aborts from C++ if a process cannot join, or if process 0 is lost."""
     global _last_words
-    _last_words = message, code, descriptor
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def speak(_number: int) -> None:  # Python's own handlers do not run during an abort
+        try:
+            os.write(descriptor, f"proximo: {message}\n".encode())
+        finally:
+            os._exit(code)
+
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    set_handler(signal.SIGABRT, ctypes.cast(_speak, ctypes.c_void_p))
+    set_handler(signal.SIGABRT, ctypes.cast(speak, ctypes.c_void_p))
+    _last_words = speak  # C has only its address

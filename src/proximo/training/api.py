@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import re
@@ -28,7 +27,6 @@ from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lock import RunLock
-from proximo.storage.run_lookup import Which
 from proximo.storage.system_info import exact_versions, system_differences, system_info
 from proximo.tracking.progress import showing_progress
 from proximo.tracking.reporter import Reporter
@@ -36,11 +34,11 @@ from proximo.tracking.run_trackers import check_trackers
 from proximo.training import resuming
 from proximo.training.backend import Backend
 from proximo.training.backends import make_backend, stacks_seeds
-from proximo.training.callbacks import SeedCallbacks, check_callbacks
+from proximo.training.callbacks import SeedCallbacks, callbacks_of_seeds
 from proximo.training.interrupts import Interrupts
 from proximo.training.loop import Training
 from proximo.training.run_summary import run_summary
-from proximo.training.seed_run import Result, SeedRun, SeedStart
+from proximo.training.seed_run import Result, SeedRun
 
 
 @lists_settings(Settings)
@@ -81,18 +79,14 @@ def train(
     peers = current()
     with peers.failing_together():
         config = settings_of(env, config, preset, settings)
-        checked = check_callbacks(callbacks, bool(config.run.eval_episodes), config.run.seeds)
+        of_seeds = callbacks_of_seeds(callbacks, config, config.run.seeds)
         with showing_progress(reporter, progress, Reporter()) as shown:
-            return _train(config, checked, shown, peers)
+            return _train(config, of_seeds, shown, peers)
 
 
-def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers: Peers) -> list[Result]:
+def _train(config: Config, callbacks: list[SeedCallbacks], reporter: Reporter, peers: Peers) -> list[Result]:
     runs_dir = Path(config.run.runs_dir).absolute()  # now, because an environment may change the working folder
     check_trackers(config.run.track)
-    if config.env.actors:
-        from proximo.collect.ray_collector import check_installed
-
-        check_installed()
     prepare_jax(config.shares_program)
     config = with_device_number(config)
     peers.check_equal(lambda: _shared_values(config))
@@ -102,7 +96,6 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers
     for warning in check_before_training(made, config, policy, evaluation):
         reporter.warned(warning)
     backend = make_backend(config, made, config.run.seeds > 1 and stacks_seeds(config, made), evaluation)
-    summary = run_summary(backend)
     seeds = range(config.run.seed, config.run.seed + config.run.seeds)
     configs = {f"seed-{seed}" if len(seeds) > 1 else ".": override(config, {"seed": seed, "seeds": 1}) for seed in seeds}
 
@@ -110,16 +103,13 @@ def _train(config: Config, callbacks: tuple[Any, ...], reporter: Reporter, peers
         for name, seed_config in configs.items():
             run_directory.write_start_files(folder / name, seed_config, shlex.join(sys.argv), system_info())
 
-    def create() -> str:
-        return str(run_directory.create(runs_dir, config.env.id, config.run.name, fill))
-
-    parent = Path(peers.from_first(create, "the run directory"))
-    starts = [SeedStart(parent / name, seed_config) for name, seed_config in configs.items()]
+    create = functools.partial(run_directory.create, runs_dir, config.env.id, config.run.name, fill)
+    parent = Path(peers.from_first(lambda: str(create()), "the run directory"))
+    runs = [SeedRun(seed_config, parent / name) for name, seed_config in configs.items()]
     with contextlib.ExitStack() as locks:
-        for start in starts if peers.is_first else ():
-            locks.enter_context(RunLock(start.run_dir))
-        reporter.started(config, [start.run_dir for start in starts], summary)
-        return _train_seeds(backend, starts, reporter, parent, callbacks)
+        for name in configs if peers.is_first else ():
+            locks.enter_context(RunLock(parent / name))
+        return _train_seeds(backend, runs, callbacks, reporter, parent)
 
 
 def _shared_values(config: Config) -> dict[str, Any]:
@@ -130,7 +120,7 @@ def _shared_values(config: Config) -> dict[str, Any]:
 
 
 def settings_of(env: Any, config: Config | None, preset: bool, settings: Mapping[str, Any]) -> Config:
-    """All settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict each other."""
+    """The settings of a training, from the arguments of ``train``. Raises ``ConfigError`` if they contradict."""
     for name, given in (("env", env), ("eval_env", settings.get("eval_env", ""))):
         if not isinstance(given, str):
             raise ConfigError(
@@ -186,7 +176,7 @@ def resume(
     peers = current()
     with showing_progress(reporter, progress, Reporter()) as shown, peers.failing_together(), contextlib.ExitStack() as locks:
 
-        def find() -> tuple[str, Which]:
+        def find() -> tuple[str, run_lookup.Which]:
             path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
@@ -199,13 +189,12 @@ def resume(
 
 
 def _resume(
-    path: Path, which: Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
+    path: Path, which: run_lookup.Which, settings: Mapping[str, Any], reporter: Reporter, callbacks: Sequence[Any], peers: Peers
 ) -> list[Result]:
     """Resume the run at ``path``, which only process 0 reads."""
-    stored = resuming.stored_settings(path, reporter, peers)
-    run_dirs, before = [run_dir for run_dir, _ in stored], [config for _, config in stored]
+    run_dirs, before = resuming.stored_settings(path, reporter, peers)
     changed = [changed_for_resume(config, settings) for config in before]
-    prepare_jax(override(changed[0], {"seeds": len(stored)}).shares_program)
+    prepare_jax(override(changed[0], {"seeds": len(run_dirs)}).shares_program)
     if peers.count > 1:  # they use all their devices, also if the run used others before
         changed = [override(config, {"devices": "all"}) for config in changed]
     configs = [with_device_number(config) for config in changed]
@@ -219,48 +208,41 @@ def _resume(
     changes = system_differences(run_dirs[0], library, stacked) if peers.is_first else ()
     for warning in (*resume_warnings(before[0], config), *changes):
         reporter.warned(warning)
-    starts = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
+    runs = resuming.starts(run_dirs, configs, which, stacked, reporter, peers)
     together = len(seed_run_dirs(path)) or len(seed_run_dirs(path.parent)) if stacks_seeds(config, env) else 0
-    if together > len(starts):
+    if together > len(runs):
         reporter.warned(
-            f"{together} seeds were trained in one program before, and {len(starts)} now: the last bits may differ from the "
+            f"{together} seeds were trained in one program before, and {len(runs)} now: the last bits may differ from the "
             "uninterrupted run's."
         )
-    checked = check_callbacks(callbacks, bool(config.run.eval_episodes), len(starts))
-    backend = make_backend(override(config, {"seeds": len(starts)}), env, stacked)
-    resumed_at = min(start.step for start in starts)
-    reporter.started(config, [start.run_dir for start in starts], {**run_summary(backend), "resumed_at": resumed_at})
-    return _train_seeds(backend, starts, reporter, path, checked)
+    of_seeds = callbacks_of_seeds(callbacks, config, len(runs))
+    backend = make_backend(override(config, {"seeds": len(runs)}), env, stacked)
+    return _train_seeds(backend, runs, of_seeds, reporter, path)
 
 
 def _train_seeds(
-    backend: Backend, starts: list[SeedStart], reporter: Reporter, path: Path, callbacks: tuple[Any, ...]
+    backend: Backend, runs: list[SeedRun], callbacks: list[SeedCallbacks], reporter: Reporter, path: Path
 ) -> list[Result]:
-    """Train all seeds together if the backend is stacked, otherwise one after the other. ``path`` is what the user resumes."""
-    size, peers = len(starts) if backend.stacked else 1, backend.peers
-    results: list[Result] = []
-    failures: list[TrainingError] = []
-    seeds = [(start, SeedCallbacks(callbacks, copied=len(starts) > 1)) for start in starts]
-    how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
-    on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
-    requested: int | None = None
+    """Train all seeds together, or one after the other. ``path`` is what the user resumes."""
+    summary, peers = run_summary(backend), backend.peers
+    if runs[0].resumed_at is not None:
+        summary["resumed_at"] = min(run.step for run in runs)
+    reporter.started(backend.config, [run.folder for run in runs], summary)
+    for run, own in zip(runs, callbacks, strict=True):
+        run.callbacks = own
+    size, results, failures = len(runs) if backend.stacked else 1, list[Result](), list[TrainingError]()
+    on_exit = functools.partial(reporter.exiting, f"Stopped at once. Go on with: {peers.how_to_resume(path)}")
     with (
         Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.watchdog.request) as interrupts,
         contextlib.closing(backend),
     ):
-        for i in range(0, len(starts), size):
-            requested = next(filter(None, peers.agree(interrupts.requested, "the next seed")), None)
-            if requested is not None:
-                if not any(result.interrupted for result in results):
-                    reporter.stopped(f"Stopped before {starts[i].run_dir.name}. {how_to_continue}")
-                results = [dataclasses.replace(result, interrupted=requested) for result in results]
+        for i in range(0, len(runs), size):
+            training = _train_together(backend, runs[i : i + size], interrupts, reporter, path)
+            arguments = backend.compile_seconds, training.interrupted, size
+            results += [run.result(*arguments) for run in training.seed_runs if run.failure is None]
+            failures += [run.failure for run in training.seed_runs if run.failure is not None]
+            if training.interrupted is not None:
                 break
-            ended, failed = _train_together(backend, seeds[i : i + size], interrupts, reporter, path)
-            results, failures = results + ended, failures + failed
-    if not results and not failures:  # interrupted before the first seed
-        if not reporter.owns_process:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + (requested or 0))
     if results:
         reporter.finished(results)
     if failures:
@@ -268,27 +250,19 @@ def _train_seeds(
     return results
 
 
-def _train_together(
-    backend: Backend, seeds: list[tuple[SeedStart, SeedCallbacks]], interrupts: Interrupts, reporter: Reporter, path: Path
-) -> tuple[list[Result], list[TrainingError]]:
-    """Train the seeds of one program. Returns the results of those that have not failed, and the errors of the others."""
+def _train_together(backend: Backend, runs: list[SeedRun], interrupts: Interrupts, reporter: Reporter, path: Path) -> Training:
+    """Train the seeds of one program, to their end."""
     # Restore before anything is written: if a checkpoint does not fit, the run stays unchanged.
-    states = [resuming.restore(backend, start, own, reporter) for start, own in seeds if start.saved]
-    writes = backend.peers.is_first
+    states = [resuming.restore(backend, run, reporter) for run in runs if run.info is not None]
     with contextlib.ExitStack() as stack:
-        runs: list[SeedRun] = []
-        for start, own in seeds:
-            with resuming.writable(start.run_dir):
-                runs.append(SeedRun.stored(start, own, reporter.warned, writes))
-            stack.callback(runs[-1].close)
+        for run in runs if backend.peers.is_first else ():
+            with resuming.writable(run.folder):
+                run.open(reporter.warned)
+            stack.callback(run.trackers.close)
         # Called before every `close`, so that the trackers of all seeds close at the same time.
         stack.callback(lambda: [run.trackers.end() for run in runs])
         training = stack.enter_context(contextlib.closing(Training(backend, runs, interrupts, reporter, path)))
-        # Not before: a resume whose environments fail or that is interrupted while it compiles leaves the run unchanged.
-        training.before_first_call = lambda: [resuming.rewind(run, reporter) for run in runs if writes]
         numbers = [run.config.run.seed for run in runs]
-        for _ in training.calls(lambda: backend.join(states) if states else backend.start(numbers), seeds[0][0].step):
+        for _ in training.calls(lambda: backend.join(states) if states else backend.start(numbers), runs[0].step):
             pass
-        calls, interrupted = training.timed_calls, training.interrupted
-    results = [run.result(calls, backend.compile_seconds, interrupted, len(runs)) for run in runs if run.failure is None]
-    return results, [run.failure for run in runs if run.failure is not None]
+    return training

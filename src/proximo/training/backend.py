@@ -25,7 +25,6 @@ from proximo.jax_setup import return_freed_memory
 from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import Peers, current
-from proximo.rendering.players import Player, make_player
 from proximo.storage.checkpoint import POLICY, Checkpoint
 from proximo.threads import together
 from proximo.tracking.histograms import Histogram
@@ -44,27 +43,16 @@ class Backend(abc.ABC):
     The state has a leading axis of seeds if the backend is ``stacked``. Later backends reuse compiled functions.
     """
 
-    can_stack: bool
-    """Whether it can train several seeds together."""
     donates: bool
     """Whether ``advance`` uses up the arrays of its state. A caller that still needs them makes a copy."""
 
     def __init__(
-        self,
-        config: Config,
-        env: Environment,
-        collector: Any,
-        stacked: bool,
-        evaluation: EvaluatedOn | None,
-        mesh: Mesh | None,
+        self, config: Config, env: Environment, collector: Any, stacked: bool, evaluation: EvaluatedOn | None, mesh: Mesh | None
     ):
         self.config, self.env, self.collector, self.stacked = config, env, collector, stacked
         self.num_devices = 1 if mesh is None else mesh.size
         """Devices that ``advance`` computes on. Everything else is computed on one."""
-        self.capacity = config.updates_per_call
-        """Maximum number of updates in one call of ``advance``."""
-        self.compile_seconds = 0.0
-        """Seconds that ``prepare`` has taken so far."""
+        self.compile_seconds = 0.0  # seconds that ``prepare`` has taken so far
         self._is_closed = False
         self.evaluation = evaluation or evaluation_during_training(config, env)
         run, part, self._evaluator = config.run, (self.peers.index, self.peers.count), None
@@ -73,7 +61,6 @@ class Backend(abc.ABC):
 
     @functools.cached_property
     def peers(self) -> Peers:
-        """The processes that train together."""
         return current()
 
     def template(self) -> TrainState:
@@ -81,8 +68,7 @@ class Backend(abc.ABC):
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
-        """The state of one seed in a checkpoint, with the hyperparameters of ``config``. If the checkpoint has only the policy,
-        everything else is as in a new training."""
+        """The state of one seed in a checkpoint. Hyperparameters, and what is not saved, are as in a new training."""
         template = self.template()
         if not saved.policy_only:
             return self._with_settings(saved.restore(template))
@@ -106,16 +92,16 @@ class Backend(abc.ABC):
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:
-        """``seeds``, or states of seeds, and copies of the first one, so that all devices have equally many."""
+        """``seeds`` (or their states), and copies of the first, so that all devices have equally many."""
         return seeds
 
     def seeds_of_a_device(self, num_seeds: int) -> float:
-        """How many of so many seeds one device trains. Fewer seeds may use fewer devices, and then take as long."""
+        """How many of so many seeds one device trains. Fewer seeds may use fewer devices."""
         return num_seeds
 
     def seed_state(self, state: State, index: int) -> State:
-        """The state of one seed, with its learner on one device; or the arrays of one seed in another tree. Several processes call
-        it together, and each gets the whole state."""
+        """The state of one seed, with its learner on one device; or the arrays of one seed in another tree.
+        Several processes call it together, and each gets the whole state."""
         seed_state: Any = row_of(state, index) if self.stacked else state
         if self.peers.count > 1:
             return whole(seed_state)
@@ -133,9 +119,9 @@ class Backend(abc.ABC):
         """The state of one seed with the same learner and new episodes, seeded by the state's key."""
 
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
-        """Compile, open the environments and return ``make_state()``, a state of ``num_seeds`` seeds, all at the same time."""
+        """At the same time compile, open the environments and ``make_state()`` of ``num_seeds`` seeds."""
         started = time.monotonic()
-        # They begin in this order. The program that trains takes longest to compile.
+        # In this order: the program that trains takes longest to compile.
         *_, state = together(*self._preparations(num_seeds), make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
             self._finish_preparing(state)
@@ -148,7 +134,6 @@ class Backend(abc.ABC):
         """What ``prepare`` can do before it has a state."""
 
     def _compile_evaluation(self, policy: ActorCritic) -> None:
-        """Compile the evaluations of policies with these ``jax.ShapeDtypeStruct``."""
         if self._evaluator is not None and self.num_devices == 1:  # on several, the policy has another place
             self._evaluator.compile(policy)
 
@@ -157,18 +142,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
-        """Collect and learn.
+        """Collect and learn, from 1 to ``updates_per_call`` times.
 
-        Args:
-            state: the state, of the shapes that ``prepare`` has compiled for.
-            num_updates: 1 … ``capacity``.
-
-        Returns:
-            The state after the updates, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates
-            if an environment failed; the next call raises its error.
-
-        Raises:
-            EnvError, EnvironmentFault: an environment failed in the first update.
+        Returns the state, and metrics of shape (seeds, updates), of all ``filled`` seeds. There are fewer updates if an environment failed; the
+        next call raises its error. Raises ``EnvError`` or ``EnvironmentFault`` if an environment failed in the first update.
         """
 
     @abc.abstractmethod
@@ -177,12 +154,12 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def inspect_before(self, state: TrainState) -> Any:
-        """Prepare histograms of the next update, which stays the same. Returns what ``inspect_after`` needs."""
+        """Prepare histograms of the next update. Returns what ``inspect_after`` needs."""
 
     @abc.abstractmethod
     def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
-        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an empty list if the update
-        was cut short. ``seen`` is what ``inspect_before`` returned."""
+        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an
+        empty list if the update was cut short. ``seen`` is what ``inspect_before`` returned."""
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` greedy episodes on environment seeds that follow from ``seed`` and ``stream`` alone, or fewer
@@ -192,13 +169,8 @@ class Backend(abc.ABC):
 
     @property
     def episodes_together(self) -> int:
-        """Episodes that an evaluation plays at a time; 0 on JAX environments, where evaluations take little time."""
+        """Episodes that an evaluation plays at a time; 0 on JAX environments, where it takes little time."""
         return self._evaluator.num_envs if isinstance(self._evaluator, GymnasiumEvaluator) else 0
-
-    def player(self, seed: int, stream: int) -> Player:
-        """One environment to draw, which plays the first episodes of an evaluation with ``seed`` in ``stream``. The caller closes
-        it. Raises ``EnvError`` if it cannot be drawn."""
-        return make_player(*self.evaluation, seed, stream)
 
     def send_warnings_to(self, warn: Callable[[str], None]) -> None:
         """Have ``warn`` receive warnings about environments, such as lost workers."""
@@ -206,7 +178,7 @@ class Backend(abc.ABC):
             self._evaluator.environments.warn = warn
 
     def is_computing(self) -> bool:
-        """Whether this process computes now. False while it may wait for environments or for other processes."""
+        """Whether this process computes now. False while it may wait for environments or processes."""
         return self.peers.count == 1
 
     def describe(self) -> str:
@@ -218,7 +190,6 @@ class Backend(abc.ABC):
         return ""
 
     def close(self) -> None:
-        """End the environments and their processes."""
         self._is_closed = True
         if self._evaluator is not None:
             self._evaluator.close()

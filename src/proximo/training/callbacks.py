@@ -20,8 +20,8 @@ A callback is any object with at least one of these methods. It needs no base cl
 `info` is an `Info`, `result` an `Evaluation`. If `on_update` or `on_evaluation` returns True, the training of that seed is saved
 and stops. With several seeds, each seed has its own copy of the callback (`copy.deepcopy`).
 
-A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every checkpoint.
-`load_state_dict(state)` receives it when the run is resumed with the same callbacks.
+A callback with state has two more methods. `state_dict()` returns a JSON object, which is saved with every
+checkpoint. `load_state_dict(state)` receives it when the run is resumed with the same callbacks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,7 @@ from proximo.tracking.metrics_window import MetricsWindow
 from proximo.training.backend import Backend, copy_of
 from proximo.training.timed_calls import Snapshot
 
-STOPPING_HOOKS = ("on_update", "on_evaluation")
-"""The hooks whose result may stop the training."""
-HOOKS = ("on_start", *STOPPING_HOOKS, "on_end")
+HOOKS = ("on_start", "on_update", "on_evaluation", "on_end")
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ class Info:
     _training: Any = field(repr=False, kw_only=True)
     """The ``Training`` that calls."""
     _now: Snapshot = field(repr=False, kw_only=True)
-    _index: int = field(repr=False, kw_only=True)
-    """Index of the seed in the backend."""
+    _run: Any = field(repr=False, kw_only=True)
+    """The ``SeedRun``."""
 
     @property
     def is_one_of_several(self) -> bool:
@@ -87,7 +85,7 @@ class Info:
             ConfigError: training has continued since the callback was called.
         """
         backend = self._backend()
-        return Policy(copy_of(backend.policy(self._now.state, self._index)), backend.env, self.config, self.step)
+        return Policy(copy_of(backend.policy(self._now.state, self._run.index)), backend.env, self.config, self.step)
 
     def save(self, folder: str | Path) -> Path:
         """Save the whole training state as a run directory, as ``PPO.save`` does. Of several processes, all must call this method.
@@ -102,11 +100,11 @@ class Info:
             ConfigError: training has continued since the callback was called, or ``folder`` contains other files.
             CheckpointError: the folder cannot be written.
         """
-        backend, evaluation = self._backend(), self._training.seed_runs[self._index].last_evaluation
-        state = backend.seed_state(self._now.state, self._index)
-        if not backend.peers.is_first:
-            return Path(folder)
-        return save_run(Path(folder), self.config, self.step, state, evaluation)
+        backend = self._backend()
+        state = backend.seed_state(self._now.state, self._run.index)
+        if backend.peers.is_first:
+            save_run(Path(folder), self.config, self.step, state, self._run.last_evaluation)
+        return Path(folder)
 
     def _backend(self) -> Backend:
         if self._training.snapshot is not self._now:  # the next update uses the state up
@@ -123,58 +121,37 @@ class Evaluation(Info):
     return_mean: float = 0.0
     """Mean return of the episodes."""
     summary: dict[str, Any] = field(default_factory=dict)
-    """``return_mean``, ``return_std``, ``return_iqm``, ``ci95``, ``length_mean``, ``success_rate`` and the other entries of
-    ``proximo eval --json``."""
+    """``return_mean``, ``return_std``, ``return_iqm``, ``ci95``, ``length_mean``, ``success_rate`` and the
+    other entries of ``proximo eval --json``."""
     is_best: bool = False
     """Whether no earlier evaluation of this run was better."""
 
 
-def check_callbacks(callbacks: Sequence[Any], evaluates: bool = True, seeds: int = 1) -> tuple[Any, ...]:
-    """Return ``callbacks`` as a tuple. Raises ``ConfigError`` for an object without a hook, with an invalid ``every``,
-    that several ``seeds`` cannot copy, or that needs evaluations, if the training does not evaluate (``evaluates``)."""
-    if not isinstance(callbacks, list | tuple):
-        raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
+def callbacks_of_seeds(callbacks: Iterable[Any], config: Config, seeds: int = 1) -> list[SeedCallbacks]:
+    """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises ``ConfigError`` for an object without a hook, with
+    an invalid ``every``, that cannot be copied, or that needs evaluations, if the training does not evaluate."""
+    callbacks = tuple(callbacks)
     for callback in callbacks:
-        name = type(callback).__name__
-        if isinstance(callback, type):
-            raise ConfigError(
-                f"callbacks: {callback.__name__} is a class: expected an object, for example {callback.__name__}()."
-            )
+        name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
         hooks = [hook for hook in HOOKS if _has(callback, hook)]
         if not hooks:
             hints = [near for method in dir(callback) if method.startswith("on") and (near := nearest(method, HOOKS))]
             raise ConfigError(f"callbacks: {name} has none of {', '.join(HOOKS)}{hints[0] if hints else ''}.")
-        if not evaluates and "on_evaluation" in hooks and "on_update" not in hooks:
+        if isinstance(callback, type):
+            raise ConfigError(f"callbacks: {name} is a class: expected an object, for example {name}().")
+        if not config.run.eval_episodes and "on_evaluation" in hooks and "on_update" not in hooks:
             raise ConfigError(f"callbacks: {name} needs evaluations, but eval_episodes = 0: set eval_episodes to 1 or more.")
         for hook in hooks:
-            _check_hook(name, hook, getattr(callback, hook))
+            try:
+                inspect.signature(getattr(callback, hook)).bind(None)
+            except TypeError as error:
+                argument = "result" if hook == "on_evaluation" else "info"
+                raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
         every = getattr(callback, "every", 1)
         if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
-    if seeds > 1:
-        _copies(callbacks)
-    return tuple(callbacks)
-
-
-def _check_hook(name: str, hook: str, method: Any) -> None:
     try:
-        inspect.signature(method).bind(None)
-    except TypeError as error:
-        argument = "result" if hook == "on_evaluation" else "info"
-        raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
-    except ValueError:  # a function in C, which may have no signature
-        return
-    if inspect.iscoroutinefunction(method):
-        raise ConfigError(f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async.")
-
-
-def _has(callback: Any, hook: str) -> bool:
-    return callable(getattr(callback, hook, None))
-
-
-def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
-    try:
-        return tuple(copy.deepcopy(callback) for callback in callbacks)
+        return [SeedCallbacks(callbacks if seeds == 1 else map(copy.deepcopy, callbacks)) for _ in range(seeds)]
     except Exception as error:
         raise ConfigError(
             f"callbacks: each of several seeds has a copy of each callback, which failed ({type(error).__name__}: {error}): leave out of "
@@ -182,76 +159,68 @@ def _copies(callbacks: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
-    """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result, such as a metric."""
-    result = getattr(callback, hook)(info)
-    if result is None or hook not in STOPPING_HOOKS:
-        return False
-    if isinstance(result, bool) or (getattr(result, "dtype", None) == np.bool_ and np.ndim(result) == 0):
-        return bool(result)
-    raise ConfigError(
-        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None "
-        "to go on."
-    )
+def _has(callback: Any, hook: str) -> bool:
+    return callable(getattr(callback, hook, None))
 
 
 class SeedCallbacks:
-    """The callbacks of one seed: of several seeds, each gets copies (``copied``)."""
+    """The callbacks of one seed."""
 
-    def __init__(self, callbacks: Sequence[Any], copied: bool = False):
-        self.objects = _copies(callbacks) if copied else tuple(callbacks)
-        self._updated = [(callback, MetricsWindow()) for callback in self.objects if _has(callback, "on_update")]
-        """The callbacks that have ``on_update``, with the metrics since its last call."""
+    def __init__(self, callbacks: Iterable[Any] = ()):
+        self.objects = tuple(callbacks)
+        self._updated = [(c, getattr(c, "every", 1), MetricsWindow()) for c in self.objects if _has(c, "on_update")]
+        """The callbacks with ``on_update``, the updates between two calls, and the metrics since the last."""
 
     @property
     def intervals(self) -> list[int]:
-        """Updates between two calls of ``on_update``, of each callback that has it."""
-        return [getattr(callback, "every", 1) for callback, _ in self._updated]
+        return [every for _, every, _ in self._updated]
 
     def add(self, metrics: Any) -> None:
-        """Add the metrics of some updates: arrays with one entry for each update."""
-        for _, window in self._updated:
+        for _, _, window in self._updated:
             window.add(metrics)
 
     def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
-        """Call ``on_update`` where it is due after ``update``, and return whether any callback asks to stop."""
-        stop = False
-        for callback, window in self._updated:
-            if len(window) and update % getattr(callback, "every", 1) == 0:
-                stop |= _asks_to_stop(callback, "on_update", info(jsonable(window.merge())))
-        return stop
+        """Call ``on_update`` where it is due, and return whether any callback asks to stop."""
+        due = [(callback, window) for callback, every, window in self._updated if len(window) and update % every == 0]
+        return any([_asks_to_stop(callback, "on_update", info(jsonable(window.merge()))) for callback, window in due])
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks, and return whether any asks to stop."""
         return any([_asks_to_stop(callback, hook, info) for callback in self.objects if _has(callback, hook)])
 
     def state(self) -> list[dict[str, Any]]:
-        """Name and state of each callback, for a checkpoint. Raises ``ConfigError`` for a state that is not JSON."""
-        return [{"name": type(callback).__name__, "state": _state_of(callback)} for callback in self.objects]
+        """Name and state of each callback. Raises ``ConfigError`` for a state that is not JSON."""
+        states = []
+        for callback in self.objects:
+            name, state = type(callback).__name__, callback.state_dict() if hasattr(callback, "state_dict") else None
+            try:
+                states.append({"name": name, "state": read_json(json.dumps(state, allow_nan=False))})
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"callbacks: {name}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, lists, strings, finite "
+                    "numbers, booleans or None."
+                ) from error
+        return states
 
     def restore(self, saved: Sequence[dict[str, Any]]) -> str | None:
-        """Load the saved states. If the saved callbacks have other names, load nothing and return a warning."""
+        """Load the saved states, or return a warning if the saved callbacks have other names."""
         names, saved_names = [type(callback).__name__ for callback in self.objects], [entry["name"] for entry in saved]
         if names != saved_names:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
             return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
         for callback, entry in zip(self.objects, saved, strict=True):
-            if entry["state"] is None:
-                continue
-            if not hasattr(callback, "load_state_dict"):
-                raise ConfigError(f"callbacks: {entry['name']} has state_dict, but no load_state_dict, which a resume needs.")
-            callback.load_state_dict(entry["state"])
+            if entry["state"] is not None:
+                callback.load_state_dict(entry["state"])
         return None
 
 
-def _state_of(callback: Any) -> Any:
-    if not hasattr(callback, "state_dict"):
-        return None
-    state = callback.state_dict()
-    try:
-        return read_json(json.dumps(state, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"callbacks: {type(callback).__name__}.state_dict() returns a value that is not JSON ({error}): expected dictionaries, "
-            "lists, strings, finite numbers, booleans or None."
-        ) from error
+def _asks_to_stop(callback: Any, hook: str, info: Info) -> bool:
+    """Call a hook, and return whether it asks to stop. Raises ``ConfigError`` for another result."""
+    result = getattr(callback, hook)(info)
+    if result is None or hook not in ("on_update", "on_evaluation"):
+        return False
+    if isinstance(result, bool) or (getattr(result, "dtype", None) == np.bool_ and np.ndim(result) == 0):
+        return bool(result)
+    raise ConfigError(
+        f"callbacks: {type(callback).__name__}.{hook} returned {shown(result)}: expected True to stop the training, or False or None to go on."
+    )

@@ -16,7 +16,7 @@ from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.rendering.pictures import Draw, can_draw, no_renderer
 from proximo.rendering.play import fps_of, play, policy_agent
-from proximo.rendering.players import Player
+from proximo.rendering.players import Player, make_player
 from proximo.rendering.video import gif_of, recording, videos
 from proximo.threads import in_thread
 from proximo.tracking.tracker import CLIP, Clip, Tracker
@@ -35,21 +35,20 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips(Event):
-    """Records clips in the process that writes. The first failure is a warning; after it the training continues without clips."""
+    """Records clips, in process 0. After a failure, which is a warning, the training goes on without."""
 
     def __init__(self, training: Training):
         super().__init__(training)
         self.every = 0 if training.path is None else interval(training.config.run.video_every, training.config)
         self._players: dict[int, Player] = {}
         """The environment of each seed, kept until the end: closing a renderer may break others (pygame.quit)."""
-        self._pending: concurrent.futures.Future[None] | None = None
-        """The clip that another thread draws."""
-        self._is_over = False
-        """Whether a clip has failed."""
+        self._pending: concurrent.futures.Future[None] | None = None  # the clip that another thread draws
+        self._is_over = False  # whether a clip has failed
 
     def on_start(self, now: Snapshot) -> None:
         if self.every and self.training.peers.is_first and not can_draw(self.backend.env):
-            self._warn_and_end(no_renderer(self.training.config.env.id))
+            with self._warning():
+                raise no_renderer(self.training.config.env.id)
 
     def on_update(self, now: Snapshot) -> None:
         together(self.training.peers, "a clip", self._record_all, now)
@@ -61,49 +60,45 @@ class Clips(Event):
             self._finish()
 
     def _record_all(self, now: Snapshot) -> None:
-        for i, seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
-            self.training.call(self._record, seed_run, self.backend.policy(now.state, i), now.step)
+        for seed_run in self.training.active() if self.training.peers.is_first and not self._is_over else ():
+            self.training.call(self._record, seed_run, self.backend.policy(now.state, seed_run.index), now.step)
 
     def _record(self, seed_run: SeedRun, actor_critic: ActorCritic, step: int) -> None:
         """Write the first episode of the evaluations to ``RUN/videos/<step>.mp4``."""
-        assert seed_run.run_dir is not None
         with self._warning():
             self._finish()
             seed, env = seed_run.config.run.seed, self.backend.env
             if seed not in self._players:
-                self._players[seed] = self.backend.player(seed, SELECTION_STREAM)
-            player, folder = self._players[seed], videos(seed_run.run_dir)
-            policy = Policy(actor_critic, env, self.backend.config, step)
-            pictures = (played.draw for played in play(player, policy_agent(policy), 1, MAX_STEPS))
-            folder.parent.stat()  # a removed run directory is not made again
-            arguments = folder / f"{step}.mp4", step, fps_of(env), seed_run.trackers
+                self._players[seed] = make_player(*self.backend.evaluation, seed, SELECTION_STREAM)
+            player, agent = self._players[seed], policy_agent(Policy(actor_critic, env, self.backend.config, step))
+            pictures = (played.draw for played in play(player, agent, 1, MAX_STEPS))
+            seed_run.folder.stat()  # a removed run directory is not made again
+            arguments = videos(seed_run.folder) / f"{step}.mp4", step, fps_of(env), seed_run.trackers
             if player.draws_at_once:  # ffmpeg encodes in its own process
                 _write(*arguments, pictures)
             else:  # from states of the environment, so another thread can draw while the training goes on
                 self._pending = in_thread(_write, *arguments, list(pictures))
 
     def _finish(self) -> None:
-        """Wait until the last clip is drawn. Raises its error."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:
-        """Context manager: an error of a renderer is a warning, and the last clip was recorded."""
+        """Turn an error of a renderer into a warning; the last clip was recorded."""
         try:
             yield
         except (Exception, SystemExit) as error:
-            self._warn_and_end(error)
-
-    def _warn_and_end(self, error: BaseException) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self.reporter.warned(f"No more clips (video_every): {error}")
+            if not self._is_over:
+                self._is_over = True
+                self.reporter.warned(f"No more clips (video_every): {error}")
 
 
 def _write(path: Path, step: int, fps: float, trackers: Tracker, pictures: Iterable[Draw]) -> None:
     """Write ``pictures`` to ``path``, and give trackers a small version with only every n-th frame."""
+    from PIL import Image
+
     small: list[np.ndarray] = []
     stride = 1
     with recording(path, fps, threads=1) as video:
@@ -111,22 +106,15 @@ def _write(path: Path, step: int, fps: float, trackers: Tracker, pictures: Itera
             frame = draw()
             if frame is None:
                 raise EnvError("the environment draws no picture.")
-            written = video.add(frame)
+            shrunk = Image.fromarray(video.add(frame))
             if count % stride == 0:
-                small.append(_shrunk(written))
+                shrunk.thumbnail((GIF_PIXELS, GIF_PIXELS), Image.Resampling.BOX)
+                small.append(np.array(shrunk))
             if len(small) > GIF_FRAMES:
                 small, stride = small[::2], 2 * stride
     height, width = small[0].shape[:2]
     # The small version plays as fast as the file, but shows at least ten frames a second.
     trackers.write(step, {CLIP: Clip(path, lambda: gif_of(small, max(fps / stride, 10.0)), (height, width))})
-
-
-def _shrunk(frame: np.ndarray) -> np.ndarray:
-    from PIL import Image
-
-    scale = min(1.0, GIF_PIXELS / max(frame.shape[:2]))
-    size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
-    return np.array(Image.fromarray(frame).resize(size, Image.Resampling.BOX))
 
 
 def discard_after(run_dir: Path, step: int) -> None:

@@ -1,19 +1,25 @@
-"""What a training does between calls of its backend: rows, histograms, images and the user's callbacks.
+"""What a training does between calls of its backend: rows, histograms, images, evaluations and the user's callbacks.
 
-``periodic_evaluation``, ``saver`` and ``clips`` have the other events. ``loop.Training`` calls all in one order.
+``saver`` and ``clips`` have the other events. ``loop.Training`` calls all in one order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import time
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from proximo.config import Config
 from proximo.errors import ProximoError
+from proximo.evaluation.episodes import MAX_STEPS, SELECTION_STREAM, Episodes
+from proximo.networks import ActorCritic
 from proximo.rendering.pictures import observation_images, reads_images
 from proximo.tracking.tracker import Image
 from proximo.training.callbacks import Evaluation, Info
+from proximo.training.interrupts import together
 from proximo.training.non_finite import first_non_finite, non_finite_message
 from proximo.training.seed_run import SeedRun
 from proximo.training.timed_calls import Snapshot
@@ -21,12 +27,16 @@ from proximo.training.timed_calls import Snapshot
 if TYPE_CHECKING:
     from proximo.training.loop import Training
 
+SHARE = 0.1
+"""Evaluations before the end take at most this share of the steps, unless ``eval_every`` is set."""
+MIN_EPISODES = 4
+"""An evaluation for which fewer episodes fit is left out."""
+
 
 class Event:
-    """Something that happens after every ``every`` updates, and at the end: a callback for all seeds of a training."""
+    """A callback for all seeds of a training, after every ``every`` updates (0: never) and at the end."""
 
     every = 0
-    """Updates between two calls of ``on_update``; 0: never."""
 
     def __init__(self, training: Training):
         self.training, self.backend = training, training.backend
@@ -37,7 +47,7 @@ class Event:
         return (update // self.every + 1) * self.every if self.every else math.inf
 
     def is_due(self, update: int) -> bool:
-        """Whether ``on_update`` is called after ``update``."""
+        """Whether ``on_update`` is called after ``update``, if some seeds still train."""
         return bool(self.every) and (update == self.training.total or update % self.every == 0)
 
     def on_start(self, now: Snapshot) -> None:
@@ -47,7 +57,7 @@ class Event:
         """The backend is called, which may use up the state of ``now``."""
 
     def on_update(self, now: Snapshot) -> None:
-        """The event is due, and some seeds still train."""
+        """The event is due."""
 
     def on_end(self, now: Snapshot) -> None:
         """The training is complete, or was stopped."""
@@ -68,27 +78,24 @@ class Rows(Event):
         return True
 
     def on_update(self, now: Snapshot) -> None:
-        calls, config, active = self.training.timed_calls, self.training.config, self.training.active()
+        calls, config = self.training.timed_calls, self.training.config
         if not now.metrics:  # of a resumed training whose updates are complete
             return
         began = now.step - calls.last_updates * config.batch_size
-        for i, seed_run in active:
-            good, source = first_non_finite(now.metrics, i)
-            seed_run.record({name: x[i, :good] for name, x in now.metrics.items()}, began, calls)
+        for seed_run in self.training.active():
+            good, source = first_non_finite(now.metrics, seed_run.index)
+            seed_run.record({name: x[seed_run.index, :good] for name, x in now.metrics.items()}, began)
             if source:
-                self._fail(seed_run, source, began + good * config.batch_size, calls.last_updates - good)
-        returns = [x for _, run in self.training.active() if (x := run.window.recent_return) is not None]
+                step = began + good * config.batch_size
+                seed_run.write_window(step, calls.last_updates - good)
+                with contextlib.suppress(ProximoError):  # this failure matters more
+                    self.training.saver.finish()
+                seed_run.fail(non_finite_message(seed_run.config, source, step, seed_run.run_dir, self.backend.fault()))
+                if self.training.active():
+                    self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
+        returns = [x for run in self.training.active() if (x := run.window.recent_return) is not None]
         speed = calls.last_updates * config.batch_size * len(self.seed_runs) / calls.last_seconds
         self.reporter.advanced(now.step, speed, sum(returns) / len(returns) if returns else None)
-
-    def _fail(self, seed_run: SeedRun, source: str, step: int, later: int) -> None:
-        """End a seed because of NaN or infinity in the update that follows ``step``; ``later`` updates of the call come after."""
-        seed_run.write_window(step, self.training.timed_calls, later)
-        with contextlib.suppress(ProximoError):  # this failure matters more
-            self.training.saver.finish()
-        seed_run.fail(non_finite_message(seed_run.config, source, step, seed_run.run_dir, self.backend.fault()))
-        if self.training.active():
-            self.reporter.warned(f"{seed_run.failure} The other seeds continue.")
 
 
 class Histograms(Event):
@@ -96,8 +103,7 @@ class Histograms(Event):
 
     def __init__(self, training: Training):
         super().__init__(training)
-        self.every = training.config.histograms_every
-        self._seen: Any = None
+        self.every, self._seen = training.config.histograms_every, None
 
     def next_after(self, update: int) -> float:
         return update + 1 if self._inspects_after(update) else super().next_after(update + 1) - 1
@@ -133,58 +139,121 @@ class Images(Event):
 
     def on_update(self, now: Snapshot) -> None:
         self._is_new = False
-        for i, seed_run in self.training.active():
-            state = self.backend.seed_state(now.state, i)
+        for seed_run in self.training.active():
+            state = self.backend.seed_state(now.state, seed_run.index)
             observation = self.backend.observation(state)
             images = {} if observation is None else observation_images(state.learner.policy, observation)
             if images:
                 seed_run.trackers.write(now.step, {name: Image(pixels) for name, pixels in images.items()})
 
 
+class PeriodicEvaluation(Event):
+    """Evaluates each active seed on the same environment seeds every time. Each process plays a part."""
+
+    def __init__(self, training: Training):
+        super().__init__(training)
+        self.every = training.config.eval_updates if training.config.run.eval_episodes else 0
+        self._warned: set[str] = set()
+
+    def num_episodes(self, now: Snapshot) -> int:
+        """How many episodes an evaluation plays that is due now; 0: it is left out.
+
+        The last evaluation plays ``eval_episodes``. So do all others on JAX environments, where they take a
+        few percent of the time, and with ``eval_every``. Elsewhere the number depends on the lengths of
+        recent episodes and on the steps so far alone, so a training can be repeated.
+        """
+        run, seed_run, at_once = self.training.config.run, self.seed_runs[0], self.backend.episodes_together
+        if run.eval_every or not at_once or now.update >= self.training.total:
+            return run.eval_episodes
+        lengths = [seed_run.window.recent_length, (seed_run.last_evaluation or {}).get("length_mean")]
+        length = max((x for x in lengths if x), default=math.inf)
+        rounds = (SHARE * now.step - seed_run.evaluation_steps) // (at_once * length)
+        count = min(run.eval_episodes, int(rounds) * at_once)
+        return count if count >= min(MIN_EPISODES, run.eval_episodes) else 0
+
+    def on_update(self, now: Snapshot) -> None:
+        count = self.num_episodes(now)
+        if not count:
+            return
+        for seed_run in self.seed_runs:
+            seed_run.write_window(now.step)
+        self.reporter.evaluating()
+        summaries = [self._evaluate(now, seed_run, count) for seed_run in self.training.active()]
+        self.reporter.evaluated(now.step, summaries)
+
+    def _evaluate(self, now: Snapshot, seed_run: SeedRun, count: int) -> dict[str, Any]:
+        began = time.monotonic()
+        policy, seed = self.backend.policy(now.state, seed_run.index), seed_run.config.run.seed
+        played = together(self.backend.peers, "the results of an evaluation", self._play, policy, seed, count)
+        rows, unfinished = zip(*played, strict=True)
+        episodes = Episodes.from_rows([row for part in rows for row in part], sum(unfinished))
+        if episodes.unfinished:
+            limit = self.training.config.run.eval_max_steps or MAX_STEPS
+            self._warn_once(
+                "unfinished",
+                f"{episodes.unfinished} episodes of the evaluation were still running after {limit:,} steps. "
+                "Their returns so far are counted: set max_episode_steps.",
+            )
+        if not np.isfinite(episodes.episode_return).all():
+            self._warn_once(
+                "not finite",
+                f"In the evaluation at step {now.step:,}, the environment returned NaN or infinity: check its reset and step. Such an "
+                "evaluation has no mean return, and its checkpoint is never the best one.",
+            )
+        return seed_run.evaluated(now.step, episodes, time.monotonic() - began, is_last=now.update >= self.training.total)
+
+    def _play(self, policy: ActorCritic, seed: int, count: int) -> tuple[list[dict[str, Any]], int]:
+        episodes = self.training.call(self.backend.evaluate, policy, seed, SELECTION_STREAM, count)
+        return episodes.rows(), episodes.unfinished
+
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            self.reporter.warned(message)
+
+
 class UserCallbacks(Event):
     """Calls the callbacks of each seed, and ends seeds whose callbacks ask for it."""
 
     def next_after(self, update: int) -> float:
-        intervals = [every for _, seed_run in self.training.active() for every in seed_run.callbacks.intervals]
+        intervals = [every for seed_run in self.training.active() for every in seed_run.callbacks.intervals]
         return min(((update // every + 1) * every for every in intervals), default=math.inf)
 
     def is_due(self, update: int) -> bool:
         return True
 
     def on_start(self, now: Snapshot) -> None:
-        for i, seed_run in self.training.active():
-            seed_run.callbacks.call("on_start", self._info(now, i))
+        self._call_all("on_start", now)
+
+    def on_end(self, now: Snapshot) -> None:
+        self._call_all("on_end", now)
+
+    def _call_all(self, hook: str, now: Snapshot) -> None:
+        for seed_run in self.training.active():
+            seed_run.callbacks.call(hook, self._info(now, seed_run))
 
     def on_update(self, now: Snapshot) -> None:
         self.training.saver.wait()  # callbacks may read the folder of checkpoints
-        stopping = [i for i, seed_run in self.training.active() if self._calls(now, i, seed_run)]
+        stopping = [seed_run.index for seed_run in self.training.active() if self._calls(now, seed_run)]
         stopping = self.training.peers.from_first(lambda: stopping, "a callback")
         if stopping and now.update < self.training.total:
             self.training.saver.save(now)
             self.training.saver.finish()
-            for i in stopping:
-                self._stop(now, i)
+            for seed_run in (self.seed_runs[index] for index in stopping):
+                seed_run.callbacks.call("on_end", self._info(now, seed_run))
+                seed_run.stop(now.step)
+                place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
+                self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
 
-    def _calls(self, now: Snapshot, index: int, seed_run: SeedRun) -> bool:
+    def _calls(self, now: Snapshot, seed_run: SeedRun) -> bool:
         """Call what is due for one seed, and return whether any callback asks to stop."""
         stops, summary = False, dict(seed_run.last_evaluation or {})
         if summary.pop("step", None) == now.step:
             fields = {"return_mean": summary["return_mean"], "summary": summary, "is_best": seed_run.is_best_at(now.step)}
-            stops = seed_run.callbacks.call("on_evaluation", self._info(now, index, Evaluation, **fields))
-        return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, index, metrics=metrics)) or stops
+            stops = seed_run.callbacks.call("on_evaluation", self._info(now, seed_run, Evaluation, **fields))
+        return seed_run.callbacks.update(now.update, lambda metrics: self._info(now, seed_run, metrics=metrics)) or stops
 
-    def _stop(self, now: Snapshot, index: int) -> None:
-        seed_run = self.seed_runs[index]
-        seed_run.callbacks.call("on_end", self._info(now, index))
-        seed_run.stop(now.step)
-        place = f" of {seed_run.run_dir}" if seed_run.run_dir is not None else ""
-        self.reporter.stopped(f"A callback has stopped the training{place} at step {now.step:,}.")
-
-    def on_end(self, now: Snapshot) -> None:
-        for i, seed_run in self.training.active():
-            seed_run.callbacks.call("on_end", self._info(now, i))
-
-    def _info(self, now: Snapshot, index: int, kind: type[Info] = Info, **fields: Any) -> Any:
-        seed_run, config = self.seed_runs[index], self.seed_runs[index].config
-        fields |= {"config": config, "_training": self.training, "_now": now, "_index": index}
-        return kind(config.run.seed, seed_run.run_dir, now.step, self.training.total * config.batch_size, **fields)
+    def _info(self, now: Snapshot, seed_run: SeedRun, kind: type[Info] = Info, **fields: Any) -> Any:
+        config, total = seed_run.config, self.training.total * self.training.config.batch_size
+        fields |= {"config": config, "_training": self.training, "_now": now, "_run": seed_run}
+        return kind(config.run.seed, seed_run.run_dir, now.step, total, **fields)

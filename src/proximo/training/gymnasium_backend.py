@@ -15,7 +15,7 @@ from proximo.collect.devices import check_divisible, make_mesh, on_one_device
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import program_key, reuse
-from proximo.collect.ray_collector import RayCollector
+from proximo.collect.ray_collector import RayCollector, check_installed
 from proximo.config import Config
 from proximo.envs import GymnasiumEnvironment
 from proximo.errors import ConfigError, ProximoError, TrainingError
@@ -29,7 +29,7 @@ from proximo.types import GymnasiumCollectorState, Observation, TrainState
 class GymnasiumBackend(Backend):
     """Trains on a Gymnasium environment."""
 
-    can_stack = donates = False
+    donates = False
     collector: GymnasiumCollector
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
@@ -37,9 +37,12 @@ class GymnasiumBackend(Backend):
         if mesh is not None:
             check_divisible(config, mesh.size)
         programs = reuse(program_key(config, env, False, mesh), lambda: GymnasiumPrograms(config, env, mesh))
-        if config.env.actors and self.peers.count > 1:
-            raise ConfigError(f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed.")
         if config.env.actors:
+            if self.peers.count > 1:
+                raise ConfigError(
+                    f"actors = {config.env.actors}: Ray actors serve one process. Omit them, or omit --distributed."
+                )
+            check_installed()
             collector = RayCollector(config, env, programs)
         else:
             collector = GymnasiumCollector(config, env, programs, self.peers.part(config.env.num_envs), self.peers)
@@ -47,8 +50,7 @@ class GymnasiumBackend(Backend):
         self.trainer = GymnasiumTrainer(self.collector)
 
     def start(self, seeds: list[int]) -> TrainState:
-        hyperparameters = make_hyperparameters(self.config.ppo)
-        state = self.collector.programs.start(0, np.uint32(seeds[0]), hyperparameters)
+        state = self.collector.programs.start(0, np.uint32(seeds[0]), make_hyperparameters(self.config.ppo))
         return jax.block_until_ready(self.trainer.begin(state))
 
     def join(self, states: list[TrainState]) -> TrainState:
@@ -60,10 +62,9 @@ class GymnasiumBackend(Backend):
         return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
     def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
-        compile_evaluation = functools.partial(self._compile_evaluation, self.template().learner.policy)
         # Ray's actors make their environments when the collector is prepared.
         opening = [] if self.config.env.actors else [self.collector.environments.open]
-        return [*opening, compile_evaluation]
+        return [*opening, functools.partial(self._compile_evaluation, self.template().learner.policy)]
 
     def _finish_preparing(self, state: TrainState) -> None:
         self.collector.prepare(state)
@@ -104,8 +105,7 @@ class GymnasiumBackend(Backend):
         return f"environments {self.collector.environments.describe()}{lag}"
 
     def fault(self) -> str:
-        found = self.peers.agree(self.trainer.bad_environment, "the error for NaN or infinity")
-        return next(filter(None, found), "")
+        return next(filter(None, self.peers.agree(self.trainer.bad_environment, "the error for NaN or infinity")), "")
 
     def close(self) -> None:
         try:

@@ -40,17 +40,11 @@ class HungError(TrainingError):
 class Interrupts:
     """Context manager that turns signals into requests to stop.
 
-    The first SIGINT, SIGTERM or SIGHUP sets ``requested``. A second one ends the process at once or, if the process does other
-    work too, such as a notebook, raises ``KeyboardInterrupt``. Outside the main thread, signals are left unchanged.
+    The first SIGINT, SIGTERM or SIGHUP sets ``requested``. A second one ends the process at once or, if this process does other work too,
+    such as a notebook (not ``owns_process``), raises ``KeyboardInterrupt``. Outside the main thread, signals are left unchanged.
 
-    A compiled program blocks its thread, and Python's signal handlers wait for the main thread. Therefore ``call`` runs the
-    program in another thread.
-
-    Args:
-        on_request: called once, when a call first notices a request to stop.
-        owns_process: whether this process does nothing but train.
-        on_exit: called before a second signal ends the process.
-        on_signal: called with the number of the first signal that this process receives.
+    ``on_signal`` is called with the number of the first signal that this process receives, ``on_request``
+    when a call first notices a request to stop, and ``on_exit`` before a second signal ends the process.
     """
 
     def __init__(
@@ -62,10 +56,8 @@ class Interrupts:
     ) -> None:
         self.owns_process, self._on_request, self._on_exit, self._on_signal = owns_process, on_request, on_exit, on_signal
         self.requested: int | None = None
-        """Number of the signal that asked to stop; None so far."""
-        self._requested_at = 0.0
-        self._has_received = False
-        """Whether this process itself has received a signal. Another one may have asked before."""
+        """Number of the signal that asked to stop, here or in another process."""
+        self._requested_at, self._has_received = 0.0, False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -81,7 +73,6 @@ class Interrupts:
             signal.signal(number, handler or signal.SIG_DFL)  # None: C code had installed it
 
     def request(self, number: int) -> None:
-        """Ask to stop, as signal ``number`` does."""
         if self.requested is None:
             self.requested, self._requested_at = number, time.monotonic()
 
@@ -104,7 +95,8 @@ class Interrupts:
         grace: float | None = None,
         is_computing: Callable[[], bool] = lambda: True,
     ) -> Any:
-        """Return ``function(*arguments)``, which runs in another thread.
+        """Return ``function(*arguments)``, which runs in another thread: a compiled program blocks its
+        thread, and Python's signal handlers wait for the main thread.
 
         Raises ``AbandonedError`` if the call outlasts a request to stop by ``grace`` seconds (None: ``GRACE_SECONDS``); it still
         runs. Raises ``HungError`` if ``is_computing()``, but this process has used no CPU time for ``STILL_SECONDS``.
@@ -132,7 +124,7 @@ class Interrupts:
 
 
 def together(peers: Peers, doing: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The results of ``function(*arguments)`` in all processes. If one abandons it, all raise ``AbandonedError``."""
+    """``function(*arguments)`` of all processes. If one abandons it, all raise ``AbandonedError``."""
     try:
         own = {"result": function(*arguments)}
     except AbandonedError:

@@ -65,7 +65,7 @@ class JaxPrograms:
 class JaxBackend(Backend):
     """Trains on a JAX environment."""
 
-    can_stack = donates = True
+    donates = True
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
         self._mesh = mesh = make_mesh(config)

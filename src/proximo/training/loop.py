@@ -1,4 +1,4 @@
-"""The training loop: advance to the next update at which an event is due, then call the events, in one order."""
+"""The training loop: advance to the next update at which an event is due, then call the events."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from proximo.storage.run_directory import FAILURE
 from proximo.tracking.reporter import Reporter
 from proximo.training.backend import Backend, copy_of
 from proximo.training.clips import Clips
-from proximo.training.events import Event, Histograms, Images, Rows, UserCallbacks
+from proximo.training.events import Event, Histograms, Images, PeriodicEvaluation, Rows, UserCallbacks
 from proximo.training.interrupts import GRACE_SECONDS, AbandonedError, Interrupts
-from proximo.training.periodic_evaluation import PeriodicEvaluation
+from proximo.training.resuming import rewind
 from proximo.training.saver import Saver
 from proximo.training.seed_run import SeedRun
 from proximo.training.timed_calls import Snapshot, TimedCalls
@@ -27,16 +27,8 @@ SNAPSHOT_SECONDS = 3.0
 
 
 class Training:
-    """Trains the seeds of one backend together: one seed, or several that are stacked.
-
-    Args:
-        backend: computes the updates.
-        seed_runs: one for each seed of the backend.
-        interrupts: carries the request to stop.
-        reporter: receives progress and warnings.
-        path: what the user resumes; None if no file is written.
-        max_updates: maximum number of updates in one call; None: those of about one second.
-    """
+    """Trains the seeds of one backend together: one seed, or several that are stacked. ``path`` is what the user resumes; None if no
+    file is written. ``max_updates`` limits the updates of one call; None: those of about one second."""
 
     def __init__(
         self,
@@ -55,43 +47,47 @@ class Training:
         self.shared_call = functools.partial(self.call, grace=self.peers.grace(GRACE_SECONDS))
         """Calls a function that all processes compute together."""
         self.timed_calls = TimedCalls(backend, self.shared_call, max_updates)
+        for index, seed_run in enumerate(seed_runs):
+            seed_run.join(index, self.timed_calls)
         self.saver = Saver(self)
         # Callbacks come before the checkpoint, which contains their state.
         kinds = (Rows, Histograms, Images, PeriodicEvaluation, UserCallbacks)
         self.events: list[Event] = [*(kind(self) for kind in kinds), self.saver, Clips(self)]
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
-        self.before_first_call: Callable[[], object] = lambda: None
-        """Is called after compilation, before anything is written."""
+        self.interrupted: int | None = None
+        """Number of the signal for which all processes stop before the training is complete."""
         self.after_call: Callable[[], None] = lambda: None
         """Is called after each call of the backend, before the events."""
-        self._requested: int | None = None
-        """Number of the signal for which all processes stop; None: they go on."""
         backend.send_warnings_to(reporter.warned)
 
-    def active(self) -> list[tuple[int, SeedRun]]:
-        """The seeds that still train, with their index in the backend."""
-        return [(i, seed_run) for i, seed_run in enumerate(self.seed_runs) if seed_run.is_active]
+    def active(self) -> list[SeedRun]:
+        """The seeds that still train."""
+        return [seed_run for seed_run in self.seed_runs if seed_run.is_active]
 
     def calls(self, make_state: Callable[[], TrainState], step: int) -> Iterator[None]:
         """Train from ``make_state()``, which has learned from ``step`` environment steps, until the end or an interruption.
 
         Yields before each call of the backend, when ``snapshot`` has all that was learned. Closing the iterator ends the training.
         """
-        now = self.snapshot = self._start(make_state, step)
         with self._rescuing():
+            now = self.snapshot = self._start(make_state, step)
             for event in self.events:
                 event.on_start(now)
             if now.update == self.total:  # the last evaluation of a resumed run was interrupted
                 self._call_events(now)
             while now.update < self.total and self.active() and (count := self._agree_on_updates(now)):
                 yield
-                now = self._advance(now, count)
+                for event in self.events:
+                    event.before_call(now)
+                self.snapshot = self._kept(now, count)
+                # Kept before rows are written: what is saved after a failure must not be older than they are.
+                now = self.snapshot = self.timed_calls.advance(now, count)
                 self.after_call()
                 self._call_events(now)
             for event in reversed(self.events):
                 event.on_end(now)
-            if self.stops_early(now):
+            if self.interrupted is not None:
                 self.reporter.stopped(self._stop_message(now.update))
 
     def close(self) -> None:
@@ -100,50 +96,28 @@ class Training:
             for event in self.events:
                 stack.callback(event.close)
 
-    def stops_early(self, now: Snapshot) -> bool:
-        """Whether a signal has stopped the training at ``now``."""
-        return self._requested is not None and now.update < self.total and bool(self.active())
-
-    @property
-    def interrupted(self) -> int | None:
-        """Number of the signal that stopped the training; None if it is complete or none did."""
-        is_complete = self.snapshot is not None and self.snapshot.update >= self.total
-        return None if is_complete else self._requested
-
     def _start(self, make_state: Callable[[], TrainState], step: int) -> Snapshot:
-        """Make the first state, and compile."""
         update = step // self.config.batch_size
         self.peers.watchdog.prepare(self.interrupts.request, self._how_to_resume())
-        self.saver.start(update)
+        self.saver.saved_at = update or -1
         self.reporter.seeds_started([seed_run.run_dir for seed_run in self.seed_runs if seed_run.run_dir is not None], step)
         self.reporter.compiling()
-        try:
-            # Nothing is lost if this is cut short.
-            state = self.call(self.backend.prepare, make_state, len(self.seed_runs), grace=0.0)
-            self.reporter.compiled(self.backend.describe())
-            # With a grace period: a process that has arrived here goes on with the others, which stop before the next update.
-            self.call(self.peers.agree, None, "the first update")
-        except AbandonedError:
-            self._leave()
-        self.before_first_call()
+        # Nothing is lost if this is cut short.
+        state = self.call(self.backend.prepare, make_state, len(self.seed_runs), grace=0.0)
+        self.reporter.compiled(self.backend.describe())
+        # With a grace period: a process that has arrived here goes on with the others, which stop before the next update.
+        self.call(self.peers.agree, None, "the first update")
+        for seed_run in self.seed_runs:  # not before: a resume whose environments fail, or that is interrupted, changes nothing
+            rewind(seed_run, self.reporter)
         return Snapshot(state, update, step)
 
     def _agree_on_updates(self, now: Snapshot) -> int:
-        """The updates of the next call, which process 0 decides; 0: a process was asked to stop, so all stop."""
+        """The updates of the next call, as process 0 decides; 0: a process was asked to stop, so all stop."""
         boundary = min(self.total, *(event.next_after(now.update) for event in self.events))
         own = self.interrupts.requested, self.timed_calls.num_updates(now.update, boundary)
         every = self.peers.agree(own, "the next update")
-        self._requested = next((requested for requested, _ in every if requested is not None), None)
-        return 0 if self._requested is not None else every[0][1]
-
-    def _advance(self, now: Snapshot, count: int) -> Snapshot:
-        """Compute ``count`` updates."""
-        for event in self.events:
-            event.before_call(now)
-        self.snapshot = self._kept(now, count)
-        # Kept before rows are written: what is saved after a failure must not be older than they are.
-        after = self.snapshot = self.timed_calls.advance(now, count)
-        return after
+        self.interrupted = next((requested for requested, _ in every if requested is not None), None)
+        return 0 if self.interrupted is not None else every[0][1]
 
     def _call_events(self, now: Snapshot) -> None:
         for event in self.events:
@@ -151,7 +125,7 @@ class Training:
                 event.on_update(now)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
-        """What can be saved while the next call runs: a copy if the call uses the state up, made only before long calls."""
+        """What can be saved during the next call: before a long one that uses the state up, a copy."""
         if not self.backend.donates:
             return now._replace()
         seconds = self.timed_calls.last_seconds_per_update * count
@@ -160,7 +134,7 @@ class Training:
 
     @contextlib.contextmanager
     def _rescuing(self) -> Iterator[None]:
-        """Context manager: save what was learned after any error."""
+        """Save what was learned after any error."""
         try:
             yield
         except AbandonedError:  # the call that still runs cannot be ended from outside
@@ -172,11 +146,10 @@ class Training:
             if last is not None and last.update and self.saver.rescue(last, error):
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(last.update))
-            if isinstance(error, EnvError | EnvironmentFault):
-                for _, seed_run in self.active():
+            if self.snapshot is not None and isinstance(error, EnvError | EnvironmentFault):
+                for seed_run in self.active():
                     seed_run.mark(FAILURE, f"{error}\n")
-            if isinstance(error, EnvError):  # the training has begun, so its failure is no mistake in the command
-                raise EnvironmentFault(str(error)) from error
+                raise EnvironmentFault(str(error)) from error  # the training has begun, so this is no mistake in the command
             raise
 
     def _stop_message(self, update: int) -> str:
@@ -190,7 +163,7 @@ class Training:
         return "" if self.path is None else f"Go on with: {self.peers.how_to_resume(self.path)}"
 
     def _leave(self) -> NoReturn:
-        """End the process, in which a call still runs. If it has other work, raise ``KeyboardInterrupt`` and let the call run."""
+        """End the process, in which a call still runs, or if it has other work, raise ``KeyboardInterrupt``."""
         with contextlib.suppress(ProximoError):  # of a checkpoint that another thread writes
             self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))
@@ -201,6 +174,6 @@ class Training:
         for seed_run in self.seed_runs:
             seed_run.trackers.end(hurry=True)  # all at the same time
         for seed_run in self.seed_runs:
-            seed_run.close(hurry=True)
+            seed_run.trackers.close()
         self.reporter.exiting(message)
         os._exit(128 + (self.interrupts.requested or 0))

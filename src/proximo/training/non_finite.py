@@ -19,14 +19,11 @@ _HINTS = {
     "gradient": "its norm overflows: lower vf_coef and the scale of rewards, or set normalize_reward",
     "parameters": "lower learning_rate or max_grad_norm, or scale observations that are too large for their statistics",
 }
-"""The likely cause and the fix, by the first source of NaN or infinity."""
 
 
 def first_non_finite(metrics: Mapping[str, np.ndarray], index: int) -> tuple[int, str]:
-    """The updates of one seed before its first NaN or infinity, and the source (one of ``BAD_SOURCES``).
-
-    ``metrics`` have the shape (seeds, updates). If every number is finite: all updates, and an empty string.
-    """
+    """The updates of one seed before its first NaN or infinity, and the source, one of ``BAD_SOURCES``; if
+    every number is finite, all updates and an empty string. ``metrics`` have the shape (seeds, updates)."""
     bad = np.array([metrics[f"bad/{source}"][index] for source in BAD_SOURCES]) > 0
     if not bad.any():
         return bad.shape[1], ""
@@ -35,10 +32,9 @@ def first_non_finite(metrics: Mapping[str, np.ndarray], index: int) -> tuple[int
 
 
 def non_finite_message(config: Config, source: str, step: int, run_dir: Path | None, environment: str) -> str:
-    """The message for NaN or infinity from ``source`` in the update that follows ``step``. ``environment`` names the environment that
-    returned it; empty if that is unknown."""
-    hint = _HINTS[source]
-    custom = custom_settings(config)
+    """The message for NaN or infinity from ``source`` in the update after ``step``. ``environment`` names the
+    environment that returned it, if it is known."""
+    hint, custom = _HINTS[source], custom_settings(config)
     losses = [f"{name} = {custom[name]}" for name in ("objective", "extra_loss") if name in custom]
     if losses and source in ("loss", "gradient"):
         hint = f"check {' and '.join(losses)}, or {hint}"

@@ -19,19 +19,22 @@ from proximo.training.backend import Backend
 def run_summary(backend: Backend) -> dict[str, Any]:
     """Spaces, network, number of parameters, batch and device, in words. It compiles nothing."""
     config, env, policy = backend.config, backend.env, backend.template().learner.policy
-    sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer)]
-    num_envs, ppo = config.env.num_envs, config.ppo
+    all_sizes, of_normalizer = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy, policy.normalizer))
+    ppo, batch = config.ppo, config.batch_size
+    sequences = f", sequences of {config.sequence_length}" if config.network.remembers else ""
+    parts = jax.tree.leaves(policy.normalizer, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
+    some = "observations" if None not in parts else "floating-point parts of observations"
+    normalized = [some] if any(part is not None for part in parts) else []
+    normalized += ["rewards"] if ppo.normalizes_reward else []
     return {
         "observation": str(env.observation_space),
         "action": str(env.action_space),
         "network": describe_network(config, policy),
-        "parameters": sizes[0] - sizes[1],
-        "batch": f"{amount(num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {config.batch_size}, "
-        f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of "
-        f"{config.batch_size // ppo.num_minibatches}"
-        + (f", sequences of {config.sequence_length}" if config.network.remembers else ""),
+        "parameters": all_sizes - of_normalizer,
+        "batch": f"{amount(config.env.num_envs, 'environment')} × {amount(ppo.num_steps, 'step')} = {batch}, "
+        f"{amount(ppo.num_epochs, 'epoch')} × {amount(ppo.num_minibatches, 'minibatch', 'es')} of {batch // ppo.num_minibatches}{sequences}",
         "preprocessed": describe_preprocessing(config),
-        "normalized": _normalized(policy, config),
+        "normalized": " and ".join(normalized) or "nothing",
         "updates": config.total_updates,
         "seeds": "in one program" if backend.stacked else "one after the other",
         "twin": twin(config.env.id),
@@ -50,15 +53,8 @@ def describe_devices(used: int, processes: int = 1) -> str:
     return f"{several}{name}{where}, {amount(cores(), 'core')}{more}"
 
 
-def _normalized(policy: ActorCritic, config: Config) -> str:
-    parts = jax.tree.leaves(policy.normalizer, is_leaf=lambda x: x is None or isinstance(x, RunningStatistics))
-    some = "observations" if None not in parts else "floating-point parts of observations"
-    observations = [some] if any(part is not None for part in parts) else []
-    return " and ".join([*observations, *(["rewards"] if config.ppo.normalizes_reward else [])]) or "nothing"
-
-
 def describe_preprocessing(config: Config) -> str:
-    """How the settings change observations, actions, rewards and ends of episodes before the policy learns from them, in words."""
+    """How the settings change observations, actions, rewards and ends of episodes, in words."""
     env, ppo = config.env, config.ppo
     changes = {
         "Atari (each action for 4 frames, gray images of 84 × 84)": env.preprocessing == "atari",
@@ -82,7 +78,6 @@ def describe_network(config: Config, policy: ActorCritic) -> str:
         return f"{custom['actor_critic']}, {towers}"
 
     def mlp(name: str, what: str) -> str:
-        """The layers of an MLP; of policy and value, where these differ."""
         sizes, others = getattr(network, name), getattr(network.for_critic, name)
         layers = f"{what} {'-'.join(map(str, sizes))} {network.activation}" if sizes else ""
         return layers if sizes == others else f"{layers or f'no {what}'} (value: {'-'.join(map(str, others)) or 'none'})"

@@ -1,10 +1,9 @@
-"""Saving of a training: checkpoints at boundaries, retries on a full disk, the last good state after a failure."""
+"""Saving of a training: checkpoints, retries on a full disk, the last good state after a failure."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,45 +26,41 @@ class Saver(Event):
     def __init__(self, training: Training):
         super().__init__(training)
         self.every = interval(training.config.run.checkpoint_every, training.config) or training.config.eval_updates
-        self.saved_at = -1
-        """Updates of the last checkpoint, also of a resumed one; -1 without any."""
-        self._saved_evaluations: list[Any] = []
-        self._pending: concurrent.futures.Future[None] | None = None
-        """The save that another thread writes."""
-        self._is_unwritable = False
-        """Whether a checkpoint could not be written in ``RETRY_SECONDS``."""
+        self.saved_at = -1  # updates of the last checkpoint, also of a resumed one; -1 without any
+        self._saved_evaluations = self._evaluations()
+        self._pending: concurrent.futures.Future[None] | None = None  # the save that another thread writes
+        self._is_unwritable = False  # whether a checkpoint could not be written in ``RETRY_SECONDS``
 
-    def start(self, update: int) -> None:
-        """The training starts with the checkpoint of ``update``; 0: without one."""
-        self.saved_at, self._saved_evaluations = update or -1, self._evaluations()
+    def _evaluations(self) -> list[Any]:
+        return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
     def is_due(self, update: int) -> bool:
         return True
 
     def on_update(self, now: Snapshot) -> None:
         self.finish()  # after evaluation and callbacks, which a resume would not make up for
-        if super().is_due(now.update) or any(seed_run.is_best_at(now.step) for _, seed_run in self.training.active()):
+        if super().is_due(now.update) or any(run.is_best_at(now.step) for run in self.training.active()):
             self.save(now)
 
     def on_end(self, now: Snapshot) -> None:
-        if self.training.stops_early(now):
+        if self.training.interrupted is not None:
             self.save(now)
         self.finish()
 
     def close(self) -> None:
         self.finish()
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, now: Snapshot) -> None:
         """Write the rows that a resumed run could not write, and save each active seed, unless this state is saved already. The
         state is copied now; ``finish`` waits for the disk. Raises ``CheckpointError`` for the save before."""
         self.finish()
-        if self._is_saved(snapshot):
+        if now.update == self.saved_at and self._evaluations() == self._saved_evaluations:
             return
         for seed_run in self.seed_runs:
-            seed_run.write_window(snapshot.step, self.training.timed_calls)
-        seed_state = functools.partial(self.backend.seed_state, snapshot.state)
-        writers = [run.checkpoint_writer(snapshot.step, seed_state(i)) for i, run in self.training.active()]
-        self._pending = in_thread(self._write_all, [*filter(None, writers)], snapshot.update, self._evaluations())
+            seed_run.write_window(now.step)
+        active, seed_state = self.training.active(), self.backend.seed_state
+        writers = [run.checkpoint_writer(now.step, seed_state(now.state, run.index)) for run in active]
+        self._pending = in_thread(self._write_all, [*filter(None, writers)], now.update, self._evaluations())
 
     def wait(self) -> None:
         """Wait until what ``save`` has begun is on the disk, or has failed."""
@@ -73,19 +68,18 @@ class Saver(Event):
             concurrent.futures.wait([self._pending])
 
     def finish(self) -> None:
-        """Wait until what ``save`` has begun is on the disk. Raises ``CheckpointError`` if a checkpoint cannot be written; the other
-        seeds are saved."""
+        """As ``wait``. Raises ``CheckpointError`` if a seed cannot be saved; the others are."""
         self.wait()  # Ctrl-C may end this, and `rescue` waits again
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
-    def rescue(self, snapshot: Snapshot, failure: BaseException | None = None) -> bool:
-        """Save the last good state after ``failure``, and return whether that succeeded. If not, warn instead of raising."""
+    def rescue(self, last: Snapshot, failure: BaseException | None = None) -> bool:
+        """Save the last good state after ``failure``, and return whether that succeeded. If not, warn."""
         try:
             with contextlib.suppress(ProximoError, OSError):  # of an earlier state: this one replaces it
                 self.finish()
-            self.save(snapshot)
+            self.save(last)
             self.finish()
         except (ProximoError, OSError) as error:
             if not isinstance(failure, CheckpointError):  # the user reads one sentence about the disk
@@ -93,12 +87,6 @@ class Saver(Event):
                     self.reporter.warned(str(error))
             return False
         return True
-
-    def _is_saved(self, snapshot: Snapshot) -> bool:
-        return snapshot.update == self.saved_at and self._evaluations() == self._saved_evaluations
-
-    def _evaluations(self) -> list[Any]:
-        return [seed_run.last_evaluation for seed_run in self.seed_runs]
 
     def _write_all(self, writers: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
         failures: list[CheckpointError] = []
@@ -112,7 +100,7 @@ class Saver(Event):
         self.saved_at, self._saved_evaluations = update, evaluations
 
     def _with_retries(self, write: Callable[[], None]) -> None:
-        """Retry for ``RETRY_SECONDS`` if a checkpoint cannot be written: the disk may be full only briefly."""
+        """Retry for ``RETRY_SECONDS`` if that fails: the disk may be full only briefly."""
         began = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""One seed of a training: its metrics, callbacks, evaluations and files, and the result that users receive."""
+"""One seed of a training: its metrics, callbacks, evaluations and files, and the result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -73,73 +73,63 @@ class Result:
         return f"Result({str(self.run_dir)!r}: {reached} after {self.steps} steps{best}{ended})"
 
 
-class SeedStart(NamedTuple):
-    """Where a seed with a run directory starts."""
+class InMemoryRows(Tracker):
+    """Appends the rows of a ``PPO`` to the list ``rows``."""
 
-    run_dir: Path
-    config: Config
-    """Settings of this seed."""
-    resumed_at: int | None = None
-    """Step that a resumed run continues from; None for a new run."""
-    saved: Checkpoint | None = None
-    """The checkpoint of that step; None for a new run, or if none was saved yet."""
+    def __init__(self, rows: list[dict[str, Any]]):
+        self.rows = rows
 
-    @property
-    def step(self) -> int:
-        """Environment steps of the first state."""
-        return self.resumed_at or 0
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        if row := numbers(values):
+            self.rows.append({"step": step, **jsonable(row)})
 
 
 class SeedRun:
-    """One seed of a training. ``trackers`` receive its rows, histograms and clips. With a ``start`` it has a run directory, which it
-    writes into if ``writes``: of several processes, process 0 does."""
+    """One seed of a training. It writes nothing before ``open``: of several processes, process 0 opens its
+    ``run_dir``. A resumed run continues at ``resumed_at``, from a checkpoint with ``info`` if there is one, which
+    process 0 has ``saved``."""
 
     def __init__(
-        self, config: Config, callbacks: SeedCallbacks, trackers: Tracker, start: SeedStart | None = None, writes: bool = False
+        self, config: Config, run_dir: Path | None = None, resumed_at: int | None = None, info: dict[str, Any] | None = None
     ):
-        self.config, self.callbacks, self.trackers, self.start, self.writes = config, callbacks, trackers, start, writes
-        self.run_dir = start.run_dir if start else None
-        self.window = MetricsWindow()
-        """Metrics of the updates since the last row."""
-        saved = start.saved if start else None
-        self.best: dict[str, float] | None = saved.info.get("best") if saved else None
-        self.last_evaluation: dict[str, Any] | None = saved.info.get("evaluation") if saved else None
-        self.evaluation_seconds = 0.0
-        """Seconds of the evaluations of this session."""
-        self.evaluation_steps = int(saved.info.get("evaluation_steps", 0)) if saved else 0
-        """Environment steps of the evaluations before the end so far."""
-        self.failure: TrainingError | None = None
-        """The error, if NaN or infinity has ended the seed."""
-        self.stopped_at: int | None = None
-        """The step at which one of its callbacks has stopped it."""
+        self.config, self.run_dir, self.resumed_at, self.info = config, run_dir, resumed_at, info
+        self.step = resumed_at or 0  # environment steps of the first state
+        self.saved: Checkpoint | None = None
+        self.callbacks, self.writes = SeedCallbacks(), False
+        self.trackers: Tracker = InMemoryRows([])  # receives its rows, histograms and clips
+        self.window = MetricsWindow()  # metrics of the updates since the last row
+        self.best: dict[str, float] | None = (info or {}).get("best")
+        self.last_evaluation: dict[str, Any] | None = (info or {}).get("evaluation")
+        self.evaluation_seconds = 0.0  # of this session
+        self.evaluation_steps = int((info or {}).get("evaluation_steps", 0))
+        """Environment steps of all evaluations before the end."""
+        self.failure: TrainingError | None = None  # the error, if NaN or infinity has ended the seed
+        self.stopped_at: int | None = None  # the step at which one of its callbacks has stopped it
 
-    @classmethod
-    def stored(cls, start: SeedStart, callbacks: SeedCallbacks, warn: Callable[[str], None], writes: bool) -> SeedRun:
-        """A seed with a run directory. ``warn`` receives warnings of trackers. Raises ``OSError`` if one cannot write."""
-        config = start.config
-        if not writes:
-            return cls(config, callbacks, NoTracker(), start)
-        run = TrackedRun(start.run_dir, to_mapping(config), start.resumed_at, warn)
-        return cls(config, callbacks, RunTrackers(run, config.run.track, config.run.tensorboard), start, writes)
+    @property
+    def folder(self) -> Path:
+        assert self.run_dir is not None
+        return self.run_dir
+
+    def open(self, warn: Callable[[str], None]) -> None:
+        """Write into the folder. ``warn`` receives warnings. Raises ``OSError`` if a tracker cannot write."""
+        run = TrackedRun(self.folder, to_mapping(self.config), self.resumed_at, warn)
+        self.trackers, self.writes = RunTrackers(run, self.config.run.track, self.config.run.tensorboard), True
 
     @property
     def is_active(self) -> bool:
-        """Whether the seed still trains: neither NaN or infinity nor a callback has ended it."""
         return self.failure is None and self.stopped_at is None
 
     def is_best_at(self, step: int) -> bool:
-        """Whether the evaluation at ``step`` is the best so far."""
         return self.best is not None and self.best["step"] == step
 
     def fail(self, reason: str) -> None:
-        """End the seed because of NaN or infinity."""
         saved = checkpoint.steps(self.run_dir / "checkpoints") if self.run_dir else []
         last = f"; the checkpoint of step {saved[-1]} is intact" if saved else "; no checkpoint was saved yet"
         self.failure = TrainingError(f"{reason} Training has stopped{last if self.writes else ''}.")
         self.mark(FAILURE, f"{self.failure}\n")
 
     def stop(self, step: int) -> None:
-        """End the seed at ``step`` because one of its callbacks asks for it."""
         self.stopped_at = step
         self.mark(STOPPED, f"A callback has stopped the training at step {step}.\n")
 
@@ -149,7 +139,11 @@ class SeedRun:
             with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
                 write_atomic(self.run_dir / name, text)
 
-    def record(self, metrics: dict[str, np.ndarray], step: int, calls: TimedCalls) -> None:
+    def join(self, index: int, calls: TimedCalls) -> None:
+        """Be the seed ``index`` of the backend, whose updates are computed in ``calls``."""
+        self.index, self.calls = index, calls
+
+    def record(self, metrics: dict[str, np.ndarray], step: int) -> None:
         """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
         count, begun = len(next(iter(metrics.values()))), 0
         while begun < count:
@@ -159,13 +153,13 @@ class SeedRun:
             self.callbacks.add(part)
             begun += size
             if len(self.window) >= self.config.updates_per_row:
-                self.write_window(step + begun * self.config.batch_size, calls, calls.last_updates - begun)
+                self.write_window(step + begun * self.config.batch_size, self.calls.last_updates - begun)
 
-    def write_window(self, step: int, calls: TimedCalls, later: int = 0) -> None:
-        """Write one row for the updates since the last row, if any. ``later`` updates of the last call come after them."""
+    def write_window(self, step: int, later: int = 0) -> None:
+        """Write one row for the updates since the last row, if any, and before the ``later`` last ones."""
         if len(self.window):
-            seconds = calls.seconds - later * calls.last_seconds_per_update
-            steps = calls.steps - later * self.config.batch_size
+            seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
+            steps = self.calls.steps - later * self.config.batch_size
             time_columns = {"time/steps_per_second": steps / seconds if seconds else 0.0, "time/seconds": seconds}
             self.trackers.write(step, {**self.window.merge(), **time_columns})
 
@@ -195,26 +189,23 @@ class SeedRun:
         return functools.partial(self._write_checkpoint, step, encode(step, state, info, render_config(self.config)), best)
 
     def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
-        assert self.run_dir is not None
-        folder = self.run_dir / "checkpoints"
+        folder = self.folder / "checkpoints"
         self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
         checkpoint.write(folder, step, files)
         try:
             if best == step:
-                checkpoint.mark_best(self.run_dir, step)
+                checkpoint.mark_best(self.folder, step)
             checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
         except OSError as error:
             raise CheckpointError(
                 f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
             ) from error
 
-    def result(self, calls: TimedCalls, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
-        """The result of this session, whose updates were computed in ``calls``."""
-        assert self.start is not None
-        stopped = self.stopped_at is not None
+    def result(self, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
+        calls = self.calls
         return Result(
-            run_dir=self.start.run_dir,
-            steps=self.start.step + calls.steps if self.stopped_at is None else self.stopped_at,
+            run_dir=self.folder,
+            steps=self.step + calls.steps if self.stopped_at is None else self.stopped_at,
             seconds=calls.seconds,
             compile_seconds=compile_seconds,
             steps_per_second=calls.steps / calls.seconds if calls.seconds else 0.0,
@@ -222,31 +213,9 @@ class SeedRun:
             return_mean=self.last_evaluation["return_mean"] if self.last_evaluation else self.window.recent_return,
             evaluation=self.last_evaluation,
             best=self.best,
-            interrupted=None if stopped else interrupted,
-            stopped=stopped,
+            interrupted=interrupted if self.stopped_at is None else None,
+            stopped=self.stopped_at is not None,
             callbacks=self.callbacks.objects,
-            resumed_at=self.start.step,
+            resumed_at=self.step,
             seeds_together=seeds_together,
         )
-
-    def close(self, hurry: bool = False) -> None:
-        """Finish writing; with ``hurry``, without waiting long for trackers."""
-        self.trackers.end(hurry)
-        self.trackers.close()
-
-
-class NoTracker(Tracker):
-    """Ignores all rows."""
-
-    def write(self, step: int, values: Mapping[str, Any]) -> None: ...
-
-
-class InMemoryRows(Tracker):
-    """Appends the rows of a ``PPO`` to the list ``rows``."""
-
-    def __init__(self, rows: list[dict[str, Any]]):
-        self.rows = rows
-
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
-        if row := numbers(values):
-            self.rows.append({"step": step, **jsonable(row)})

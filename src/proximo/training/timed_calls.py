@@ -15,15 +15,13 @@ CALL_SECONDS = 1.0
 
 
 class Snapshot(NamedTuple):
-    """A training state between two updates."""
+    """A training state between two updates, with the updates and the environment steps of each seed that led
+    to it, and the metrics of the last call, of shape (seeds, updates)."""
 
     state: TrainState
     update: int
-    """Updates that led to the state."""
     step: int
-    """Environment steps of each seed that led to the state."""
     metrics: Mapping[str, np.ndarray] = {}
-    """Metrics of the call that led to the state, of shape (seeds, updates); empty before the first call."""
 
 
 class TimedCalls:
@@ -35,9 +33,8 @@ class TimedCalls:
     def __init__(self, backend: Backend, call: Callable[..., Any], max_updates: int | None = None):
         self.backend, self.call, self.max_updates = backend, call, max_updates
         self.seconds, self.updates = 0.0, 0
-        """Of all calls so far."""
+        # Of the last call: an environment may become slower or faster.
         self.last_seconds, self.last_updates = 0.0, 0
-        """Of the last call. An environment may become slower or faster."""
 
     @property
     def last_seconds_per_update(self) -> float:
@@ -55,14 +52,13 @@ class TimedCalls:
         return self.updates * self.backend.config.batch_size
 
     def num_updates(self, update: int, boundary: float) -> int:
-        """Updates of the next call, which follows on ``update`` and does not pass ``boundary``: at least 1."""
+        """Updates of the call after ``update``, which does not pass ``boundary``: at least 1."""
         seconds = self.last_seconds_per_update
         wanted = self.max_updates or (int(CALL_SECONDS / seconds) if seconds else 1)
-        return max(1, int(min(wanted, boundary - update, self.backend.capacity)))
+        return max(1, int(min(wanted, boundary - update, self.backend.config.updates_per_call)))
 
     def advance(self, now: Snapshot, num_updates: int) -> Snapshot:
-        """Do up to ``num_updates`` updates in one call, and measure its time. There are fewer if an environment failed. A backend that
-        donates uses up the state of ``now``."""
+        """Do ``num_updates`` updates in one call; fewer if an environment fails."""
         started = time.monotonic()
         state, metrics = self.call(self.backend.advance, now.state, num_updates)
         self.last_seconds, self.last_updates = time.monotonic() - started, next(iter(metrics.values())).shape[1]
