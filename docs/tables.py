@@ -89,7 +89,7 @@ def _kinds() -> Iterator[str]:
 
 def _foreign() -> Iterator[str]:
     yield "| Name | Library | proximo |\n|---|---|---|"
-    entries = [entry for library in libraries() for entry in load(library).settings() if entry.name not in LEAVES]
+    entries = [entry for library in libraries() for entry in load(library).settings if entry.name not in LEAVES]
     for name in sorted({entry.name for entry in entries}, key=lambda name: (name.lower(), name)):
         meanings: dict[tuple[str, ...], list[Entry]] = {}
         for entry in entries:

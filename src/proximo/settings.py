@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from proximo.config import Config, kinds, override, presets
 from proximo.config.listing import lists_settings
-from proximo.config.loading import Layer, given_layers, merged, resolve
-from proximo.config.mapping import by_name
+from proximo.config.loading import Layer, given_layers, merged, resolve, tree_layer
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
@@ -54,8 +53,8 @@ def make_config(
     if not preset or not isinstance(env_id, str) or not env_id:
         return validate(resolve(layers))
     if tuned := presets.load(env_id):
-        origin, groups = OF_PRESET.format(env_id), presets.for_memory(tuned, given.get("memory"))
-        return validate(resolve([Layer(by_name(groups, origin), origin), *layers]))
+        tuned = presets.for_memory(tuned, given.get("memory"))
+        return validate(resolve([tree_layer(tuned, OF_PRESET.format(env_id)), *layers]))
     config = resolve(layers)
     if kinds.names() <= given.keys():
         return validate(config)
@@ -75,7 +74,7 @@ def _made(config: Config) -> Environment:
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
     kind = _kind_of(env, resolve(layers))
-    config = resolve([Layer(by_name(kinds.load(kind), kind), f"the defaults for {kinds.KINDS[kind]}"), *layers])
+    config = resolve([tree_layer(kinds.load(kind), f"the defaults for {kinds.KINDS[kind]}"), *layers])
     if not merged(layers).keys() & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
     return validate(config)

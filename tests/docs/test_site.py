@@ -106,7 +106,7 @@ def test_every_setting_is_on_its_page(site):
     page = (site / "settings.html").read_text()
     assert set(re.findall(r'<span id="([a-z_0-9]+)">', page)) == set(LEAVES)
     assert all(f'id="{group}"' in page for group in GROUPS)
-    theirs = {entry.name for library in libraries() for entry in load(library).settings()} - set(LEAVES)
+    theirs = {entry.name for library in libraries() for entry in load(library).settings} - set(LEAVES)
     assert not [name for name in theirs if f"<code>{name}</code>" not in page]
 
 

@@ -10,13 +10,13 @@ from proximo.config import LEAVES, unknown
 from proximo.convert import values
 from proximo.other_libraries import answer, answer_flags, answer_name, answer_verb, is_environment, libraries, load
 
-ENTRIES = [entry for library in libraries() for entry in load(library).settings()]
+ENTRIES = [entry for library in libraries() for entry in load(library).settings]
 
 
 @pytest.mark.parametrize("library", libraries())
 def test_every_entry_has_existing_settings_or_a_note(library):
     content = load(library)
-    entries = list(content.settings())
+    entries = list(content.settings)
     assert len(entries) >= 20
     for entry in entries:
         assert set(entry.ours) <= {*LEAVES, *SETTING_ENTRIES}, entry
@@ -25,7 +25,7 @@ def test_every_entry_has_existing_settings_or_a_note(library):
     for fixed in (content.always, *(variant.get("always", {}) for variant in content.variants.values())):
         assert set(fixed) <= {*LEAVES, *SETTING_ENTRIES}
     for variant in content.variants.values():
-        assert all(content.setting(name) for name in variant.get("defaults", {}))
+        assert all(name in content.by_name for name in variant.get("defaults", {}))
 
 
 def test_every_name_is_answered_and_never_by_a_similar_name():
@@ -64,7 +64,7 @@ def test_each_meaning_of_a_name_is_given_with_its_libraries():
 
 def test_notes_of_settings_with_our_names_are_on_pages():
     """``num_workers`` of pytorch-ppo is our ``num_envs``, and ``vf_coef`` of Stable-Baselines3 is half of ours."""
-    workers, vf_coef = load("pytorch_ppo").setting("num_workers"), load("rl_zoo").setting("vf_coef")
+    workers, vf_coef = load("pytorch_ppo").by_name.get("num_workers"), load("rl_zoo").by_name.get("vf_coef")
     assert workers is not None
     assert vf_coef is not None
     assert (workers.ours, vf_coef.times) == (("num_envs",), 2)

@@ -1,7 +1,5 @@
 """The command line; each command has one file."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import contextlib
@@ -53,36 +51,37 @@ class UsageError(ProximoError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
+    """The parser of a command. Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
 
-    def __init__(self, **options: Any):
-        super().__init__(allow_abbrev=False, **options)
+    def __init__(self, verb: str, description: str, **options: Any):
+        super().__init__(prog=f"proximo {verb}".strip(), description=description, allow_abbrev=False, **options)
         self._words: list[str] = []
         # argparse takes -1e-3 for a flag, because its expression has no exponents.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words = list(sys.argv[1:] if args is None else args)
+        self._words = list(args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         from proximo import other_libraries  # only now: `proximo --help` needs no other library
 
-        flags, known = [word.partition("=")[0] for word in self._words if word.startswith("--")], self._option_string_actions
-        unknown = [flag.removeprefix("--") for flag in flags if flag not in known]
+        known = self._option_string_actions
+        flags = [word.partition("=")[0] for word in self._words if word.startswith("--")]
         takes_run = any(str(action.metavar).startswith("RUN") for action in self._actions)
-        answers = other_libraries.answer_flags(unknown, known, takes_run)
+        answers = other_libraries.answer_flags([flag.removeprefix("--") for flag in flags if flag not in known], known, takes_run)
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
-    def add_flag(self, name: str, help: str, metavar: str | None = None, **options: Any) -> None:
-        """Add ``name``: a flag with a value if it has a ``metavar``, else a switch."""
+    def add(self, name: str, help: str, metavar: str | None = None, **options: Any) -> None:
+        """Add an argument: a flag with a value if it has a ``metavar``, else a switch."""
         kind = {"action": "store_true"} if metavar is None else {"metavar": metavar}
         self.add_argument(name, help=help, **kind, **options)
 
     def add_shared(self, *flags: str) -> None:
-        """Add flags that several commands have: some of ``SHARED``."""
+        """Add flags that several commands have."""
         for flag in flags:
-            self.add_argument(flag, **SHARED[flag])
+            help, metavar, options = SHARED[flag]
+            self.add(flag, help, metavar, **options)
 
 
 class Pairs(argparse.Action):
@@ -101,23 +100,22 @@ def _env_settings(text: str) -> dict[str, Any]:
     return coerce(LEAVES["env_settings"], text)
 
 
-SHARED: dict[str, dict[str, Any]] = {
-    "--runs-dir": {"help": "folder of all runs (default runs)", "metavar": "FOLDER", "default": "runs"},
-    "--json": {"help": "print one JSON object to stdout, and the rest to stderr", "action": "store_true"},
-    "--quiet": {"help": "print only warnings, to stderr", "action": "store_true"},
-    "--config": {"help": "YAML of settings, such as a run's config.yaml", "metavar": "FILE", "type": Path},
-    "--no-preset": {"help": "no preset, and no defaults by kind", "action": "store_true"},
-    "--env": {"help": "another environment with the same spaces (default: the training's)", "metavar": "ENV"},
-    "--seed": {
-        "help": "seed of the episodes, independent of the training's (default 0)", "metavar": "N", "type": int, "default": 0,
-    },
-    "--levels": {"help": "levels to play, such as 1000:1050 (default: the training's levels)", "metavar": "FROM:TO"},
-    "--env-settings": {
-        "help": "parameters of the environment to change", "metavar": "KEY=VALUE,...", "type": _env_settings, "action": Pairs, "default": {},
-    },
+SHARED: dict[str, tuple[str, str | None, dict[str, Any]]] = {
+    "--runs-dir": ("folder of all runs (default runs)", "FOLDER", {"default": "runs"}),
+    "--json": ("print one JSON object to stdout, and the rest to stderr", None, {}),
+    "--quiet": ("print only warnings, to stderr", None, {}),
+    "--config": ("YAML of settings, such as a run's config.yaml", "FILE", {"type": Path}),
+    "--no-preset": ("no preset, and no defaults by kind", None, {}),
+    "--env": ("another environment with the same spaces (default: the training's)", "ENV", {}),
+    "--seed": ("seed of the episodes, independent of the training's (default 0)", "N", {"type": int, "default": 0}),
+    "--levels": ("levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO", {}),
+    "--env-settings": (
+        "parameters of the environment to change", "KEY=VALUE,...", {"type": _env_settings, "action": Pairs, "default": {}},
+    ),
 }  # fmt: skip
 EPISODE_FLAGS = "--seed", "--levels", "--env-settings"
 """The flags that choose the episodes of a trained policy."""
+Options = argparse.Namespace
 
 
 def first_clause(text: str, ends: str = ";:\n") -> str:
@@ -142,20 +140,21 @@ def main(arguments: list[str] | None = None) -> int:
         with _exit_on_interrupt(as_json), short_warnings():
             code = _dispatch(arguments)
             sys.stdout.flush()
-        return code
     except BrokenPipeError:
         discard_output(sys.stdout)
-        return code
     except (Exception, KeyboardInterrupt) as error:
         code, sentence = _failure(error)
+        if as_json:
+            try:
+                print(json.dumps({"error": sentence or f"{type(error).__name__}: {error}"}), flush=True)
+            except OSError:
+                discard_output(sys.stdout)
         if sentence is None:
-            if as_json:
-                print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             raise
-        _print_error(as_json, sentence)
+        print(f"{paint('proximo:', 'red', sys.stderr)} {printable(sentence)}", file=sys.stderr, flush=True)
         if getattr(error, "ends_process", False):
             os._exit(code)
-        return code
+    return code
 
 
 def _failure(error: BaseException) -> tuple[int, str | None]:
@@ -188,7 +187,11 @@ def _search_working_folder() -> None:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
-        parser = _parser()
+        lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
+        epilog = f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1"
+        look = {"formatter_class": argparse.RawDescriptionHelpFormatter, "usage": "proximo COMMAND [...]"}
+        parser = Parser("", "Proximal Policy Optimization, complete.", epilog=epilog, **look)
+        parser.add_argument("--version", action="version", version=f"proximo {__version__}")
         parser.parse_args(arguments)
         parser.print_help()
         return 0
@@ -203,20 +206,6 @@ def _dispatch(arguments: list[str]) -> int:
         raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
     module = importlib.import_module(f"proximo.cli.{verb}")
     return module.run(module.make_parser().parse_args(words))
-
-
-def _parser() -> Parser:
-    lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
-    parser = Parser(
-        prog="proximo",
-        description="Proximal Policy Optimization, complete.",
-        epilog=f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="proximo COMMAND [...]",
-    )
-    parser.add_argument("--version", action="version", version=f"proximo {__version__}")
-    parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
-    return parser
 
 
 def _prepare_streams() -> None:
@@ -307,16 +296,6 @@ def print_json(value: Any) -> None:
     from proximo.serialization import jsonable
 
     print(json.dumps(jsonable(value), allow_nan=False))
-
-
-def _print_error(as_json: bool, message: str) -> None:
-    """Print the message to standard error; with ``--json`` also as an object to standard output."""
-    if as_json:
-        try:
-            print(json.dumps({"error": message}), flush=True)
-        except OSError:
-            discard_output(sys.stdout)
-    print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

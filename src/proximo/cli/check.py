@@ -1,7 +1,5 @@
 """``proximo check``."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import math
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.cli import Parser, UsageError, paint, print_json, short_warnings
+from proximo.cli import Options, Parser, UsageError, paint, print_json, short_warnings
 from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
 from proximo.envs.gymnasium.worker_process import WorkerProcess, read_object, search_path, write_object
@@ -27,14 +25,11 @@ SETTINGS = (
 
 def make_parser() -> Parser:
     """The flags of the command."""
-    parser = Parser(
-        prog="proximo check",
-        description="Check whether an environment can be trained.",
-        usage="proximo check ENV [--SETTING VALUE ...] [--json]",
-    )
-    parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
+    usage = "proximo check ENV [--SETTING VALUE ...] [--json]"
+    parser = Parser("check", "Check whether an environment can be trained.", usage=usage)
+    parser.add("env", "environment id; `proximo envs` lists them", "ENV")
     parser.add_shared("--config", "--no-preset")
-    parser.add_flag("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
+    parser.add("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
     parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
@@ -44,7 +39,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Check an environment and print each finding. Returns 2 if it cannot be trained."""
     from proximo.checks import verdict
 
@@ -59,22 +54,21 @@ def run(options: argparse.Namespace) -> int:
     is_ok = all(finding.level != "error" for finding in findings)
     if options.json:
         print_json({"ok": is_ok, **report, "findings": [vars(finding) for finding in findings]})
-        return 0 if is_ok else 2
-    if report["not_checked"]:
-        print(f"Not checked: {', '.join(report['not_checked'])}.")
-    if report["compile_seconds"]:
-        print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
-    print(verdict(report["env"], findings))
+    else:
+        if report["not_checked"]:
+            print(f"Not checked: {', '.join(report['not_checked'])}.")
+        if report["compile_seconds"]:
+            print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
+        print(verdict(report["env"], findings))
     return 0 if is_ok else 2
 
 
-def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
+def _findings(options: Options, report: dict[str, Any]) -> Iterator[Any]:
     """Yield the findings of a worker process, and update ``report``. A process that makes and plays a Gymnasium
     environment for longer than ``options.seconds`` is killed."""
     from proximo.checks import Finding
 
     process = WorkerProcess(Checks(options, search_path()))
-
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), process.kill, ["reached the limit"])
     is_over = False
     try:
@@ -108,7 +102,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
 class Checks:
     """The checks of a command, which run in a worker process: an environment may hang, crash or print."""
 
-    options: argparse.Namespace
+    options: Options
     path: tuple[str, ...]
 
     def serve(self, commands: int, replies: int) -> None:

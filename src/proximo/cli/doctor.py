@@ -1,26 +1,24 @@
 """``proximo doctor``."""
 
-from __future__ import annotations
-
-import argparse
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, paint, print_json
+from proximo.cli import Options, Parser, paint, print_json
 
 TRIAL_UPDATES = 20
+Check = dict[str, Any]
 
 
 def make_parser() -> Parser:
     """The flags of the command."""
-    parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
+    parser = Parser("doctor", "Check whether this machine is ready for training.")
     parser.add_shared("--json")
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Check the machine and print the results. Returns 1 if training would fail."""
     from proximo.jax_setup import prepare_jax
     from proximo.storage.system_info import system_info
@@ -38,11 +36,11 @@ def run(options: argparse.Namespace) -> int:
     return 0 if healthy else 1
 
 
-def _check(name: str, ok: bool, message: str, **figures: Any) -> dict[str, Any]:
+def _check(name: str, ok: bool, message: str, **figures: Any) -> Check:
     return {"name": name, "ok": ok, "message": message, **figures}
 
 
-def _device() -> dict[str, Any]:
+def _device() -> Check:
     import jax
 
     from proximo.jax_setup import cores
@@ -50,15 +48,14 @@ def _device() -> dict[str, Any]:
 
     device, hint = jax.devices()[0], ""
     if device.platform != "cpu":
-        hint = (
-            "; small networks and few environments are faster on the CPU (JAX_PLATFORMS=cpu): raise num_envs to use this device"
-        )
+        slow = "small networks and few environments are faster on the CPU (JAX_PLATFORMS=cpu)"
+        hint = f"; {slow}: raise num_envs to use this device"
     elif Path("/dev/nvidia0").exists():
         hint = '; this machine has an NVIDIA GPU, but JAX cannot use it: pip install "jax[cuda13]"'
     return _check("device", True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}")
 
 
-def _threads() -> dict[str, Any]:
+def _threads() -> Check:
     import jax
 
     from proximo.jax_setup import REMEDY_VARIABLE, SAFE_THREADS, threads
@@ -70,7 +67,7 @@ def _threads() -> dict[str, Any]:
     return _check("threads", is_safe, f"the CPU runtime has {threads()} threads{hint}")
 
 
-def _cache() -> dict[str, Any]:
+def _cache() -> Check:
     import jax
 
     from proximo.jax_setup import CACHE_VARIABLE
@@ -78,15 +75,14 @@ def _cache() -> dict[str, Any]:
     folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file())
-        is_usable = os.access(folder, os.W_OK)
+        size, is_usable = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()), os.access(folder, os.W_OK)
     except OSError:
         size, is_usable = 0, False
     message = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
     return _check("compilation cache", is_usable, f"{folder}{message}")
 
 
-def _training() -> dict[str, Any]:
+def _training() -> Check:
     """Train one of proximo's tasks briefly, without a run directory."""
     import jax
 

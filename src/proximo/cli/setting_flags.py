@@ -1,12 +1,10 @@
 """Settings as flags of a command."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from typing import Any
 
-from proximo.cli import Pairs, Parser, UsageError, first_clause
+from proximo.cli import Options, Pairs, Parser, UsageError, first_clause
 from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
 from proximo.config.coercion import TYPES, BoolOrAuto, Leaf
 from proximo.config.custom import choices, takes_custom
@@ -19,8 +17,8 @@ class SettingsParser(Parser):
     ``why_not`` the reason why a setting is refused; both are for messages.
     """
 
-    def __init__(self, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):
-        super().__init__(add_help=False, **options)
+    def __init__(self, short: Callable[[], Parser], example: str, why_not: str, verb: str, description: str, **options: Any):
+        super().__init__(verb, description, add_help=False, **options)
         self._short, self._example, self._why_not = short, example, why_not
         self.add_argument("-h", "--help", action="store_true", help="show the common flags")
         self.add_argument("--help-all", action="help", help="show all flags")
@@ -46,7 +44,7 @@ class SettingsParser(Parser):
         return options
 
 
-def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+def given_settings(options: Options) -> dict[str, Any]:
     """The settings that the user gave as flags."""
     return {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
 
@@ -54,9 +52,6 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
     flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), choices(leaf.type)
-    help_text = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (
-        f" (default {default})" if default else ""
-    )
     is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
     named = ("MODULE:NAME",) if takes_custom(leaf.type) else ()
     metavar = "KEY=VALUE,..." if has_pairs else TYPES[leaf.type][0] if leaf.type in TYPES else "|".join((*words, *named))
@@ -66,7 +61,8 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
         **({"nargs": "?", "const": "true"} if is_switch else {}),
     }
-    section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help_text, **common)
+    help = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (f" (default {default})" if default else "")
+    section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help, **common)
     if "_" in leaf.name:
         section.add_argument(f"--{leaf.name}", help=argparse.SUPPRESS, **common)
     if is_switch:

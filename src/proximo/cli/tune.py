@@ -1,12 +1,9 @@
 """``proximo tune``."""
 
-from __future__ import annotations
-
-import argparse
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, UsageError, print_json, quiet_stdout
+from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
 from proximo.cli.setting_flags import SettingsParser, add_setting
 from proximo.config import LEAVES, text_of
 from proximo.errors import command
@@ -26,13 +23,13 @@ def make_parser(settings: bool = True) -> Parser:
         lambda: make_parser(settings=False),
         "--trials 20",
         "trials write no runs",
-        prog="proximo tune",
-        description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
+        "tune",
+        "Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
         usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
         epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
     )
-    parser.add_argument("env", nargs="?", default="", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add = parser.add_flag
+    add = parser.add
+    add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
     add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
     add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
     add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
@@ -55,10 +52,15 @@ def make_parser(settings: bool = True) -> Parser:
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Search, and print the result."""
-    if options.resume is not None:
-        _check_resume(options)
+def run(options: Options) -> int:
+    """Search, and print the result. With --json, stdout contains only the object."""
+    resumes, settings = options.resume is not None, options.settings
+    if resumes:
+        usual = vars(make_parser().parse_args([]))
+        changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
+        if given := [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]:
+            what = f"only --trials and --seconds can change, not {', '.join(given)}"
+            raise UsageError(f"--resume continues a study with its settings: {what}.")
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.tuning.api import check_optuna, resume, tune
 
@@ -69,13 +71,11 @@ def run(options: argparse.Namespace) -> int:
     from proximo.tuning.progress import StudyProgress
     from proximo.tuning.space import as_mapping
 
-    # With --json, stdout contains only the object.
     with open_reporter(StudyProgress, options.quiet, options.json) as reporter, quiet_stdout(options.json):
         session = {"tune_dir": options.tune_dir, "seconds": options.seconds, "reporter": reporter}
-        if options.resume is not None:
+        if resumes:
             result = resume(options.resume, trials=options.trials, **session)
         else:
-            settings = options.settings
             config = make_config(options.env, settings, options.config, preset=not options.no_preset)
             if "seed" in settings and config.run.seed < REPORTED_SEEDS:
                 reporter.warned(
@@ -90,30 +90,17 @@ def run(options: argparse.Namespace) -> int:
             result = tune(config=config, space=options.space, name=options.name, **search, **session, **settings)
     if options.json:
         print_json(result.summary())
-    elif not options.quiet:
+    elif not options.quiet and result.best is not None:
         print_result(result)
     return 128 + result.interrupted if result.interrupted else 0
 
 
-def _check_resume(options: argparse.Namespace) -> None:
-    """Raise ``UsageError`` for flags that cannot change when a study is resumed."""
-    usual = vars(make_parser().parse_args([]))
-    changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
-    given = [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]
-    if given:
-        raise UsageError(
-            f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
-        )
-
-
 def print_result(result: Any) -> None:
-    """Print the best settings, the scores of the base, and how to train with them."""
+    """Print the settings of the best trial, its scores and the base's, and how to train with them."""
     from proximo.tuning.journal import FINAL, TEST, TRIAL
     from proximo.tuning.space import SEARCHED, plain
 
     best = result.best
-    if best is None:
-        return
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
     for trial in (result.trials[0], best) if best.number else (best,):
         parts = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}

@@ -14,11 +14,8 @@ from typing import Any, Literal
 from proximo.custom_code import imported, is_users_function
 from proximo.errors import ConfigError, nearest
 
-NAMED = "my_package.module:Name"
 OPTIMIZERS = ("optimizer", "critic_optimizer")
 """Settings that accept optax transformations and optax's functions by name, such as ``optax:lion``."""
-OPTAX = ("optax", "optax.contrib")
-"""The modules whose functions users import."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +34,11 @@ class Custom:
         """The name by which ``resolve`` finds the object again; if it has none, a description in angle brackets."""
         module = getattr(self.value, "__module__", None) or type(self.value).__module__
         name = getattr(self.value, "__qualname__", None)
-        found = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
-        if found and (inspect.isclass(self.value) or is_users_function(self.value)):
-            return f"{module}:{name}"
-        for library in OPTAX if name and _is_optax_function(self.value) else ():
-            if getattr(sys.modules.get(library), str(name), None) is self.value:
-                return f"{library}:{name}"
+        is_optax = _is_optax_function(self.value)  # defined in modules from which users do not import it
+        if name and (is_optax or inspect.isclass(self.value) or is_users_function(self.value)):
+            for home in ("optax", "optax.contrib") if is_optax else (module,):
+                if home in sys.modules and home != "__main__" and _follow(sys.modules[home], name) is self.value:
+                    return f"{home}:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
 
 
@@ -59,7 +55,7 @@ def takes_custom(kind: Any) -> bool:
 
 def expected(setting: str, kind: Any) -> str:
     """What a ``setting`` of type ``kind`` accepts, for messages."""
-    named = f"{NAMED} or optax:sgd" if setting in OPTIMIZERS else NAMED
+    named = "my_package.module:Name" + (" or optax:sgd" if setting in OPTIMIZERS else "")
     code = f", or custom code: an object, or its name as {named}" if takes_custom(kind) else ""
     return f"one of {', '.join(choices(kind))}{code}"
 
@@ -67,14 +63,13 @@ def expected(setting: str, kind: Any) -> str:
 def read(kind: Any, value: Any) -> str | Custom:
     """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` for anything else."""
     if isinstance(value, str):
-        is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
-    else:
-        is_plain = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
-        # An optax transformation is a named tuple.
-        is_accepted = takes_custom(kind) and (not is_plain or hasattr(value, "_fields"))
-    if not is_accepted:
-        raise ValueError
-    return value if isinstance(value, str | Custom) else Custom(value)
+        if value in choices(kind) or (takes_custom(kind) and is_custom(value)):
+            return value
+    elif takes_custom(kind):
+        is_data = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
+        if not is_data or hasattr(value, "_fields"):  # an optax transformation is a named tuple
+            return value if isinstance(value, Custom) else Custom(value)
+    raise ValueError
 
 
 def is_custom(value: Any) -> bool:
@@ -131,11 +126,10 @@ def _imported(setting: str, name: str) -> Any:
     if found is None:
         offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
         raise ConfigError(f"{setting} = {name!r}: {module_name} has no such name{nearest(path, offered)}.")
+    is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
     if setting in OPTIMIZERS:
         is_accepted = is_transformation(found) or _is_optax_function(found)
         what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
-    else:
-        is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
     if not (is_accepted or is_users_function(found)):
         check_not_torch(setting, found)
         raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {what}.")

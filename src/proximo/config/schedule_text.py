@@ -12,7 +12,6 @@ EXPECTED = (
 )
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
-_CALL = re.compile(r"(linear|polynomial|exponential)\((.*)\)")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class ScheduleText:
     fraction: float = field(init=False)
 
     def __post_init__(self) -> None:
-        call = _CALL.fullmatch(self.text.replace(" ", ""))
+        call = re.fullmatch(r"(linear|polynomial|exponential)\((.*)\)", self.text.replace(" ", ""))
         kind, numbers = (call[1], [*map(float, call[2].split(","))]) if call else ("linear", 2 * [float(self.text)])
         initial, final, *others = numbers
         if kind != "polynomial":
@@ -40,8 +39,7 @@ class ScheduleText:
         is_valid = min(initial, final) > 0 and max(initial, final) < math.inf if kind == "exponential" else power > 0
         if not (is_valid and 0 < fraction < math.inf):
             raise ValueError(self.text)
-        for name, value in (("initial", initial), ("final", final), ("power", power), ("fraction", fraction)):
-            object.__setattr__(self, name, value)
+        vars(self).update(initial=initial, final=final, power=power, fraction=fraction)
 
     def plain(self) -> float | str:
         """The value for a settings file: a number if it is constant, else the text."""

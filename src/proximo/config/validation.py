@@ -4,88 +4,94 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from proximo.config.coercion import coerce, text_of
 from proximo.config.custom import choices, is_custom, is_lost, is_name, is_transformation, resolve
-from proximo.config.mapping import ENTRIES, LEAVES, override, text_of
-from proximo.config.schema import MAX_SEED, Config
+from proximo.config.schema import BY_NAME, LEAVES, MAX_SEED, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
-BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 
 
 class Condition(NamedTuple):
-    """What the settings ``names`` need to have an effect."""
+    """What the settings ``names`` need to have an effect: a property of the settings ``others``."""
 
     names: tuple[str, ...]
     others: tuple[str, ...]
-    """The settings that it depends on."""
     is_met: Callable[[Config], bool]
     fix: str = "leave one of them out"
 
 
-def _one_of(names: tuple[str, ...], others: tuple[str, ...] | str, *values: Any) -> Condition:
+def _one_of(names: str, others: str, *values: Any) -> Condition:
     """One of the ``others`` has one of these ``values``."""
-    others = (others,) if isinstance(others, str) else others
-    fix = f"leave it out, or set {others[0]} to {' or '.join(map(text_of, values))}"
-    return Condition(names, others, lambda config: any(LEAVES[other].value_in(config) in values for other in others), fix)
+    settings = tuple(others.split())
+    fix = f"leave it out, or set {settings[0]} to {' or '.join(map(text_of, values))}"
+    return Condition(
+        tuple(names.split()), settings, lambda config: any(LEAVES[x].value_in(config) in values for x in settings), fix
+    )
 
 
-def _built_in(names: tuple[str, ...], *others: str) -> Condition:
+def _built_in(names: str, *others: str) -> Condition:
     """Not all of the ``others`` are custom code, which replaces ``names``."""
-    return Condition(names, others, lambda config: not all(is_custom(LEAVES[other].value_in(config)) for other in others))
+    return Condition(tuple(names.split()), others, lambda config: not all(is_custom(LEAVES[x].value_in(config)) for x in others))
 
 
-def _has_own_rate(optimizer: object) -> bool:
-    """Whether the value of ``optimizer`` is or names an optax transformation."""
+def _takes_rate(optimizer: object) -> bool:
+    """Whether the value of ``optimizer`` is not an optax transformation, which has its own learning rate, nor names one."""
     if is_name(optimizer):
         try:
-            return is_transformation(resolve("optimizer", str(optimizer), ()))
+            return not is_transformation(resolve("optimizer", str(optimizer), ()))
         except ConfigError:  # raised when the training resolves the name
-            return False
-    return is_transformation(getattr(optimizer, "value", optimizer))
+            return True
+    return not is_transformation(getattr(optimizer, "value", optimizer))
 
 
 def _critic_takes_rate(config: Config) -> bool:
     ppo = config.ppo
-    return not _has_own_rate(ppo.optimizer if ppo.critic_optimizer == "same" else ppo.critic_optimizer)
+    return _takes_rate(ppo.optimizer if ppo.critic_optimizer == "same" else ppo.critic_optimizer)
 
 
+_OPTIMIZERS = ("optimizer", "critic_optimizer")
 _RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
-_OF_NETWORK = (
-    "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory",
-    "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
-    "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
-)  # fmt: skip
-_OF_MEMORY = ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
 CONDITIONS = (
-    _built_in(_OF_NETWORK, "actor_critic"),
-    _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
-    _built_in(("critic_head_sizes",), "critic"),
-    _built_in(("head_sizes",), "actor", "critic"),
-    _one_of(("action_mapping", "state_dependent_std", "log_std_init", "sde_every"), "distribution", "auto"),
-    _one_of(("state_dependent_std",), "sde_every", 0),
-    _one_of(("sde_every",), "state_dependent_std", False),
-    _one_of(("critic_hidden_sizes", "privileged"), "towers", "separate"),
-    _one_of(("towers",), "critic_hidden_sizes", "same"),
-    _one_of(("towers",), "privileged", ()),
-    _one_of(("shared_sizes",), "towers", "shared"),
-    _one_of(("cnn_features",), "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
-    Condition(_OF_MEMORY, ("memory",), lambda config: config.network.remembers, "set memory, for example to gru"),
-    _one_of(("memory_size", "memory_settings"), "memory", *BUILT_IN_MEMORIES),
-    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
-    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
-    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
-    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
-    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
-    _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
-    Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
+    _built_in(
+        "encoder hidden_sizes critic_hidden_sizes cnn_features activation layer_norm towers privileged memory memory_size memory_settings "
+        "shared_sizes head_sizes critic_head_sizes actor critic sde_every "
+        "critic_learning_rate critic_optimizer critic_max_grad_norm",  # which parameters are the value function's is not known
+        "actor_critic",
+    ),
+    _built_in("hidden_sizes critic_hidden_sizes cnn_features", "encoder"),
+    _built_in("critic_head_sizes", "critic"),
+    _built_in("head_sizes", "actor", "critic"),
+    _one_of("action_mapping state_dependent_std log_std_init sde_every", "distribution", "auto"),
+    _one_of("state_dependent_std", "sde_every", 0),
+    _one_of("sde_every", "state_dependent_std", False),
+    _one_of("critic_hidden_sizes privileged", "towers", "separate"),
+    _one_of("towers", "critic_hidden_sizes", "same"),
+    _one_of("towers", "privileged", ()),
+    _one_of("shared_sizes", "towers", "shared"),
+    _one_of("cnn_features", "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
+    Condition(
+        ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every"),
+        ("memory",),
+        lambda config: config.network.remembers,
+        "set memory, for example to gru",
+    ),
+    _one_of("memory_size memory_settings", "memory", *(word for word in choices(LEAVES["memory"].type) if word != "none")),
+    _one_of("memory_settings.horizon", "memory", "gru", "lstm"),
+    _one_of("memory_settings.window memory_settings.heads memory_settings.gate", "memory", "gtrxl"),
+    _one_of("objective_settings.dual_clip", "objective", "clip"),
+    _one_of("objective_settings.kl_coef objective_settings.kl_target", "objective", "kl_penalty"),
+    _one_of("optimizer_settings.weight_decay", "optimizer critic_optimizer", "adamw"),
+    _one_of("optimizer_settings", "optimizer critic_optimizer", "adam", "adamw"),
+    Condition(("critic_learning_rate",), _OPTIMIZERS, _critic_takes_rate, _RATE),
     Condition(
         ("learning_rate", "desired_kl"),
-        ("optimizer", "critic_optimizer"),
-        lambda config: not _has_own_rate(config.ppo.optimizer) or _critic_takes_rate(config),
+        _OPTIMIZERS,
+        lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config),
         _RATE,
     ),
     Condition(
@@ -112,11 +118,10 @@ CONDITIONS = (
 
 def without_effect(config: Config) -> dict[str, str]:
     """The settings that differ from their defaults but have no effect, with an error message for each."""
-    leaves = LEAVES | ENTRIES
-    values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
+    values = {name: leaf.value_in(config) for name, leaf in BY_NAME.items()}
     found: dict[str, str] = {}
     for names, others, is_met, fix in CONDITIONS:
-        changed = [name for name in names if values[name] != leaves[name].default]
+        changed = [name for name in names if values[name] != BY_NAME[name].default]
         # An object that only Python can give again may have or lack anything.
         if changed and not any(is_lost(values[other]) for other in others) and not is_met(config):
             with_others = " and ".join(f"{other} = {text_of(values[other])}" for other in others)
@@ -134,11 +139,12 @@ def validate(config: Config) -> Config:
     Raises:
         ConfigError: two settings contradict each other.
     """
-    size = config.ppo.minibatch_size
-    if config.ppo.total_updates:
-        config = override(config, {"total_steps": config.ppo.total_updates * config.batch_size})
+    ppo, size = config.ppo, config.ppo.minibatch_size
+    if ppo.total_updates:
+        ppo = replace(ppo, total_steps=coerce(LEAVES["total_steps"], ppo.total_updates * config.batch_size), total_updates=0)
     if size:
-        config = override(config, {"num_minibatches": max(1, config.batch_size // size)})
+        ppo = replace(ppo, num_minibatches=max(1, config.batch_size // size), minibatch_size=0)
+    config = replace(config, ppo=ppo)
     tracker_names(config.run.track)
     check_name(config.run.name)
     rules = *_divisors(config, size), *_rules(config)
@@ -171,8 +177,8 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
     yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
     yield batch >= 2**31, f"num_envs = {env.num_envs} × num_steps = {ppo.num_steps}: expected fewer than 2³¹ steps in a rollout."
-    last = run.seed + run.seeds - 1
-    yield last > MAX_SEED, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
+    is_large = run.seed + run.seeds - 1 > MAX_SEED
+    yield is_large, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
     is_one = config.network.memory_settings.horizon == 1
     yield is_one, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
     yield ppo.burn_in > length, f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
@@ -191,13 +197,13 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
         f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments, but num_workers = "
         f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more.",
     )
-    objective = ppo.objective_settings
+    dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
     yield (
-        0 < objective.dual_clip <= 1,
-        f"objective_settings.dual_clip = {objective.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
+        0 < dual_clip <= 1,
+        f"objective_settings.dual_clip = {dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
     )
-    kl_target = objective.kl_target if ppo.objective == "kl_penalty" else 0.0
-    for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
+    targets = {"desired_kl": ppo.desired_kl, "objective_settings.kl_target": kl_target * (ppo.objective == "kl_penalty")}
+    for name, target in targets.items():
         yield (
             target > 0 and ppo.num_epochs * ppo.num_minibatches == 1,
             f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "

@@ -1,14 +1,12 @@
 """``convert``: a file of settings from the ones of another library."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import ENTRIES, LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config import LEAVES, Config, kinds, override, presets, text_of, to_mapping
 from proximo.config.loading import Layer, resolve
-from proximo.config.schema import ALTERNATIVES
+from proximo.config.schema import ALTERNATIVES, BY_NAME
 from proximo.config.validation import largest_divisor, validate
 from proximo.convert import values
 from proximo.convert.sources import expression, read_source, scalar
@@ -46,7 +44,7 @@ def convert(source: str, env: str = "") -> Converted:
     read = read_source(source, env)
     library = load(read.library)
     variant, given = library.variants.get(read.variant, {}), dict(_flattened(read.given, library))
-    defaults = {entry.name: entry.default for entry in library.all_settings() if entry.default is not None}
+    defaults = {entry.name: entry.default for entry in library.all_settings if entry.default is not None}
     policy = {"policy": given["policy"]} if "policy" in given else {}  # first: what follows overrides it
     theirs = {**policy, **defaults, **variant.get("defaults", {}), **given}
     theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
@@ -54,24 +52,27 @@ def convert(source: str, env: str = "") -> Converted:
     ours = {**always, **({"id": prefix + read.env} if read.env else {})}
     changed, unchanged, missing = list[str](), list[str](), theirs.unconverted
     for name, value in theirs.items():
-        entry, was, is_given = library.setting(name), f"{name} = {_shown(value)}", name in given
+        entry, was, is_given = library.by_name.get(name), f"{name} = {_shown(value)}", name in given
+        if entry is None:
+            missing.append(f"{was}: proximo does not know it")
+            continue
         try:
-            new = None if entry is None else _converted(entry, value, theirs)
+            new = _converted(entry, value, theirs)
             for setting, x in (new or {}).items():
                 merged = {**ours.get(setting, {}), **x} if isinstance(x, Mapping) else x
                 ours[setting] = prefix + str(x) if setting == "id" else merged
         except (ValueError, TypeError, KeyError, SyntaxError, AttributeError, ArithmeticError):
             raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
-        if entry is None:
-            missing.append(f"{was}: proximo does not know it")
-        elif new is None and is_given and value != entry.default:
+        if new is None and is_given and value != entry.default:
             missing.append(f"{was}: {entry.note or 'proximo has no setting for this value'}")
-        now = [f"{x} = {_shown(ours[x])}" for x in new or () if is_given or not _is_default(x, ours[x])]
-        if entry is not None and now not in ([], [was]):
+        settings = [x for x in new or () if is_given or _shown(ours[x]) != _shown(BY_NAME[x].default)]
+        now = [f"{x} = {_shown(ours[x])}" for x in settings]
+        if now == [was]:
+            unchanged.append(name)
+        elif now:
             is_same = {_shown(ours[x]) for x in new or ()} == {_shown(value)}
             note = f" ({entry.note})" if entry.note and not is_same else ""
             changed.append(f"{was}{'' if is_given else ', the default'}  →  {', '.join(now)}{note}")
-        unchanged += [name] if now == [was] else []
     if ours.get("memory") == "lstm":
         ours["memory_settings.horizon"] = 2
         changed.append("memory_settings.horizon = 2 (biases of 0; proximo's LSTM otherwise adds 1 to the forget gate)")
@@ -89,22 +90,17 @@ def convert(source: str, env: str = "") -> Converted:
     return Converted(config, _yaml(config), "\n".join(parts))
 
 
-def _is_default(name: str, value: Any) -> bool:
-    return _shown(value) == _shown((LEAVES | ENTRIES)[name].default)
-
-
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
     """The settings, with the content of groups such as ``policy_kwargs`` in their place."""
     for name, value in given.items():
-        entry = library.setting(str(name))
+        entry = library.by_name.get(str(name))
         if entry is None or entry.convert != "nested":
             yield str(name), value
             continue
         try:
             yield from _flattened(dict(expression(value) or {}), library)
         except (ValueError, TypeError, SyntaxError):
-            expected = "expected names with values, as in dict(net_arch=[64, 64])"
-            raise ConfigError(f"{name} = {shown(value)}: {expected}.") from None
+            raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
 
 
 def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any] | None:
