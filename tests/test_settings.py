@@ -10,7 +10,7 @@ import proximo.envs
 from proximo.cli import main
 from proximo.cli.reporters import banner
 from proximo.collect import devices
-from proximo.config import LEAVES, Config, kinds, override, to_mapping
+from proximo.config import LEAVES, Config, override, presets, to_mapping
 from proximo.config.validation import validate
 from proximo.convert.conversion import convert
 from proximo.errors import ConfigError, EnvError
@@ -24,7 +24,9 @@ from toys import AnySpaces, ContinuousRandomEnds, RandomEnds
 
 def has(config, kind, without=()):
     """Whether ``config`` has the settings of a kind."""
-    pairs = {name: value for name, group in kinds.load(kind).items() if name != "provenance" for name, value in group.items()}
+    pairs = {
+        name: value for name, group in presets.load_kind(kind).items() if name != "provenance" for name, value in group.items()
+    }
     expected = override(Config(), pairs)
     return all(LEAVES[name].value_in(config) == LEAVES[name].value_in(expected) for name in pairs if name not in without)
 
@@ -43,7 +45,7 @@ def has(config, kind, without=()):
 )
 def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
     config = make_config(env, settings)
-    assert config.started_from == f"the defaults for {kinds.KINDS[kind]}"
+    assert config.started_from == f"the defaults for {presets.KINDS[kind]}"
     assert has(config, kind)
 
 
@@ -97,7 +99,7 @@ def test_converted_settings_are_complete_without_a_preset():
     """The command line converts a file that need not know the kind of the environment."""
     text = convert("python ppo.py --env-id not_installed:Env --num-envs 8 --num-steps 128").yaml
     written = {name for group in yaml.safe_load(text).values() for name in group}
-    assert kinds.names() <= written
+    assert presets.names_of_kinds() <= written
 
 
 def test_saved_settings_need_no_environment(tmp_path):

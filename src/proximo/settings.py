@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from proximo.config import Config, kinds, override, presets
+from proximo.config import Config, override, presets
 from proximo.config.listing import lists_settings
 from proximo.config.loading import Layer, given_layers, merged, resolve, tree_layer
 from proximo.config.schema import OF_PRESET
@@ -56,7 +56,7 @@ def make_config(
         tuned = presets.for_memory(tuned, given.get("memory"))
         return validate(resolve([tree_layer(tuned, OF_PRESET.format(env_id)), *layers]))
     config = resolve(layers)
-    if kinds.names() <= given.keys():
+    if presets.names_of_kinds() <= given.keys():
         return validate(config)
     return with_defaults(layers, _made(config))
 
@@ -74,7 +74,7 @@ def _made(config: Config) -> Environment:
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
     kind = _kind_of(env, resolve(layers))
-    config = resolve([tree_layer(kinds.load(kind), f"the defaults for {kinds.KINDS[kind]}"), *layers])
+    config = resolve([tree_layer(presets.load_kind(kind), f"the defaults for {presets.KINDS[kind]}"), *layers])
     if not merged(layers).keys() & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
     return validate(config)
@@ -99,7 +99,7 @@ def _fitting_minibatches(config: Config, kind: str) -> int:
     """The number of minibatches of a kind, or fewer, which divide the rollout and are not smaller than in a rollout of the kind."""
     from proximo.collect.devices import with_device_number
 
-    tuned = kinds.load(kind)
+    tuned = presets.load_kind(kind)
     smallest = tuned["env"]["num_envs"] * tuned["ppo"]["num_steps"] // tuned["ppo"]["num_minibatches"]
     devices = with_device_number(config).run.devices
     assert devices != "all"

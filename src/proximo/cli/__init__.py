@@ -1,4 +1,4 @@
-"""The command line; each command has one file."""
+"""The command line. Each command has one file: ``make_parser`` makes its flags, and ``run`` does its work and returns the exit code."""
 
 import argparse
 import atexit

@@ -1,6 +1,5 @@
 """``proximo check``."""
 
-import argparse
 import functools
 import math
 import sys
@@ -24,7 +23,6 @@ SETTINGS = (
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     usage = "proximo check ENV [--SETTING VALUE ...] [--json]"
     parser = Parser("check", "Check whether an environment can be trained.", usage=usage)
     parser.add("env", "environment id; `proximo envs` lists them", "ENV")
@@ -33,14 +31,11 @@ def make_parser() -> Parser:
     parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
-        add_setting(section, LEAVES[name])
-    for action in section._group_actions:  # so that the help fits a screen
-        action.help = action.help if action.help == argparse.SUPPRESS else ""
+        add_setting(section, LEAVES[name], help="")  # so that all fit a screen
     return parser
 
 
 def run(options: Options) -> int:
-    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
     from proximo.checks import verdict
 
     if not 0 < options.seconds < math.inf:

@@ -44,7 +44,6 @@ _proximo_names() { compadd -- ${(f)"$(proximo __complete $1 "$PREFIX" 2>/dev/nul
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "completion",
         "Print a script that lets a shell complete commands, flags, settings, environments and runs.",
@@ -56,7 +55,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Print the script of a shell."""
     import shtab
 
     parser = argparse.ArgumentParser(prog="proximo")

@@ -9,7 +9,6 @@ from proximo.errors import ConfigError, command, printable
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "convert",
         "Write settings of another library as a file for `proximo train --config`. What changes and what has no equal is listed on "
@@ -27,7 +26,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Convert, print the report, and write the file."""
     from proximo.convert import convert
 
     converted, out = convert(options.source, options.env), options.out

@@ -3,29 +3,28 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from proximo.cli import Options, Parser, paint, print_json
 
 TRIAL_UPDATES = 20
-Check = dict[str, Any]
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser("doctor", "Check whether this machine is ready for training.")
     parser.add_shared("--json")
     return parser
 
 
 def run(options: Options) -> int:
-    """Check the machine and print the results. Returns 1 if training would fail."""
     from proximo.jax_setup import prepare_jax
     from proximo.storage.system_info import system_info
 
     prepare_jax()  # before JAX starts, as for a training
     info = system_info()
-    checks = [_device(), _threads(), _cache(), _training()]
+    rows = [("device", *_device()), ("threads", *_threads()), ("compilation cache", *_cache()), ("training", *_training())]
+    checks = [
+        {"name": name, "ok": ok, "message": message, **(figures[0] if figures else {})} for name, ok, message, *figures in rows
+    ]
     healthy = all(check["ok"] for check in checks)
     if options.json:
         print_json({"healthy": healthy, "checks": checks, "system": info})
@@ -36,11 +35,7 @@ def run(options: Options) -> int:
     return 0 if healthy else 1
 
 
-def _check(name: str, ok: bool, message: str, **figures: Any) -> Check:
-    return {"name": name, "ok": ok, "message": message, **figures}
-
-
-def _device() -> Check:
+def _device() -> tuple[bool, str]:
     import jax
 
     from proximo.jax_setup import cores
@@ -52,22 +47,22 @@ def _device() -> Check:
         hint = f"; {slow}: raise num_envs to use this device"
     elif Path("/dev/nvidia0").exists():
         hint = '; this machine has an NVIDIA GPU, but JAX cannot use it: pip install "jax[cuda13]"'
-    return _check("device", True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}")
+    return True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}"
 
 
-def _threads() -> Check:
+def _threads() -> tuple[bool, str]:
     import jax
 
     from proximo.jax_setup import REMEDY_VARIABLE, SAFE_THREADS, threads
 
     if jax.default_backend() != "cpu":
-        return _check("threads", True, "any number is safe on this device")
+        return True, "any number is safe on this device"
     is_safe = threads() >= SAFE_THREADS
     hint = "" if is_safe else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
-    return _check("threads", is_safe, f"the CPU runtime has {threads()} threads{hint}")
+    return is_safe, f"the CPU runtime has {threads()} threads{hint}"
 
 
-def _cache() -> Check:
+def _cache() -> tuple[bool, str]:
     import jax
 
     from proximo.jax_setup import CACHE_VARIABLE
@@ -78,11 +73,10 @@ def _cache() -> Check:
         size, is_usable = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()), os.access(folder, os.W_OK)
     except OSError:
         size, is_usable = 0, False
-    message = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
-    return _check("compilation cache", is_usable, f"{folder}{message}")
+    return is_usable, f"{folder}" + (f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}")
 
 
-def _training() -> Check:
+def _training() -> tuple[bool, str, dict[str, float]]:
     """Train one of proximo's tasks briefly, without a run directory."""
     import jax
 
@@ -100,4 +94,4 @@ def _training() -> Check:
     speed, compiling = TRIAL_UPDATES * config.batch_size / (time.monotonic() - started), backend.compile_seconds
     healthy = bool(jax.device_get(state.healthy)) and not metrics["bad/loss"].any()
     message = f"{speed:,.0f} steps/s on proximo:PocMemory without memory (64 environments), {compiling:.1f} s to compile"
-    return _check("training", healthy, message, steps_per_second=speed, compile_seconds=compiling)
+    return healthy, message, {"steps_per_second": speed, "compile_seconds": compiling}

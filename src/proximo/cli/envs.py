@@ -10,7 +10,6 @@ LONG = tuple(library for library in LIBRARIES if library not in DESCRIBED)
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser, names = Parser("envs", "List the environments."), ("gymnasium", *DESCRIBED, *LONG)
     parser.add("library", f"list only this library: {', '.join(names)}", "LIBRARY", nargs="?", choices=names)
     parser.add_shared("--json")
@@ -18,7 +17,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Print the ids of all environments, and which of them have a preset."""
     from proximo.config import presets
     from proximo.envs import listing
     from proximo.envs.registry import describe

@@ -13,7 +13,6 @@ Rows = dict[str, dict[str, Any]]
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "eval",
         "Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.",
@@ -32,7 +31,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Evaluate a run, or every seed of a training."""
     file = options.episodes_file
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {file}: expected a file in a folder that exists.")

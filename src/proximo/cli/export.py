@@ -6,7 +6,6 @@ from proximo.cli import POLICY_HELP, Options, Parser, UsageError, print_warnings
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser("export", "Write a policy as files that run without proximo and JAX.")
     parser.add("run", POLICY_HELP, "RUN")
     parser.add("--out", "folder to write to (default RUN/export)", "FOLDER")
@@ -17,7 +16,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Export a policy and print the files, the largest error and the speed."""
     if options.batch is not None and options.batch < 1:
         raise UsageError(f"--batch {options.batch}: expected at least 1.")
     from proximo.evaluation.policy import load_policy

@@ -20,7 +20,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "launch",
         "Start several processes on this machine that train together. Each uses one GPU, or the CPU.",
@@ -34,7 +33,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Start the processes, pass on their output, and end all when one ends with an error. Returns the exit code of the first one that failed."""
     command, count = options.command, options.processes
     if command[:1] == ["proximo"]:
         raise UsageError("The command after -- begins with train: omit proximo.")

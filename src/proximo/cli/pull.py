@@ -5,7 +5,6 @@ from proximo.errors import command, printable
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "pull",
         "Download a published policy. It becomes a run that every command accepts.",
@@ -19,7 +18,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Fetch a published policy."""
     from proximo.publish import pull
 
     run_dir = pull(options.source, name=options.name, trust_code=options.trust_code, runs_dir=options.runs_dir)

@@ -10,7 +10,6 @@ from proximo.errors import command
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "push",
         "Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.",
@@ -28,7 +27,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Publish a policy."""
     from proximo.publish import push
     from proximo.tracking.progress import amount
 

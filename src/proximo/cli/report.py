@@ -8,7 +8,6 @@ from proximo.rendering.display import is_headless
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser("report", "Write a page, a picture and a table of runs: learning curves with intervals, results, settings.")
     parser.add("run", "a path, a name or last; the parent folder of several seeds", "RUN", nargs="+")
     by = "settings to group runs by, such as memory,gamma, or name (default: all settings that differ, except the seed)"
@@ -21,7 +20,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Write the report, and print its paths and its table of results."""
     from proximo.report import write_report
     from proximo.report.page import cells
 

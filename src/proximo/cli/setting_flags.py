@@ -49,7 +49,7 @@ def given_settings(options: Options) -> dict[str, Any]:
     return {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
 
 
-def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
+def add_setting(section: Any, leaf: Leaf, brief: bool = False, help: str | None = None) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
     flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), choices(leaf.type)
     is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
@@ -61,7 +61,8 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
         **({"nargs": "?", "const": "true"} if is_switch else {}),
     }
-    help = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (f" (default {default})" if default else "")
+    if help is None:
+        help = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (f" (default {default})" if default else "")
     section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help, **common)
     if "_" in leaf.name:
         section.add_argument(f"--{leaf.name}", help=argparse.SUPPRESS, **common)

@@ -55,7 +55,6 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
 
 
 def run(options: Options) -> int:
-    """Train, alone or with other processes. If one fails, all end."""
     if not options.distributed:
         for flag in PROCESSES:
             if getattr(options, flag) is not None:

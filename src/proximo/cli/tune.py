@@ -53,7 +53,6 @@ def make_parser(settings: bool = True) -> Parser:
 
 
 def run(options: Options) -> int:
-    """Search, and print the result. With --json, stdout contains only the object."""
     resumes, settings = options.resume is not None, options.settings
     if resumes:
         usual = vars(make_parser().parse_args([]))

@@ -12,7 +12,6 @@ from proximo.tracking.progress import number
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
     parser = Parser(
         "watch",
         "Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.",
@@ -34,7 +33,6 @@ def make_parser() -> Parser:
 
 
 def run(options: Options) -> int:
-    """Play episodes in a window or write them to files."""
     out, endings = options.out, [*([".mp4"] if options.video or not options.gif else []), *([".gif"] if options.gif else [])]
     if out is not None and out.suffix.lower() not in (".mp4", ".gif"):
         raise UsageError(f"--out {out}: expected a name that ends in .mp4 or .gif.")

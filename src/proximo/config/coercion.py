@@ -1,7 +1,5 @@
 """The value of one setting: reading it from YAML, the text of a flag, or Python; and writing it as text."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import operator
@@ -42,7 +40,7 @@ class Leaf:
     """Whether it is a number, or a schedule, that may change without a new compilation."""
     zero_is_off: bool = False
     """Whether the code of a traced setting is not compiled if its value is 0."""
-    entries: tuple[Leaf, ...] = ()
+    entries: tuple["Leaf", ...] = ()
     """The entries of a setting, named ``SETTING.ENTRY``."""
 
     @property

@@ -1,7 +1,5 @@
 """Settings that accept custom code: its name, such as ``my_package.module:MyEncoder``, or in Python the object itself."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

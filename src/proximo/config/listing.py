@@ -1,7 +1,5 @@
 """Names the settings in the signatures and docstrings of functions that take them, for ``help`` and for completion in notebooks."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar

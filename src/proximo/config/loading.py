@@ -3,8 +3,6 @@
 Files, flags and Python only make layers: flat mappings from names to values. ``with_layer`` puts one over the settings below it.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,13 +24,9 @@ RESUMABLE = {
 }  # fmt: skip
 """Settings that a resumed run may change."""
 ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
-ATARI = {"preprocessing": "atari", "frame_stack": 4}
-"""Defaults of these ids, unless ``preprocessing`` is switched off: their raw pictures of 210×160×3 would need a network of 23 million
-parameters, and one picture does not show velocities."""
+"""Ids whose raw pictures of 210×160×3 would need a network of 23 million parameters, and one of which does not show velocities."""
 END_NOTE, END = "# The last line marks the end of the file.", "# end of config.yaml"
 """Second and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
-MIN_SIMILARITY = 0.8
-"""Names of settings that are less similar to what was given are no typing mistakes of it."""
 
 
 class Layer(NamedTuple):
@@ -58,7 +52,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
     given = merged(layers)
     is_atari = isinstance(given.get("id"), str) and ATARI_ID.fullmatch(given["id"])
     if is_atari and given.get("preprocessing") in (None, "atari"):
-        layers = [Layer(ATARI, "the defaults for Atari games"), *layers]
+        layers = [Layer({"preprocessing": "atari", "frame_stack": 4}, "the defaults for Atari games"), *layers]
     return functools.reduce(with_layer, layers, Config())
 
 
@@ -76,7 +70,7 @@ def with_layer(config: Config, layer: Layer) -> Config:
     kept |= {name for name in BY_NAME if is_given and config.origins.get(name.partition(".")[0]) == GIVEN}
     origins = {name: origin for name, origin in config.origins.items() if name not in used} | dict.fromkeys(used, layer.origin)
     while found := without_effect(changed).keys() - kept:
-        changed = _replaced(changed, {name: BY_NAME[name].default for name in found}, join=False)
+        changed = override(changed, {name: BY_NAME[name].default for name in found}, join=False)
         origins = {name: origin for name, origin in origins.items() if name not in found}
     return replace(changed, origins=origins, given={**config.given, **(layer.settings if is_given else {})})
 
@@ -87,20 +81,8 @@ def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
-    """Replace settings by name, and nothing else.
-
-    Args:
-        config: the settings to start from; they are not changed.
-        settings: new values by name, for instance ``{"num_envs": 16}``; text is converted as on the command line.
-            An entry has a name, too: ``{"memory_settings.window": 64}``.
-        join: whether entries of a mapping (``env_settings``) are added to the entries in ``config``; an empty mapping removes all.
-
-    Returns:
-        The settings, which are not validated, with the origins of ``config``.
-
-    Raises:
-        ConfigError: for an unknown name, a value of the wrong type, or one out of range.
-    """
+    """``config`` with other values of settings or entries, by name; the result is not validated. ``join`` adds the entries of a mapping
+    (``env_settings``) to those in ``config``; an empty one removes all. Raises ``ConfigError`` for an unknown name or a wrong value."""
     return _replaced(config, _flat(settings, join), join)
 
 
@@ -126,24 +108,16 @@ def _flat(settings: Mapping[str, Any], join: bool) -> dict[str, Any]:
 
 
 def _replaced(config: Config, flat: Mapping[str, Any], join: bool) -> Config:
-    """``config`` with the values of ``flat``."""
-    tree: dict[str, Any] = {}
+    def changed(node: Any, path: Sequence[str], value: Any) -> Any:
+        name, *rest = path
+        return replace(node, **{name: changed(getattr(node, name), rest, value) if rest else value})
+
     for name, value in flat.items():
-        leaf, (*setting, last) = BY_NAME[name], name.split(".")
+        leaf = BY_NAME[name]
         if join and value and isinstance(value, dict):
             value = {**leaf.value_in(config), **value}
-        node = tree.setdefault(leaf.group, {})
-        for part in setting:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return _with_fields(config, tree)
-
-
-def _with_fields(node: Any, changes: Mapping[str, Any]) -> Any:
-    """The dataclass ``node`` with other fields. A mapping has changes of a field that is itself a dataclass."""
-    before = {name: getattr(node, name) for name in changes}
-    inner = {name for name, x in changes.items() if isinstance(x, dict) and is_dataclass(before[name])}
-    return replace(node, **{name: _with_fields(before[name], x) if name in inner else x for name, x in changes.items()})
+        config = changed(config, [leaf.group, *name.split(".")], value)
+    return config
 
 
 def unknown(name: str, where: str = "") -> ConfigError:
@@ -162,7 +136,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
         flag = setting.replace("_", "-")
         hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
     else:
-        hint = f"{nearest(plain, LEAVES, MIN_SIMILARITY)}."
+        hint = f"{nearest(plain, LEAVES, 0.8)}."
     return ConfigError(f"Unknown setting {name!r}{where}{hint}")
 
 

@@ -1,7 +1,5 @@
 """Schedules as text in settings: ``3e-4``, ``linear(1e-3, 0)``, ``polynomial(1e-3, 1e-5, 2)``, ``exponential(1e-5, 1e-1)``."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

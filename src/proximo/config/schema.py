@@ -9,12 +9,10 @@ To add a setting, declare it here and use it. The update reads a setting of ``PP
 generated from here, by ``python docs/tables.py`` and ``python tests/config/test_typed_settings.py``.
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from proximo.config.coercion import BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import Custom, resolve
@@ -270,7 +268,7 @@ class NetworkConfig:
         "memories; bfloat16 trains images faster on some CPUs, less precisely")
 
     @property
-    def for_critic(self) -> NetworkConfig:
+    def for_critic(self) -> Self:
         """These settings with the sizes of the value function's layers in place of the policy's."""
         sizes = {"hidden_sizes": self.critic_hidden_sizes, "head_sizes": self.critic_head_sizes}
         return replace(self, **{name: value for name, value in sizes.items() if value != "same"})

@@ -1,7 +1,5 @@
 """Checks of settings against each other. ``schema`` declares the range of each setting."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,24 +17,25 @@ TRACKERS = ("csv", "wandb")
 class Condition(NamedTuple):
     """What the settings ``names`` need to have an effect: a property of the settings ``others``."""
 
-    names: tuple[str, ...]
-    others: tuple[str, ...]
+    names: str
+    others: str
     is_met: Callable[[Config], bool]
     fix: str = "leave one of them out"
 
 
-def _one_of(names: str, others: str, *values: Any) -> Condition:
-    """One of the ``others`` has one of these ``values``."""
-    settings = tuple(others.split())
-    fix = f"leave it out, or set {settings[0]} to {' or '.join(map(text_of, values))}"
-    return Condition(
-        tuple(names.split()), settings, lambda config: any(LEAVES[x].value_in(config) in values for x in settings), fix
-    )
+def _values(config: Config, names: str) -> list[Any]:
+    return [BY_NAME[name].value_in(config) for name in names.split()]
 
 
-def _built_in(names: str, *others: str) -> Condition:
+def _one_of(names: str, others: str, *accepted: Any) -> Condition:
+    """One of the ``others`` has one of these values."""
+    fix = f"leave it out, or set {others.split()[0]} to {' or '.join(map(text_of, accepted))}"
+    return Condition(names, others, lambda config: any(value in accepted for value in _values(config, others)), fix)
+
+
+def _built_in(names: str, others: str) -> Condition:
     """Not all of the ``others`` are custom code, which replaces ``names``."""
-    return Condition(tuple(names.split()), others, lambda config: not all(is_custom(LEAVES[x].value_in(config)) for x in others))
+    return Condition(names, others, lambda config: not all(map(is_custom, _values(config, others))))
 
 
 def _takes_rate(optimizer: object) -> bool:
@@ -54,7 +53,6 @@ def _critic_takes_rate(config: Config) -> bool:
     return _takes_rate(ppo.optimizer if ppo.critic_optimizer == "same" else ppo.critic_optimizer)
 
 
-_OPTIMIZERS = ("optimizer", "critic_optimizer")
 _RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
 CONDITIONS = (
     _built_in(
@@ -65,7 +63,7 @@ CONDITIONS = (
     ),
     _built_in("hidden_sizes critic_hidden_sizes cnn_features", "encoder"),
     _built_in("critic_head_sizes", "critic"),
-    _built_in("head_sizes", "actor", "critic"),
+    _built_in("head_sizes", "actor critic"),
     _one_of("action_mapping state_dependent_std log_std_init sde_every", "distribution", "auto"),
     _one_of("state_dependent_std", "sde_every", 0),
     _one_of("sde_every", "state_dependent_std", False),
@@ -75,8 +73,8 @@ CONDITIONS = (
     _one_of("shared_sizes", "towers", "shared"),
     _one_of("cnn_features", "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
     Condition(
-        ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every"),
-        ("memory",),
+        "memory_size memory_settings burn_in refresh_memory reset_memory diagnose_every",
+        "memory",
         lambda config: config.network.remembers,
         "set memory, for example to gru",
     ),
@@ -87,28 +85,28 @@ CONDITIONS = (
     _one_of("objective_settings.kl_coef objective_settings.kl_target", "objective", "kl_penalty"),
     _one_of("optimizer_settings.weight_decay", "optimizer critic_optimizer", "adamw"),
     _one_of("optimizer_settings", "optimizer critic_optimizer", "adam", "adamw"),
-    Condition(("critic_learning_rate",), _OPTIMIZERS, _critic_takes_rate, _RATE),
+    Condition("critic_learning_rate", "optimizer critic_optimizer", _critic_takes_rate, _RATE),
     Condition(
-        ("learning_rate", "desired_kl"),
-        _OPTIMIZERS,
+        "learning_rate desired_kl",
+        "optimizer critic_optimizer",
         lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config),
         _RATE,
     ),
     Condition(
-        ("eval_env", "eval_env_settings", "eval_num_envs"),
-        ("eval_episodes",),
+        "eval_env eval_env_settings eval_num_envs",
+        "eval_episodes",
         lambda config: config.run.eval_episodes > 0,
         "set eval_episodes to 1 or more",
     ),
     Condition(
-        ("refresh_memory",),
-        ("sequence_length", "num_steps"),
+        "refresh_memory",
+        "sequence_length num_steps",
         lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
         "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor of num_steps",
     ),
     Condition(
-        ("refresh_memory",),
-        ("num_epochs",),
+        "refresh_memory",
+        "num_epochs",
         lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
         "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more",
     ),
@@ -118,27 +116,20 @@ CONDITIONS = (
 
 def without_effect(config: Config) -> dict[str, str]:
     """The settings that differ from their defaults but have no effect, with an error message for each."""
-    values = {name: leaf.value_in(config) for name, leaf in BY_NAME.items()}
     found: dict[str, str] = {}
     for names, others, is_met, fix in CONDITIONS:
-        changed = [name for name in names if values[name] != BY_NAME[name].default]
+        changed = {name: x for name, x in zip(names.split(), _values(config, names), strict=True) if x != BY_NAME[name].default}
         # An object that only Python can give again may have or lack anything.
-        if changed and not any(is_lost(values[other]) for other in others) and not is_met(config):
-            with_others = " and ".join(f"{other} = {text_of(values[other])}" for other in others)
-            for name in changed:
-                found.setdefault(name, f"{name} = {text_of(values[name])} has no effect with {with_others}: {fix}.")
+        if changed and not any(map(is_lost, values := _values(config, others))) and not is_met(config):
+            with_others = " and ".join(f"{x} = {text_of(value)}" for x, value in zip(others.split(), values, strict=True))
+            for name, value in changed.items():
+                found.setdefault(name, f"{name} = {text_of(value)} has no effect with {with_others}: {fix}.")
     return found
 
 
 def validate(config: Config) -> Config:
-    """Check the settings against each other.
-
-    Returns:
-        ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their ``ALTERNATIVES``.
-
-    Raises:
-        ConfigError: two settings contradict each other.
-    """
+    """Check the settings against each other. Returns ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their
+    ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
     ppo, size = config.ppo, config.ppo.minibatch_size
     if ppo.total_updates:
         ppo = replace(ppo, total_steps=coerce(LEAVES["total_steps"], ppo.total_updates * config.batch_size), total_updates=0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.config import LEAVES, Config, kinds, override, presets, text_of, to_mapping
+from proximo.config import LEAVES, Config, override, presets, text_of, to_mapping
 from proximo.config.loading import Layer, resolve
 from proximo.config.schema import ALTERNATIVES, BY_NAME
 from proximo.config.validation import largest_divisor, validate
@@ -131,7 +131,7 @@ def _yaml(config: Config) -> str:
     sections = (tuned, *tuned.get("memories", {}).values())
     preset = {name for section in sections for group in section.values() if isinstance(group, dict) for name in group}
     usual = resolve([Layer({"id": config.env.id})])  # the defaults for Atari games
-    named = {"memory", *kinds.names(), *preset, *ALTERNATIVES.values()}
+    named = {"memory", *presets.names_of_kinds(), *preset, *ALTERNATIVES.values()}
     kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}
     content = {name: {key: x for key, x in group.items() if key in kept} for name, group in to_mapping(config).items()}
     return dump_yaml({name: group for name, group in content.items() if group})

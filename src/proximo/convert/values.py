@@ -195,7 +195,7 @@ RULES: dict[str, Callable[[Any, Theirs, Entry], Ours | None]] = {
     "part": lambda value, theirs, entry: {},  # it is converted together with another one
     "each": lambda value, theirs, entry: dict.fromkeys(entry.ours, value),  # the same value for several settings
     # ``policy`` has converted the default.
-    "unless_default": lambda value, theirs, entry: {entry.ours[0]: x for given, x in (entry.values or {}).items() if given == value},
+    "unless_default": lambda value, theirs, entry: dict.fromkeys(entry.ours, (entry.values or {})[value]) if value in (entry.values or {}) else {},
     "minibatches": lambda value, theirs, entry: {"num_minibatches": max(1, theirs.batch // int(value))},
     "env_settings": lambda value, theirs, entry: {"env_settings": dict(expression(value))},
     # A flag lets the learning rate of CleanRL and PPO-JAX decrease to 0.

@@ -10,9 +10,9 @@ In either file, ``memories`` has the settings that differ if the user requests t
 
 An environment of EnvPool has the preset of Gymnasium's environment of the same name, unless it has its own, or the preset has a
 setting of ``NOT_IN_ENVPOOL``.
-"""
 
-from __future__ import annotations
+Environments that have no preset have the defaults of their kind: ``config/kinds/KIND.yaml``.
+"""
 
 import functools
 import re
@@ -27,6 +27,10 @@ GYMNASIUM = "gymnasium"
 NOT_IN_ENVPOOL = {"stagger_steps", "preprocessing", "frame_stack", "action_repeat", "levels", "max_episode_steps"}
 """Settings of single environments. A preset that has one of them is not for a vector environment."""
 ROOT = resources.files(__name__)
+KINDS = {
+    "images": "images", "memory": "a policy with memory", "continuous": "continuous control", "discrete": "discrete actions",
+}  # fmt: skip
+"""What each kind is called in messages."""
 
 
 def load(env_id: str) -> dict[str, Any] | None:
@@ -67,6 +71,17 @@ def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
     """The groups of settings in ``preset`` if the user requests ``memory``, of any type because it is not checked yet."""
     groups = {name: content for name, content in preset.items() if name != "memories"}
     return _with_changes(groups, preset.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {})
+
+
+@functools.cache
+def load_kind(kind: str) -> dict[str, Any]:
+    """The groups of settings of a kind, with their ``provenance``."""
+    return read_yaml((resources.files("proximo.config") / "kinds" / f"{kind}.yaml").read_bytes())
+
+
+def names_of_kinds() -> set[str]:
+    """Every setting that a kind has."""
+    return {name for kind in KINDS for group in load_kind(kind).values() if isinstance(group, dict) for name in group}
 
 
 def _files(folder: Traversable) -> list[Traversable]:
