@@ -19,6 +19,7 @@ from proximo.settings import make_config
 from proximo.spaces import Box
 
 from gym_toys import Countdown, Parts
+from helpers import small_config
 from toys import AnySpaces, ContinuousRandomEnds, RandomEnds
 
 
@@ -36,9 +37,7 @@ def has(config, kind, without=()):
     [
         ("toys:RandomEnds", {}, "discrete"),
         ("toys:ContinuousRandomEnds", {}, "continuous"),
-        ("toys:ContinuousRandomEnds", {"memory": "lstm"}, "memory"),
         ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
-        ("gym_toys:Parts", {}, "images"),
         ("gym_toys:Parts", {"memory": "gru"}, "images"),
         ("gym_toys:Parts", {"encoder": "mlp"}, "discrete"),
     ],
@@ -65,20 +64,15 @@ def test_an_object_has_the_defaults_of_its_kind(env, kind):
     ("settings", "count"),
     [
         ({}, 32),
-        ({"num_envs": 1024}, 32),
         ({"num_envs": 4, "num_steps": 64}, 4),  # minibatches of 64 steps, as in a rollout of the default size
-        ({"num_envs": 3, "num_steps": 100}, 4),
         ({"num_envs": 3, "num_steps": 7}, 1),
-        ({"memory": "gru", "num_envs": 6}, 1),
         ({"memory": "gru", "num_steps": 127}, 2),
         ({"num_envs": 4, "num_steps": 32, "num_minibatches": 2}, 2),
         ({"num_envs": 4, "num_steps": 32, "minibatch_size": 32}, 4),
     ],
 )
 def test_number_of_minibatches_fits_the_rollout(settings, count):
-    config = make_config("toys:ContinuousRandomEnds", settings)
-    assert config.ppo.num_minibatches == count
-    assert config.sequence_length == (config.ppo.num_steps if "memory" in settings else 1)
+    assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_minibatches == count
 
 
 def test_number_of_minibatches_fits_every_device(monkeypatch):
@@ -102,7 +96,10 @@ def test_converted_settings_are_complete_without_a_preset():
     assert presets.names_of_kinds() <= written
 
 
-def test_saved_settings_need_no_environment(tmp_path):
+def test_saved_settings_and_presets_need_no_environment(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(proximo.envs, "make_env", None)
+        assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
     saved = validate(override(Config(), {"id": "not_installed:Env"}))
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(to_mapping(saved)))
@@ -113,14 +110,8 @@ def test_saved_settings_need_no_environment(tmp_path):
     part = tmp_path / "part.yaml"
     part.write_text("env: {num_envs: 4}")
     assert make_config("CartPole-v1", file=part).started_from == f"the preset of CartPole-v1, then {part}"
-    assert make_config("CartPole-v1", gamma=0.9).started_from == "the preset of CartPole-v1"
     with pytest.raises(EnvError, match="not_installed"):
         make_config("not_installed:Env")
-
-
-def test_preset_needs_no_environment(monkeypatch):
-    monkeypatch.setattr(proximo.envs, "make_env", None)
-    assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
 
 
 def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, tmp_path):
@@ -136,24 +127,34 @@ def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, 
     assert make_config(file=file) == config
 
 
-def test_banner_names_what_the_settings_started_from():
+@pytest.mark.parametrize(
+    ("env", "preset", "row"),
+    [("toys:ContinuousRandomEnds", True, "the defaults for continuous control"), ("CartPole-v1", True, "the preset of CartPole-v1"),
+     ("Acrobot-v1", False, "")],
+)  # fmt: skip
+def test_banner_names_what_the_settings_started_from(env, preset, row):
     words = ("observation", "action", "network", "batch", "preprocessed", "normalized", "device")
-    summary = {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1}
-    cases = {
-        "toys:ContinuousRandomEnds": (True, "the defaults for continuous control"),
-        "CartPole-v1": (True, "the preset of CartPole-v1"),
-        "Acrobot-v1": (False, ""),
-    }
-    for env, (preset, row) in cases.items():
-        given = make_config(env, {"gamma": 0.9, "hidden_sizes": "8,8", "seed": 2}, preset=preset)
-        config = override(given, {"seed": 3})  # as several seeds change it
-        shown = banner(config, 1, summary)
-        assert shown["based on"] == row
-        assert shown["given"] == "gamma 0.9, hidden_sizes 8,8"
+    given = make_config(env, {"gamma": 0.9, "hidden_sizes": "8,8", "seed": 2}, preset=preset)
+    config = override(given, {"seed": 3})  # as several seeds change it
+    shown = banner(config, 1, {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1})
+    assert (shown["based on"], shown["given"]) == (row, "gamma 0.9, hidden_sizes 8,8")
 
 
-def test_arguments_of_another_kind_are_answered():
-    with pytest.raises(ConfigError, match=r"^settings = 'run.yaml': expected a dict of settings; a YAML file is file=…\.$"):
-        make_config("gymnax:CartPole-v1", "run.yaml")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(EnvError, match=r"^env_id = <class .*: expected the id of an environment, such as CartPole-v1"):
-        inspect.unwrap(proximo.make_env)(Countdown)  # without the types that tests check
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: make_config("gymnax:CartPole-v1", "run.yaml"),  # pyright: ignore[reportArgumentType]
+         r"^settings = 'run.yaml': expected a dict of settings; a YAML file is file=…\.$"),
+        (lambda: make_config("gymnax:CartPole-v1", total_step=5), r"^Unknown setting 'total_step' \(did you mean 'total_steps'\?\)"),
+        (lambda: inspect.unwrap(proximo.make_env)(Countdown),  # without the types that tests check
+         r"^env_id = <class .*: expected the id of an environment, such as CartPole-v1"),
+        (lambda: proximo.PPO("gymnax:CartPole-v1", n_steps=8), r"^Unknown setting 'n_steps': n_steps is called num_steps here\.$"),
+        (lambda: proximo.train(config="settings.yaml"),
+         r"^config = 'settings\.yaml': expected a Config, which proximo\.make_config makes, also from a file\.$"),
+        (lambda: proximo.tune("CartPole-v1", space={"gamma": [0.9, 0.99]}), r"^space = \{.*\}: expected the path of a YAML file\.$"),
+        (lambda: proximo.train(config=small_config(), preset=False), r"^preset = False, but config has all settings already"),
+    ],
+)  # fmt: skip
+def test_mistaken_argument_is_one_sentence(call, says):
+    with pytest.raises((ConfigError, EnvError), match=says):
+        call()

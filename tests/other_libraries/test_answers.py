@@ -40,15 +40,12 @@ def test_every_name_is_answered_and_never_by_a_similar_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("n-test-steps", "eval_episodes"), ("run-id", "name"), ("layer_type", "memory"), ("gpu", "JAX_PLATFORMS")]
-)
+    ("name", "said"),
+    [("n-test-steps", "eval_episodes"), ("layer_type", "memory"), ("gpu", "JAX_PLATFORMS"),
+     *((name, "give the environment without a flag") for name in ("env", "env_name", "ENV_NAME", "gym-id"))],
+)  # fmt: skip
 def test_names_of_several_libraries_are_answered(name, said):
     assert said in str(unknown(name))
-
-
-@pytest.mark.parametrize("name", ["env", "env_name", "env_id", "ENV_NAME", "gym-id"])
-def test_the_environment_is_answered_by_its_place(name):
-    assert "give the environment without a flag" in str(unknown(name))
 
 
 def test_each_meaning_of_a_name_is_given_with_its_libraries():
@@ -56,18 +53,6 @@ def test_each_meaning_of_a_name_is_given_with_its_libraries():
         "In pytorch-ppo, value_loss_coef is called vf_coef here: the same value, because both value losses have the factor ½. "
         "In rsl_rl, value_loss_coef is called vf_coef here: give twice the value, because its value loss has no factor ½."
     )
-    assert answer("checkpoint") == (
-        "In PPO-JAX, checkpoint is called checkpoint_every here: in environment steps. "
-        "In rl_games, `proximo train --resume RUN@STEP` continues from a checkpoint."
-    )
-
-
-def test_notes_of_settings_with_our_names_are_on_pages():
-    """``num_workers`` of pytorch-ppo is our ``num_envs``, and ``vf_coef`` of Stable-Baselines3 is half of ours."""
-    workers, vf_coef = load("pytorch_ppo").by_name.get("num_workers"), load("rl_zoo").by_name.get("vf_coef")
-    assert workers is not None
-    assert vf_coef is not None
-    assert (workers.ours, vf_coef.times) == (("num_envs",), 2)
 
 
 def test_unknown_names_have_no_answer():

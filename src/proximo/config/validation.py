@@ -54,13 +54,12 @@ def _critic_takes_rate(config: Config) -> bool:
 
 
 _RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
+# fmt: off
 CONDITIONS = (
-    _built_in(
-        "encoder hidden_sizes critic_hidden_sizes cnn_features activation layer_norm towers privileged memory memory_size memory_settings "
-        "shared_sizes head_sizes critic_head_sizes actor critic sde_every "
-        "critic_learning_rate critic_optimizer critic_max_grad_norm",  # which parameters are the value function's is not known
-        "actor_critic",
-    ),
+    # Which parameters are those of the value function is not known of custom networks.
+    _built_in("encoder hidden_sizes critic_hidden_sizes cnn_features activation layer_norm towers privileged memory memory_size "
+              "memory_settings shared_sizes head_sizes critic_head_sizes actor critic sde_every critic_learning_rate "
+              "critic_optimizer critic_max_grad_norm", "actor_critic"),
     _built_in("hidden_sizes critic_hidden_sizes cnn_features", "encoder"),
     _built_in("critic_head_sizes", "critic"),
     _built_in("head_sizes", "actor critic"),
@@ -72,12 +71,8 @@ CONDITIONS = (
     _one_of("towers", "privileged", ()),
     _one_of("shared_sizes", "towers", "shared"),
     _one_of("cnn_features", "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
-    Condition(
-        "memory_size memory_settings burn_in refresh_memory reset_memory diagnose_every",
-        "memory",
-        lambda config: config.network.remembers,
-        "set memory, for example to gru",
-    ),
+    Condition("memory_size memory_settings burn_in refresh_memory reset_memory diagnose_every", "memory",
+              lambda config: config.network.remembers, "set memory, for example to gru"),
     _one_of("memory_size memory_settings", "memory", *(word for word in choices(LEAVES["memory"].type) if word != "none")),
     _one_of("memory_settings.horizon", "memory", "gru", "lstm"),
     _one_of("memory_settings.window memory_settings.heads memory_settings.gate", "memory", "gtrxl"),
@@ -86,31 +81,18 @@ CONDITIONS = (
     _one_of("optimizer_settings.weight_decay", "optimizer critic_optimizer", "adamw"),
     _one_of("optimizer_settings", "optimizer critic_optimizer", "adam", "adamw"),
     Condition("critic_learning_rate", "optimizer critic_optimizer", _critic_takes_rate, _RATE),
-    Condition(
-        "learning_rate desired_kl",
-        "optimizer critic_optimizer",
-        lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config),
-        _RATE,
-    ),
-    Condition(
-        "eval_env eval_env_settings eval_num_envs",
-        "eval_episodes",
-        lambda config: config.run.eval_episodes > 0,
-        "set eval_episodes to 1 or more",
-    ),
-    Condition(
-        "refresh_memory",
-        "sequence_length num_steps",
-        lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
-        "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor of num_steps",
-    ),
-    Condition(
-        "refresh_memory",
-        "num_epochs",
-        lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
-        "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more",
-    ),
+    Condition("learning_rate desired_kl", "optimizer critic_optimizer",
+              lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config), _RATE),
+    Condition("eval_env eval_env_settings eval_num_envs", "eval_episodes",
+              lambda config: config.run.eval_episodes > 0, "set eval_episodes to 1 or more"),
+    Condition("refresh_memory", "sequence_length num_steps",
+              lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
+              "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor "
+              "of num_steps"),
+    Condition("refresh_memory", "num_epochs", lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
+              "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more"),
 )
+# fmt: on
 """A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
 
@@ -138,9 +120,11 @@ def validate(config: Config) -> Config:
     config = replace(config, ppo=ppo)
     tracker_names(config.run.track)
     check_name(config.run.name)
-    rules = *_divisors(config, size), *_rules(config)
-    for sentence in (*without_effect(config).values(), *(sentence for is_wrong, sentence in rules if is_wrong)):
+    for sentence in without_effect(config).values():
         raise ConfigError(sentence)
+    for is_wrong, sentence in (*_divisors(config, size), *_rules(config)):
+        if is_wrong:
+            raise ConfigError(sentence)
     return config
 
 
@@ -173,21 +157,19 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     is_one = config.network.memory_settings.horizon == 1
     yield is_one, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
     yield ppo.burn_in > length, f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
-    yield (
-        ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2,
-        "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches.",
-    )
-    yield (
-        ppo.total_steps < batch,
-        f"total_steps = {ppo.total_steps} is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch}): "
-        "raise total_steps, or lower num_envs or num_steps.",
-    )
+    is_single = ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2
+    fix = "set normalize_advantage to batch or none, or use fewer minibatches"
+    yield is_single, f"A minibatch of one step cannot be normalized: {fix}."
+    less = f"is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch})"
+    yield ppo.total_steps < batch, f"total_steps = {ppo.total_steps} {less}: raise total_steps, or lower num_envs or num_steps."
     actors, needed = env.actors or 1, max(env.num_workers, 1 + env.overlap)
-    yield (
-        env.actors > 0 and needed > env.num_envs // actors,
+    too_few = (
         f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments, but num_workers = "
-        f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more.",
     )
+    too_few += (
+        f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more."
+    )
+    yield env.actors > 0 and needed > env.num_envs // actors, too_few
     dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
     yield (
         0 < dual_clip <= 1,
@@ -195,11 +177,9 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     )
     targets = {"desired_kl": ppo.desired_kl, "objective_settings.kl_target": kl_target * (ppo.objective == "kl_penalty")}
     for name, target in targets.items():
-        yield (
-            target > 0 and ppo.num_epochs * ppo.num_minibatches == 1,
-            f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
-            f"num_epochs or num_minibatches above 1, or set {name} to 0.",
-        )
+        why = "needs two gradient steps in each update, because the first one measures a KL divergence of 0"
+        fix = f"raise num_epochs or num_minibatches above 1, or set {name} to 0"
+        yield target > 0 and ppo.num_epochs * ppo.num_minibatches == 1, f"{name} = {target} {why}: {fix}."
 
 
 def largest_divisor(number: int, limit: int) -> int:
