@@ -3,24 +3,25 @@
 import inspect
 
 import pytest
-import yaml
 
 import proximo
 import proximo.envs
+from commands import train_words
 from proximo.cli import main
 from proximo.cli.reporters import banner
 from proximo.collect import devices
 from proximo.config import LEAVES, Config, override, presets, to_mapping
 from proximo.config.validation import validate
-from proximo.convert.conversion import convert
 from proximo.errors import ConfigError, EnvError
 from proximo.serialization import dump_yaml
 from proximo.settings import make_config
 from proximo.spaces import Box
 
-from gym_toys import Countdown, Parts
+from gym_toys import Countdown
 from helpers import small_config
 from toys import AnySpaces, ContinuousRandomEnds, RandomEnds
+
+UNIT = Box((1,), -1.0, 1.0)
 
 
 def has(config, kind, without=()):
@@ -50,8 +51,7 @@ def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
 
 @pytest.mark.parametrize(
     ("env", "kind"),
-    [(ContinuousRandomEnds(), "continuous"), (RandomEnds(), "discrete"), (Countdown, "discrete"), (Parts(), "images"),
-     (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), Box((1,), -1.0, 1.0)), "images")],
+    [(ContinuousRandomEnds(), "continuous"), (Countdown, "discrete"), (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), UNIT), "images")],
 )  # fmt: skip
 def test_an_object_has_the_defaults_of_its_kind(env, kind):
     assert has(proximo.PPO(env).config, kind)
@@ -84,16 +84,8 @@ def test_number_of_minibatches_fits_every_device(monkeypatch):
 @pytest.mark.parametrize("flag", ["--json", "--show-config"])
 def test_output_of_an_environment_is_no_part_of_the_answer(flag, capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(RandomEnds, "__init__", lambda self: print("made"), raising=False)
-    words = ["train", "toys:RandomEnds", flag, "--total-steps", "2048", "--eval-episodes", "1", "--runs-dir", str(tmp_path)]
-    assert main(words) == 0
+    assert main([*train_words(tmp_path, "r", eval_episodes=1, total_steps=32), flag]) == 0
     assert "made" not in capfd.readouterr().out
-
-
-def test_converted_settings_are_complete_without_a_preset():
-    """The command line converts a file that need not know the kind of the environment."""
-    text = convert("python ppo.py --env-id not_installed:Env --num-envs 8 --num-steps 128").yaml
-    written = {name for group in yaml.safe_load(text).values() for name in group}
-    assert presets.names_of_kinds() <= written
 
 
 def test_saved_settings_and_presets_need_no_environment(tmp_path, monkeypatch):
@@ -116,15 +108,16 @@ def test_saved_settings_and_presets_need_no_environment(tmp_path, monkeypatch):
 
 def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, tmp_path):
     settings = ["--env-settings", "a=1", "--hidden-sizes", "32,16", "--name", "x: # y"]
-    assert main(["train", "gymnax:CartPole-v1", *settings, "--show-config"]) == 0
+    assert main(["train", "gymnax:CartPole-v1", *settings, "--show-config", "--runs-dir", str(tmp_path / "runs")]) == 0
     file = tmp_path / "config.yaml"
     file.write_text(capsys.readouterr().out)
     lines = file.read_text().splitlines()
     for line in ("  num_envs: 8  # the preset of gymnax:CartPole-v1", "  hidden_sizes:  # given", "  env_settings:  # given"):
         assert line in lines
     assert "  gae_lambda: 0.95" in lines, "a setting that no layer gave has no comment"
-    config = make_config("gymnax:CartPole-v1", {"env_settings": {"a": 1}, "hidden_sizes": "32,16", "name": "x: # y"})
-    assert make_config(file=file) == config
+    given = {"env_settings": {"a": 1}, "hidden_sizes": "32,16", "name": "x: # y", "runs_dir": str(tmp_path / "runs")}
+    assert make_config(file=file) == make_config("gymnax:CartPole-v1", given)
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

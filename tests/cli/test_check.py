@@ -40,7 +40,7 @@ LOST = r"✗ seeding  .*The process that plays the environment was killed by SIG
     [
         ("broken_envs:NanReward", 2, [r"✗ steps ", r"Not checked: seeding, observation scale, reward scale, episodes, time limit, Gymnasium\.$",
                                       r"broken_envs:NanReward cannot be trained as it is: 1 error"]),
-        ("broken_envs:Hangs --seconds 8", 0, [r"✓ steps", r"! time ", r"Not checked: seeding, .*, Gymnasium\.$", r".*can be trained, with 1 warning\.$"]),
+        ("broken_envs:Hangs --seconds 5", 0, [r"✓ steps", r"! time ", r"Not checked: seeding, .*, Gymnasium\.$", r".*can be trained, with 1 warning\.$"]),
         ("broken_envs:HangsBefore --seconds 1", 2, [r"✗ time ", r"Not checked: making\.$", r".* 1 error\.$"]),
         ("broken_envs:Crashes", 2, [r"✓ steps", LOST, r"Not checked: seeding, .*, Gymnasium\.$", r".* 1 error\.$"]),
         ("CartPol-v1", 2, [r"✗ making +Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"]),

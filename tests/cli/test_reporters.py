@@ -20,8 +20,8 @@ CONFIG = override(
     Config(), {**{k: v for k, v in SMALL.items() if k != "tensorboard"}, "id": "toys:RandomEnds", "total_steps": 3200}
 )
 SUMMARY = {
-    "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234,
-    "batch": "4 environments × 8 steps = 32", "updates": 100, "preprocessed": "levels 0:9", "normalized": "observations and rewards",
+    "observation": "Box(3,) float32", "action": "Discrete(2)", "network": "MLP 8 tanh", "parameters": 1234, "updates": 100,
+    "batch": "4 environments × 8 steps = 32", "preprocessed": "levels 0:9", "normalized": "observations and rewards",
     "device": "cpu, 2 cores", "seeds": "one after the other",
 }  # fmt: skip
 RUN = Path("runs/e/r")

@@ -8,7 +8,6 @@ import pytest
 from commands import BATCH, train_words
 from proximo.cli import main, train
 from proximo.config import LEAVES
-from proximo.settings import make_config
 from proximo.storage import run_directory
 from proximo.training.jax_backend import JaxBackend
 from proximo.training.seed_run import Result
@@ -112,12 +111,3 @@ def test_help_shows_common_settings_and_help_all_every_one_with_its_explanation(
         flag = f"--{name.replace('_', '-')} "
         assert (flag in short) == (name in train.COMMON)
         assert name == "id" or (flag in whole and " ".join(leaf.help.split()) in whole)
-
-
-def test_show_config_prints_the_settings_that_would_train(nothing_compiles, tmp_path, capsys):
-    assert main(["train", "gymnax:CartPole-v1", "--show-config", "--gamma", "0.9", "--runs-dir", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    (tmp_path / "a.yaml").write_text(shown)
-    settings = {"gamma": 0.9, "runs_dir": str(tmp_path)}
-    assert make_config(file=tmp_path / "a.yaml", preset=False) == make_config("gymnax:CartPole-v1", settings)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]

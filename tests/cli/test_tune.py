@@ -158,7 +158,7 @@ def test_study_that_cannot_begin_or_continue_is_reported_in_one_sentence(done, t
 
 def test_show_space_prints_a_valid_search_space(nothing_trains, tmp_path, capsys):
     words = ["tune", "gymnax:CartPole-v1", "--show-space", "--tune-dir", str(tmp_path / "t")]
-    assert main([*words, "--gamma", "0.9", "--seed", "3"]) == 0
+    assert main([*words, "--gamma", "0.9", "--seed", "3", "--quiet"]) == 0
     shown, warned = capsys.readouterr()
     assert "seed = 3: the search uses seeds that are meant for reports (0 … 9): report its result on other seeds." in warned
     assert "gamma" not in yaml.safe_load(shown)

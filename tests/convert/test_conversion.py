@@ -178,7 +178,9 @@ def test_the_report_names_what_changes_and_what_has_no_equal(files):
 
 def test_the_file_gives_the_same_settings_whatever_the_preset(files, tmp_path):
     sources = ["ppo.yml for CartPole-v1", "ppo.yml for PendulumNoVel-v1", "truncated.yaml", "python ppo.py --num-envs 8"]
-    sources += [f"python ppo.py --env-id {env_id}" for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1")]
+    sources += [
+        f"python ppo.py --env-id {env_id}" for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1", "not_installed:Env")
+    ]
     sources += ["main.py --env LunarLander-v3", "ppo_jax.py --decay_lr", "python -m baselines.run --network=lstm"]
     recurrent = "{{policy: {}LstmPolicy, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}"
     for env, policy in (("LunarLander-v3", "Mlp"), ("CarRacing-v3", "Cnn"), ("Hopper-v5", "Mlp")):  # with presets

@@ -39,6 +39,8 @@ VERBS = {
 GARBAGE_THRESHOLD = 50_000
 """New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700,
 Python's default, a start takes half a second longer."""
+TYPES = {"N": int, "SECONDS": float, "FPS": float, "FILE": Path, "FOLDER": Path}
+"""The type of a value, by what the help of its flag calls it."""
 COMPLETE = "__complete"
 """The completion script calls this command. It is not shown to users."""
 _COLORS = {"green": 32, "yellow": 33, "red": 31}
@@ -51,10 +53,15 @@ class UsageError(ProximoError):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a command. Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
+    """The parser of a command, whose file has the description and, indented, the usage in its docstring ``doc``.
 
-    def __init__(self, verb: str, description: str, **options: Any):
-        super().__init__(prog=f"proximo {verb}".strip(), description=description, allow_abbrev=False, **options)
+    Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence.
+    """
+
+    def __init__(self, verb: str, doc: str | None, **options: Any):
+        text, _, usage = (doc or "").partition("\n\n")
+        usage = "\n       ".join(map(str.strip, usage.strip().splitlines())) or None
+        super().__init__(f"proximo {verb}".strip(), usage, " ".join(text.split()), allow_abbrev=False, **options)
         self._words: list[str] = []
         # argparse takes -1e-3 for a flag, because its expression has no exponents.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
@@ -73,9 +80,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
     def add(self, name: str, help: str, metavar: str | None = None, **options: Any) -> None:
-        """Add an argument: a flag with a value if it has a ``metavar``, else a switch."""
-        kind = {"action": "store_true"} if metavar is None else {"metavar": metavar}
-        self.add_argument(name, help=help, **kind, **options)
+        """Add an argument: a flag with a value if it has a ``metavar`` or ``choices``, else a switch."""
+        kind: dict[str, Any] = {} if "choices" in options else {"action": "store_true"}
+        if metavar:
+            kind = {"metavar": metavar, "type": TYPES.get(metavar, str)}
+        self.add_argument(name, help=help, **{**kind, **options})
 
     def add_shared(self, *flags: str) -> None:
         """Add flags that several commands have."""
@@ -101,13 +110,13 @@ def _env_settings(text: str) -> dict[str, Any]:
 
 
 SHARED: dict[str, tuple[str, str | None, dict[str, Any]]] = {
-    "--runs-dir": ("folder of all runs (default runs)", "FOLDER", {"default": "runs"}),
+    "--runs-dir": ("folder of all runs (default runs)", "FOLDER", {"default": Path("runs")}),
     "--json": ("print one JSON object to stdout, and the rest to stderr", None, {}),
     "--quiet": ("print only warnings, to stderr", None, {}),
-    "--config": ("YAML of settings, such as a run's config.yaml", "FILE", {"type": Path}),
+    "--config": ("YAML of settings, such as a run's config.yaml", "FILE", {}),
     "--no-preset": ("no preset, and no defaults by kind", None, {}),
     "--env": ("another environment with the same spaces (default: the training's)", "ENV", {}),
-    "--seed": ("seed of the episodes, independent of the training's (default 0)", "N", {"type": int, "default": 0}),
+    "--seed": ("seed of the episodes, independent of the training's (default 0)", "N", {"default": 0}),
     "--levels": ("levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO", {}),
     "--env-settings": (
         "parameters of the environment to change", "KEY=VALUE,...", {"type": _env_settings, "action": Pairs, "default": {}},
@@ -189,8 +198,8 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
         epilog = f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1"
-        look = {"formatter_class": argparse.RawDescriptionHelpFormatter, "usage": "proximo COMMAND [...]"}
-        parser = Parser("", "Proximal Policy Optimization, complete.", epilog=epilog, **look)
+        doc = "Proximal Policy Optimization, complete.\n\nproximo COMMAND [...]"
+        parser = Parser("", doc, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--version", action="version", version=f"proximo {__version__}")
         parser.parse_args(arguments)
         parser.print_help()

@@ -1,4 +1,7 @@
-"""``proximo check``."""
+"""Check whether an environment can be trained.
+
+proximo check ENV [--SETTING VALUE ...] [--json]
+"""
 
 import functools
 import math
@@ -23,11 +26,10 @@ SETTINGS = (
 
 
 def make_parser() -> Parser:
-    usage = "proximo check ENV [--SETTING VALUE ...] [--json]"
-    parser = Parser("check", "Check whether an environment can be trained.", usage=usage)
+    parser = Parser("check", __doc__)
     parser.add("env", "environment id; `proximo envs` lists them", "ENV")
     parser.add_shared("--config", "--no-preset")
-    parser.add("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
+    parser.add("--seconds", "limit of the time to play (default 60)", "SECONDS", default=60.0)
     parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:

@@ -1,8 +1,7 @@
-"""``proximo completion``: prints a completion script for a shell.
+"""Print a script that lets a shell complete commands, flags, settings, environments and runs."""
 
-``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of
-environments, runs and studies; listing them imports no slow library.
-"""
+# ``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of environments, runs
+# and studies; listing them imports no slow library.
 
 import argparse
 import contextlib
@@ -44,12 +43,11 @@ _proximo_names() { compadd -- ${(f)"$(proximo __complete $1 "$PREFIX" 2>/dev/nul
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "completion",
-        "Print a script that lets a shell complete commands, flags, settings, environments and runs.",
-        epilog='For example, add this line to ~/.bashrc: eval "$(proximo completion bash)". Environments without a preset are '
-        "completed after `proximo envs` has listed them.",
+    epilog = (
+        'For example, add this line to ~/.bashrc: eval "$(proximo completion bash)". Environments without a preset are completed after '
+        "`proximo envs` has listed them."
     )
+    parser = Parser("completion", __doc__, epilog=epilog)
     parser.add("shell", "bash, zsh or fish", "SHELL", choices=("bash", "zsh", "fish"))
     return parser
 
@@ -79,7 +77,7 @@ def _describe(action: Any) -> None:
         fish = f"(proximo {COMPLETE} {kind} (commandline -ct))"
         preamble = {"bash": BASH_NAMES + one, "zsh": ZSH_NAMES + one}
         action.complete = {"bash": function, "zsh": function, "fish": fish, "preamble": preamble}
-    elif action.type is Path or metavar in ("FILE", "FOLDER", "DIR", "PATH"):
+    elif metavar in ("FILE", "FOLDER"):
         action.complete = "file"
     elif "|" in metavar and all(re.fullmatch(r"[a-z0-9_.]+", word) for word in words):  # such as none|gru|lstm|MODULE:NAME
         action.choices = words

@@ -1,27 +1,25 @@
-"""``proximo convert``: reads settings of another library and writes ours."""
+"""Write settings of another library as a file for `proximo train --config`. What changes and what has no equal is listed on standard error.
+
+proximo convert FILE [--env ID] [--out FILE]
+proximo convert "python ppo.py --env-id CartPole-v1 ..." [--out FILE]
+"""
 
 import os
 import sys
-from pathlib import Path
 
 from proximo.cli import Options, Parser, UsageError
 from proximo.errors import ConfigError, command, printable
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "convert",
-        "Write settings of another library as a file for `proximo train --config`. What changes and what has no equal is listed on "
-        "standard error.",
-        usage='proximo convert FILE [--env ID] [--out FILE]\n       proximo convert "python ppo.py --env-id CartPole-v1 ..." [--out FILE]',
-    )
+    parser = Parser("convert", __doc__)
     source = (
         "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, pytorch-ppo, "
         "PPO-JAX or Baselines, as a file or as text"
     )
-    parser.add("source", source, "FILE")
+    parser.add("source", source, "FILE", type=str)
     parser.add("--env", "the environment whose settings are read, if the file has several", "ID", default="")
-    parser.add("--out", "file to write (default: standard output)", "FILE", type=Path)
+    parser.add("--out", "file to write (default: standard output)", "FILE")
     return parser
 
 

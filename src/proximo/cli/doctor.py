@@ -1,4 +1,4 @@
-"""``proximo doctor``."""
+"""Check whether this machine is ready for training."""
 
 import os
 import time
@@ -10,7 +10,7 @@ TRIAL_UPDATES = 20
 
 
 def make_parser() -> Parser:
-    parser = Parser("doctor", "Check whether this machine is ready for training.")
+    parser = Parser("doctor", __doc__)
     parser.add_shared("--json")
     return parser
 

@@ -1,4 +1,4 @@
-"""``proximo envs``."""
+"""List the environments."""
 
 from proximo.cli import Options, Parser, print_json
 from proximo.cli.completion import remember_environments
@@ -10,7 +10,7 @@ LONG = tuple(library for library in LIBRARIES if library not in DESCRIBED)
 
 
 def make_parser() -> Parser:
-    parser, names = Parser("envs", "List the environments."), ("gymnasium", *DESCRIBED, *LONG)
+    parser, names = Parser("envs", __doc__), ("gymnasium", *DESCRIBED, *LONG)
     parser.add("library", f"list only this library: {', '.join(names)}", "LIBRARY", nargs="?", choices=names)
     parser.add_shared("--json")
     return parser

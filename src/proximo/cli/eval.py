@@ -1,4 +1,7 @@
-"""``proximo eval``."""
+"""Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.
+
+proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]
+"""
 
 import json
 from pathlib import Path
@@ -13,19 +16,15 @@ Rows = dict[str, dict[str, Any]]
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "eval",
-        "Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.",
-        usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
-    )
+    parser = Parser("eval", __doc__)
     parser.add("run", POLICY_HELP, "RUN")
-    parser.add("--episodes", "episodes of each policy, greedy and sampled (default 100)", "N", type=int, default=100)
+    parser.add("--episodes", "episodes of each policy, greedy and sampled (default 100)", "N", default=100)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
     parser.add_shared("--env", *EPISODE_FLAGS)
-    parser.add("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", type=int, default=0)
-    parser.add("--episodes-file", "write one line of JSON for each episode to FILE", "FILE", type=Path)
+    parser.add("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", default=0)
+    parser.add("--episodes-file", "write one line of JSON for each episode to FILE", "FILE")
     parser.add_shared("--runs-dir", "--json")
     return parser
 
@@ -39,7 +38,7 @@ def run(options: Options) -> int:
     from proximo.storage import checkpoint, run_lookup, zoo
     from proximo.storage.named_folders import seed_run_dirs
 
-    path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
+    path, which = run_lookup.find_run(options.run, options.runs_dir)
     modes: list[Mode] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
     arguments = {name: getattr(options, name) for name in ("seed", "runs_dir", "levels", "env_settings", "num_envs", "env")}
     seed_runs, evaluations = seed_run_dirs(path), {}

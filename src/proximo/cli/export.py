@@ -1,16 +1,14 @@
-"""``proximo export``."""
-
-from pathlib import Path
+"""Write a policy as files that run without proximo and JAX."""
 
 from proximo.cli import POLICY_HELP, Options, Parser, UsageError, print_warnings
 
 
 def make_parser() -> Parser:
-    parser = Parser("export", "Write a policy as files that run without proximo and JAX.")
+    parser = Parser("export", __doc__)
     parser.add("run", POLICY_HELP, "RUN")
     parser.add("--out", "folder to write to (default RUN/export)", "FOLDER")
     parser.add("--stochastic", "add an input for noise, which samples the actions (default: the most probable actions)")
-    parser.add("--batch", "accept only N environments (default: any number)", "N", type=int)
+    parser.add("--batch", "accept only N environments (default: any number)", "N")
     parser.add_shared("--runs-dir")
     return parser
 
@@ -26,8 +24,8 @@ def run(options: Options) -> int:
 
     prepare_jax()
     policy = load_policy(options.run, options.runs_dir)
-    run_dir = run_lookup.find_run(options.run, Path(options.runs_dir))[0]
-    out = Path(options.out) if options.out else zoo.output_folder(run_dir) / "export"
+    run_dir = run_lookup.find_run(options.run, options.runs_dir)[0]
+    out = options.out or zoo.output_folder(run_dir) / "export"
     done = export(policy, out, zoo.label(run_dir), not options.stochastic, options.batch)
     print_warnings(done.warnings)
     parity = done.metadata["parity"]

@@ -1,4 +1,7 @@
-"""``proximo launch``: several processes on this machine that train together."""
+"""Start several processes on this machine that train together. Each uses one GPU, or the CPU.
+
+proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE]
+"""
 
 import contextlib
 import math
@@ -20,14 +23,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "launch",
-        "Start several processes on this machine that train together. Each uses one GPU, or the CPU.",
-        usage="proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE]",
-    )
+    parser = Parser("launch", __doc__)
     parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
     limit = "after this time, a process that does not answer or hangs ends the run (default 100)"
-    parser.add("--heartbeat", limit, "SECONDS", type=float, default=100.0)
+    parser.add("--heartbeat", limit, "SECONDS", default=100.0)
     parser.add("command", "the command of each process, after --", "train …", nargs="*")
     return parser
 

@@ -1,16 +1,17 @@
-"""``proximo pull``."""
+"""Download a published policy. It becomes a run that every command accepts.
+
+proximo pull FOLDER [...]
+proximo pull hf:OWNER/NAME[@REVISION] [...]
+proximo pull zoo:NAME [...]
+"""
 
 from proximo.cli import Options, Parser, print_json
 from proximo.errors import command, printable
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "pull",
-        "Download a published policy. It becomes a run that every command accepts.",
-        usage="proximo pull FOLDER [...]\n       proximo pull hf:OWNER/NAME[@REVISION] [...]\n       proximo pull zoo:NAME [...]",
-    )
-    parser.add("source", "a published folder, hf:OWNER/NAME on the Hugging Face Hub, or zoo:NAME", "FOLDER")
+    parser = Parser("pull", __doc__)
+    parser.add("source", "a published folder, hf:OWNER/NAME on the Hugging Face Hub, or zoo:NAME", "FOLDER", type=str)
     parser.add("--name", "name of the run (default: its name when it was published)", "NAME", default="")
     parser.add("--trust-code", "accept a policy that imports a module from your Python path")
     parser.add_shared("--runs-dir", "--json")

@@ -1,4 +1,8 @@
-"""``proximo push``."""
+"""Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.
+
+proximo push RUN FOLDER [...]
+proximo push RUN hf:OWNER/NAME [...]
+"""
 
 import dataclasses
 import functools
@@ -10,14 +14,10 @@ from proximo.errors import command
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "push",
-        "Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.",
-        usage="proximo push RUN FOLDER [...]\n       proximo push RUN hf:OWNER/NAME [...]",
-    )
+    parser = Parser("push", __doc__)
     parser.add("run", RUN_HELP, "RUN")
-    parser.add("to", "an empty or earlier published folder, or hf:OWNER/NAME", "FOLDER")
-    parser.add("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", type=int, default=100)
+    parser.add("to", "an empty or earlier published folder, or hf:OWNER/NAME", "FOLDER", type=str)
+    parser.add("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", default=100)
     parser.add_shared(*EPISODE_FLAGS)
     parser.add("--no-clip", "do not record a video")
     parser.add("--policy-only", "publish the policy without the optimizer, in a third of the space")

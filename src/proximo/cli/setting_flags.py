@@ -17,8 +17,8 @@ class SettingsParser(Parser):
     ``why_not`` the reason why a setting is refused; both are for messages.
     """
 
-    def __init__(self, short: Callable[[], Parser], example: str, why_not: str, verb: str, description: str, **options: Any):
-        super().__init__(verb, description, add_help=False, **options)
+    def __init__(self, verb: str, doc: str | None, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):
+        super().__init__(verb, doc, add_help=False, **options)
         self._short, self._example, self._why_not = short, example, why_not
         self.add_argument("-h", "--help", action="store_true", help="show the common flags")
         self.add_argument("--help-all", action="help", help="show all flags")

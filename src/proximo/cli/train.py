@@ -1,4 +1,8 @@
-"""``proximo train``."""
+"""Train a policy. Settings: default < preset < --config < flag.
+
+proximo train [ENV] [--SETTING VALUE ...]
+proximo train --resume RUN
+"""
 
 import argparse
 from collections.abc import Collection
@@ -21,16 +25,9 @@ RESULTS = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds
 def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     """The flags of the command, with flags for the settings in ``shown``."""
     short = len(shown) < len(LEAVES)
-    parser = SettingsParser(
-        lambda: make_parser(COMMON),
-        "--num-envs 16",
-        "",
-        "train",
-        "Train a policy. Settings: default < preset < --config < flag.",
-        usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
-        epilog="All settings: --help-all. Their values for an environment: ENV --show-config." if short else None,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
-    )
+    epilog = "All settings: --help-all. Their values for an environment: ENV --show-config." if short else None
+    look = {"epilog": epilog, "formatter_class": lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24)}
+    parser = SettingsParser("train", __doc__, lambda: make_parser(COMMON), "--num-envs 16", **look)
     add = parser.add
     add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
     parser.add_shared("--config", "--no-preset")
@@ -41,10 +38,10 @@ def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
     if not short:
         add("--distributed", "train together with other processes, which run the same command")
         add("--coordinator", "with --distributed: address of process 0", "HOST:PORT")
-        add("--num-processes", "with --distributed: number of processes", "N", type=int)
-        add("--process-id", "with --distributed: number of this process, from 0", "I", type=int)
+        add("--num-processes", "with --distributed: number of processes", "N")
+        add("--process-id", "with --distributed: number of this process, from 0", "N")
         limit = "with --distributed: after this time, a process that does not answer or hangs ends the run (default 100)"
-        add("--heartbeat", limit, "SECONDS", type=float)
+        add("--heartbeat", limit, "SECONDS")
     sections = {"common": shown} if short else {group: [n for n in shown if LEAVES[n].group == group] for group in GROUPS}
     for title, names in sections.items():
         section = parser.add_argument_group(f"{title} settings")

@@ -1,5 +1,10 @@
-"""``proximo tune``."""
+"""Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.
 
+proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]
+proximo tune --resume STUDY
+"""
+
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +24,23 @@ REPORTED_SEEDS = 10
 
 def make_parser(settings: bool = True) -> Parser:
     """The flags of the command, by default with a flag for each setting."""
-    parser = SettingsParser(
-        lambda: make_parser(settings=False),
-        "--trials 20",
-        "trials write no runs",
-        "tune",
-        "Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
-        usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
-        epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
-    )
+    epilog = None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`."
+    why_not, short = "trials write no runs", functools.partial(make_parser, settings=False)
+    parser = SettingsParser("tune", __doc__, short, "--trials 20", why_not, epilog=epilog)
     add = parser.add
     add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
-    add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
-    add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
-    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
-    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "M", type=int)
-    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE", type=Path)
+    add("--trials", "number of trials, including the initial settings (default 64)", "N")
+    add("--seconds", "time limit in seconds, final round included (default: no limit)", "SECONDS")
+    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "N")
+    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "N")
+    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE")
     add("--show-space", "print the search space as YAML and exit")
-    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "R", type=int)
-    pruners = ("median", "halving", "none")
-    parser.add_argument("--pruner", choices=pruners, help="rule that ends trials early (default median)")
-    add("--finalists", "best trials to train again on other seeds (default 3)", "F", type=int)
+    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "N")
+    add("--pruner", "rule that ends trials early (default median)", choices=("median", "halving", "none"))
+    add("--finalists", "best trials to train again on other seeds (default 3)", "N")
     parser.add_shared("--config", "--no-preset")
     add("--name", "name of the study (default: date and time)", "NAME", default="")
-    add("--tune-dir", "folder of all studies (default tune)", "DIR", type=Path, default=Path("tune"))
+    add("--tune-dir", "folder of all studies (default tune)", "FOLDER", default=Path("tune"))
     add("--resume", "continue a study: a path, a name, or last", "STUDY")
     parser.add_shared("--quiet", "--json")
     section = parser.add_argument_group("settings, fixed for all trials")

@@ -1,4 +1,8 @@
-"""``proximo watch``."""
+"""Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.
+
+proximo watch RUN [...]
+proximo watch ENV --agent random [...]
+"""
 
 import contextlib
 import functools
@@ -12,22 +16,18 @@ from proximo.tracking.progress import number
 
 
 def make_parser() -> Parser:
-    parser = Parser(
-        "watch",
-        "Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.",
-        usage="proximo watch RUN [...]\n       proximo watch ENV --agent random [...]",
-    )
+    parser = Parser("watch", __doc__)
     parser.add("run", POLICY_HELP, "RUN")
     agents = "policy of a RUN, or random actions in an ENV (default policy)"
-    parser.add_argument("--agent", choices=("policy", "random"), default="policy", help=agents)
-    parser.add("--episodes", "number of episodes (default 3)", "N", type=int, default=3)
+    parser.add("--agent", agents, choices=("policy", "random"), default="policy")
+    parser.add("--episodes", "number of episodes (default 3)", "N", default=3)
     parser.add("--stochastic", "sample actions (default: the most probable action)")
     parser.add_shared("--env", *EPISODE_FLAGS)
-    parser.add("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N", type=int)
-    parser.add("--fps", "frames per second (default: the environment's)", "X", type=float)
+    parser.add("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N")
+    parser.add("--fps", "frames per second (default: the environment's)", "FPS")
     parser.add("--video", "write an mp4 even if there is a display")
     parser.add("--gif", "write a GIF; with --video also an mp4")
-    parser.add("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "PATH", type=Path)
+    parser.add("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "FILE")
     parser.add_shared("--runs-dir", "--json")
     return parser
 
@@ -73,14 +73,14 @@ def run(options: Options) -> int:
 def _subject(options: Options) -> Any:
     from proximo.rendering import watching
 
-    runs_dir, changes = Path(options.runs_dir), {"levels": options.levels, "env_settings": options.env_settings}
+    changes = {"levels": options.levels, "env_settings": options.env_settings}
     if options.agent == "policy":
-        return watching.trained(options.run, runs_dir, not options.stochastic, **changes, other=options.env)
+        return watching.trained(options.run, options.runs_dir, not options.stochastic, **changes, other=options.env)
     if options.env is not None:
         raise UsageError(f"--env is for a trained policy: use `{command('proximo', 'watch', options.env, '--agent', 'random')}`.")
     if options.stochastic:
         raise UsageError("--stochastic has no effect with --agent random, which draws every action: omit it.")
-    return watching.untrained(options.run, runs_dir, options.seed, **changes)
+    return watching.untrained(options.run, options.runs_dir, options.seed, **changes)
 
 
 def _frames(subject: Any, options: Options, interrupts: Any, report: dict[str, Any], shows_itself: bool = False) -> Iterator[Any]:

@@ -26,7 +26,7 @@ BoolOrAuto = bool | Literal["auto"]
 
 @dataclass(frozen=True)
 class Leaf:
-    """One setting, or one entry of a setting. Its numbers are finite, with ``low <= x <= high`` and ``x > above``."""
+    """One setting, or one entry of a setting. Numbers are finite, ``low <= x <= high`` and ``x > above``."""
 
     group: str
     name: str
@@ -54,7 +54,7 @@ class Leaf:
 
 
 def coerce(leaf: Leaf, value: Any) -> Any:
-    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError``."""
+    """Convert ``value``, from YAML, Python or a flag, to the type of a setting. Raises ``ConfigError``."""
     if leaf.entries:
         return leaf.type(**coerce_entries(leaf, value))
     _, expected, read = TYPES.get(leaf.type) or (
@@ -85,7 +85,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
 
 
 def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
-    """Convert the entries that ``value`` gives of a setting that consists of entries. Raises ``ConfigError``."""
+    """Convert the entries that ``value`` gives of a setting with entries. Raises ``ConfigError``."""
     if isinstance(value, leaf.type):
         return vars(value)
     known = {entry.entry: entry for entry in leaf.entries}
@@ -185,8 +185,8 @@ def _pairs(value: Any) -> dict[str, Any]:
 
 
 def _stored(value: Any) -> Any:
-    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values as
-    numbers and lists, tuples as lists, members of enumerations as their value, paths as text."""
+    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values and
+    tuples as numbers and lists, members of enumerations as their value, paths as text."""
     if hasattr(value, "tolist") and not isinstance(value, type):
         value = value.tolist()
     value = value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
@@ -253,5 +253,5 @@ TYPES: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
     tuple[str, ...]: ("LIST", "names such as one,two, or none", _names),
     dict[str, Any]: ("KEY=VALUE,...", "key=value pairs", _pairs),
 }
-"""For each type of settings: what the help of a flag shows, what messages expect, and the function that reads a value. ``custom`` reads
-the other types."""
+"""For each type: what the help of a flag shows, what messages expect, and the function that reads a value.
+``custom`` reads the other types."""

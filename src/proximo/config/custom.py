@@ -1,4 +1,4 @@
-"""Settings that accept custom code: its name, such as ``my_package.module:MyEncoder``, or in Python the object itself."""
+"""Settings that accept custom code: its name, such as ``my_package.module:MyEncoder``, or the object itself."""
 
 import functools
 import inspect
@@ -29,7 +29,7 @@ class Custom:
         return id(self.value)
 
     def __str__(self) -> str:
-        """The name by which ``resolve`` finds the object again; if it has none, a description in angle brackets."""
+        """The name by which ``resolve`` finds the object; if there is none, a description in angle brackets."""
         module = getattr(self.value, "__module__", None) or type(self.value).__module__
         name = getattr(self.value, "__qualname__", None)
         is_optax = _is_optax_function(self.value)  # defined in modules from which users do not import it
@@ -59,7 +59,7 @@ def expected(setting: str, kind: Any) -> str:
 
 
 def read(kind: Any, value: Any) -> str | Custom:
-    """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` for anything else."""
+    """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` otherwise."""
     if isinstance(value, str):
         if value in choices(kind) or (takes_custom(kind) and is_custom(value)):
             return value
@@ -86,7 +86,7 @@ def is_lost(value: Any) -> bool:
 
 
 def is_transformation(code: Any) -> bool:
-    """Whether ``code`` is an optax transformation, which contains its learning rate. Does not import optax."""
+    """Whether ``code`` is an optax transformation, which has a learning rate. Does not import optax."""
     return getattr(code, "_fields", ()) == ("init", "update")
 
 
@@ -98,9 +98,9 @@ def _is_optax_function(code: Any) -> bool:
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     """The custom code that ``value`` is or names. ``setting`` is its name, for messages.
 
-    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with ``methods``, or a function
-    of a module that is not part of an installed library. An optimizer may also be an optax transformation or a function of optax. Raises
-    ``ConfigError`` if the code is not found or fails the check.
+    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with
+    ``methods``, or a function of a module that is not part of an installed library. An optimizer may also be an optax
+    transformation or a function of optax. Raises ``ConfigError`` if the code is not found or fails the check.
     """
     if is_lost(value):
         raise ConfigError(
@@ -117,7 +117,7 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
 
 
 def _imported(setting: str, name: str) -> Any:
-    """The class or function of this name. Raises ``ConfigError`` for anything else, because a library may have made it."""
+    """The class or function of this name. Raises ``ConfigError`` for others: a library may have made them."""
     module_name, _, path = name.rpartition(":")
     module = imported(module_name, f"{setting} = {name!r}")
     found = _follow(module, path)
@@ -145,7 +145,7 @@ def check_not_torch(setting: str, code: Any) -> None:
 
 
 def _follow(module: ModuleType, name: str) -> Any:
-    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or the name leads into another module."""
+    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or in another module."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)

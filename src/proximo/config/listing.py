@@ -1,4 +1,4 @@
-"""Names the settings in the signatures and docstrings of functions that take them, for ``help`` and for completion in notebooks."""
+"""Names the settings in signatures and docstrings of functions that take them, for ``help`` and notebooks."""
 
 import inspect
 from collections.abc import Callable, Collection
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 def lists_settings(settings: Any, without: Collection[str] = ()) -> Callable[[T], T]:
-    """Decorator of a function or class with the keyword arguments ``Unpack[settings]``: replaces them in its signature by the settings of this
-    ``TypedDict`` that are not in ``without``, and appends their help texts to its docstring."""
+    """Decorator of a function or class with the keyword arguments ``Unpack[settings]``: replaces them in its signature
+    by the settings of this ``TypedDict`` that are not in ``without``, and appends their help texts to its docstring."""
     leaves = [leaf for leaf in LEAVES.values() if leaf.name in settings.__annotations__ and leaf.name not in without]
 
     def decorate(listed: Any) -> Any:

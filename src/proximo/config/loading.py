@@ -1,12 +1,12 @@
 """The one resolution of settings: default < defaults of a kind, or preset < file < flag.
 
-Files, flags and Python only make layers: flat mappings from names to values. ``with_layer`` puts one over the settings below it.
+Files, flags and Python only make layers: flat mappings from names to values. ``with_layer`` puts one over others.
 """
 
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,14 +24,15 @@ RESUMABLE = {
 }  # fmt: skip
 """Settings that a resumed run may change."""
 ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
-"""Ids whose raw pictures of 210×160×3 would need a network of 23 million parameters, and one of which does not show velocities."""
+"""Their raw pictures of 210×160×3 would need 23 million parameters, and one of them does not show velocities."""
 END_NOTE, END = "# The last line marks the end of the file.", "# end of config.yaml"
 """Second and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
 
 
 class Layer(NamedTuple):
-    """Settings by name, not checked yet, and their origin: ``GIVEN`` by the user, or what messages call a preset, the defaults of a kind,
-    or a file. A mapping (``env_settings``) adds its entries to those below if it is ``GIVEN``; otherwise it replaces the one below."""
+    """Settings by name, not checked yet, and their origin: ``GIVEN`` by the user, or what messages call a preset, the
+    defaults of a kind, or a file. A mapping (``env_settings``) that is ``GIVEN`` adds its entries to the one below;
+    otherwise it replaces it."""
 
     settings: Mapping[str, Any]
     origin: str = GIVEN
@@ -57,7 +58,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
 
 
 def with_layer(config: Config, layer: Layer) -> Config:
-    """``config`` with the settings of a higher layer. Settings that thereby lose their effect get their defaults,
+    """``config`` with the settings of a higher layer. Settings that lose their effect by them get their defaults,
     unless the user gave both by name."""
     is_given = layer.origin == GIVEN
     try:
@@ -81,8 +82,8 @@ def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
-    """``config`` with other values of settings or entries, by name; the result is not validated. ``join`` adds the entries of a mapping
-    (``env_settings``) to those in ``config``; an empty one removes all. Raises ``ConfigError`` for an unknown name or a wrong value."""
+    """``config`` with other values of settings or entries, by name, not validated. ``join`` adds the entries of a mapping
+    to those in ``config``; an empty one removes all. Raises ``ConfigError`` for an unknown name or a wrong value."""
     return _replaced(config, _flat(settings, join), join)
 
 
@@ -147,8 +148,8 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
-    """The mapping in a YAML file, without its ``provenance``. For messages, ``flag`` is the flag that named it, and ``expected`` what
-    it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
+    """The mapping in a YAML file, without its ``provenance``. Messages have the ``flag`` that named it and what is
+    ``expected``. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
         with path.open("rb") as file:
             content = file.read(4 * MAX_YAML + 1)  # a device has no end
@@ -173,8 +174,8 @@ def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None
 
 
 def tree_layer(groups: Any, source: str) -> Layer:
-    """The settings in a tree ``{group: {name: value}}``, without its ``provenance``. ``source`` names the file in messages. Raises
-    ``ConfigError`` for an unknown group or name."""
+    """The settings in a tree ``{group: {name: value}}``, without its ``provenance``. ``source`` is its name in messages.
+    Raises ``ConfigError`` for an unknown group or name."""
     if not isinstance(groups, Mapping):
         raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(groups).__name__}.")
     settings: dict[str, Any] = {}
@@ -204,8 +205,8 @@ def tree_layer(groups: Any, source: str) -> Layer:
 
 
 def from_mapping(mapping: Any, base: Config, source: str) -> Config:
-    """``base`` with the settings in a tree ``{group: {name: value}}``, the inverse of ``to_mapping``: a mapping (``env_settings``) replaces
-    the one in ``base``. ``source`` names the file in messages. Raises ``ConfigError`` for an unknown group or name, or a wrong value."""
+    """``base`` with the settings in a tree, the inverse of ``to_mapping``; a mapping (``env_settings``) replaces the one
+    in ``base``. ``source`` is its name in messages. Raises ``ConfigError`` for an unknown name or a wrong value."""
     settings = tree_layer(mapping, source).settings
     try:
         return override(base, settings, join=False)
@@ -220,7 +221,7 @@ def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
     def plain(value: Any) -> Any:
         if isinstance(value, Custom):
             return str(value)
-        return value.plain() if is_dataclass(value) else list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportAttributeAccessIssue]
+        return value.plain() if hasattr(value, "plain") else list(value) if isinstance(value, tuple) else value
 
     groups = {group: vars(getattr(config, group)) for group in GROUPS}
     return {group: {name: plain(x) for name, x in values.items() if name not in ALTERNATIVES} for group, values in groups.items()}
@@ -258,7 +259,7 @@ def resume_warnings(before: Config, after: Config) -> list[str]:
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` of a saved run with new ``settings``. Raises ``ConfigError`` if a resume cannot change one."""
+    """``config`` of a saved run with new ``settings``. Raises ``ConfigError`` if one cannot change."""
     check_names(settings)
     for name, value in settings.items():
         if name in ("id", "eval_env") and value and value == LEAVES[name].value_in(config):

@@ -1,4 +1,4 @@
-"""Schedules as text in settings: ``3e-4``, ``linear(1e-3, 0)``, ``polynomial(1e-3, 1e-5, 2)``, ``exponential(1e-5, 1e-1)``."""
+"""Schedules as text in settings, such as ``3e-4`` or ``linear(1e-3, 0)``."""
 
 import math
 import re
@@ -14,11 +14,12 @@ EXPONENTIAL = 0.0
 
 @dataclass(frozen=True)
 class ScheduleText:
-    """A setting that is a constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
+    """A constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
 
     The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
-    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. With a
-    ``fraction`` above 1, the training ends before the schedule. Programs read its numbers as a ``math.schedules.NumericSchedule``.
+    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises
+    ``ValueError``. With a ``fraction`` above 1, the training ends before the schedule. Programs read its numbers as a
+    ``math.schedules.NumericSchedule``.
     """
 
     text: str = field(compare=False)

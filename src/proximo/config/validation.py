@@ -39,7 +39,7 @@ def _built_in(names: str, others: str) -> Condition:
 
 
 def _takes_rate(optimizer: object) -> bool:
-    """Whether the value of ``optimizer`` is not an optax transformation, which has its own learning rate, nor names one."""
+    """Whether ``optimizer`` is not, and does not name, an optax transformation, which has its own learning rate."""
     if is_name(optimizer):
         try:
             return not is_transformation(resolve("optimizer", str(optimizer), ()))
@@ -110,7 +110,7 @@ def without_effect(config: Config) -> dict[str, str]:
 
 
 def validate(config: Config) -> Config:
-    """Check the settings against each other. Returns ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their
+    """Check the settings against each other. Returns ``config`` with the settings in the place of their
     ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
     ppo, size = config.ppo, config.ppo.minibatch_size
     if ppo.total_updates:

@@ -20,8 +20,8 @@ EXPECTED = (
 
 
 class Source(NamedTuple):
-    """Settings of another library: the name of its file in ``other_libraries``, the script, class or kind of environment
-    (a key of ``Library.variants``), what is given, and the environment if it is not among that."""
+    """Settings of another library: the name of its file, the script, class or kind of environment (a key of
+    ``Library.variants``), what is given, and the environment if it is not among that."""
 
     library: str
     variant: str
@@ -133,8 +133,8 @@ def scalar(text: str) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The value of a Python expression, such as ``dict(net_arch=[64])``, where a name stands for itself. What is no
-    text is returned unchanged. Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals."""
+    """The value of a Python expression, such as ``dict(net_arch=[64])``, where a name stands for itself; other objects
+    are returned unchanged. Raises ``ValueError`` if it has more than calls of ``dict``, names and literals."""
     return _value(ast.parse(value.strip(), mode="eval").body) if isinstance(value, str) else value
 
 

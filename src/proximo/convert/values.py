@@ -1,5 +1,5 @@
-"""Values that one number or word cannot convert: a rule takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing
-corresponds. ``convert`` of an ``Entry`` names the rule."""
+"""Values that one number or word cannot convert: a rule takes the value, a ``Theirs`` and the entry, and returns our
+settings; None if nothing corresponds. ``convert`` of an ``Entry`` names the rule."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -76,7 +76,7 @@ def _policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
 
 
 def _log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """With gSDE, Stable-Baselines3 multiplies the initial deviation by the norm of the features, proximo by their root mean square."""
+    """With gSDE, Stable-Baselines3 multiplies by the norm of the features, proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
     # The number of features that the policy's outputs read. Without layers, it depends on the observation.
@@ -195,7 +195,9 @@ RULES: dict[str, Callable[[Any, Theirs, Entry], Ours | None]] = {
     "part": lambda value, theirs, entry: {},  # it is converted together with another one
     "each": lambda value, theirs, entry: dict.fromkeys(entry.ours, value),  # the same value for several settings
     # ``policy`` has converted the default.
-    "unless_default": lambda value, theirs, entry: dict.fromkeys(entry.ours, (entry.values or {})[value]) if value in (entry.values or {}) else {},
+    "unless_default": lambda value, theirs, entry: {
+        x: ours for x in entry.ours for given, ours in (entry.values or {}).items() if given == value
+    },
     "minibatches": lambda value, theirs, entry: {"num_minibatches": max(1, theirs.batch // int(value))},
     "env_settings": lambda value, theirs, entry: {"env_settings": dict(expression(value))},
     # A flag lets the learning rate of CleanRL and PPO-JAX decrease to 0.

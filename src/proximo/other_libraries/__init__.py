@@ -3,16 +3,15 @@
 Messages, ``proximo convert`` and the pages for users of other libraries are made from the files in ``data``:
 
 - ``library``: the name in messages; ``source``: what the names were taken from.
-- ``settings``: sections with entries; see ``Entry``.
-- ``includes``: another file, whose settings this library has too.
-- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and
-  for flags of commands that take a run. ``verbs``: commands of other programs, and our command for each.
-- ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their
-  own ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The
-  variant is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
+- ``settings``: sections with entries; see ``Entry``. ``includes``: another file, whose settings this library has too.
+- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and for
+  flags of commands that take a run. ``verbs``: commands of other programs, and our command for each.
+- ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their own
+  ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The variant
+  is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
 
-An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name
-in the same file or in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
+An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this
+name in the same file or in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
 """
 
 import functools
@@ -43,7 +42,7 @@ class Entry:
     values: Mapping[Any, Any] | None = None
     """Our value for each of theirs."""
     convert: str = ""
-    """Its rule in ``convert.values``; ``nested``: its content are settings; empty: ``values`` and ``times``."""
+    """Its rule in ``convert.values``; ``nested``: it has settings; empty: ``values`` and ``times``."""
 
     @property
     def text(self) -> str:
@@ -97,7 +96,7 @@ def libraries() -> list[str]:
 
 
 def answer(name: str) -> str | None:
-    """The end of a message: what replaces the setting ``name`` of other libraries. None if no library has it."""
+    """The end of a message: what replaces the setting ``name`` of other libraries; None if none has it."""
     meanings: dict[str, list[str]] = {}
     for entry in _found(name):
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)

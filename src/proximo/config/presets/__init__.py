@@ -34,7 +34,7 @@ KINDS = {
 
 
 def load(env_id: str) -> dict[str, Any] | None:
-    """The groups of settings tuned for ``env_id``, with their ``provenance`` and ``memories``; None if it has no preset."""
+    """The groups of settings tuned for ``env_id``, with ``provenance`` and ``memories``; None without a preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
     folder = ROOT / (library or GYMNASIUM)
@@ -68,7 +68,7 @@ def names() -> list[str]:
 
 
 def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
-    """The groups of settings in ``preset`` if the user requests ``memory``, of any type because it is not checked yet."""
+    """The groups of settings in ``preset`` if the user requests ``memory``, which is not checked yet."""
     groups = {name: content for name, content in preset.items() if name != "memories"}
     return _with_changes(groups, preset.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {})
 
