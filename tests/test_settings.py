@@ -35,14 +35,9 @@ def has(config, kind, without=()):
 
 @pytest.mark.parametrize(
     ("env", "settings", "kind"),
-    [
-        ("toys:RandomEnds", {}, "discrete"),
-        ("toys:ContinuousRandomEnds", {}, "continuous"),
-        ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
-        ("gym_toys:Parts", {"memory": "gru"}, "images"),
-        ("gym_toys:Parts", {"encoder": "mlp"}, "discrete"),
-    ],
-)
+    [("toys:RandomEnds", {}, "discrete"), ("toys:ContinuousRandomEnds", {}, "continuous"), ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
+     ("gym_toys:Parts", {"memory": "gru"}, "images"), ("gym_toys:Parts", {"encoder": "mlp"}, "discrete")],
+)  # fmt: skip
 def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
     config = make_config(env, settings)
     assert config.started_from == f"the defaults for {presets.KINDS[kind]}"
@@ -63,14 +58,11 @@ def test_an_object_has_the_defaults_of_its_kind(env, kind):
 @pytest.mark.parametrize(
     ("settings", "count"),
     [
-        ({}, 32),
+        ({}, 32), ({"num_envs": 3, "num_steps": 7}, 1), ({"memory": "gru", "num_steps": 127}, 2),
         ({"num_envs": 4, "num_steps": 64}, 4),  # minibatches of 64 steps, as in a rollout of the default size
-        ({"num_envs": 3, "num_steps": 7}, 1),
-        ({"memory": "gru", "num_steps": 127}, 2),
-        ({"num_envs": 4, "num_steps": 32, "num_minibatches": 2}, 2),
-        ({"num_envs": 4, "num_steps": 32, "minibatch_size": 32}, 4),
+        ({"num_envs": 4, "num_steps": 32, "num_minibatches": 2}, 2), ({"num_envs": 4, "num_steps": 32, "minibatch_size": 32}, 4),
     ],
-)
+)  # fmt: skip
 def test_number_of_minibatches_fits_the_rollout(settings, count):
     assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_minibatches == count
 

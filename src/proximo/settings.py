@@ -53,10 +53,9 @@ def make_config(
     if not preset or not isinstance(env_id, str) or not env_id:
         return validate(resolve(layers))
     if tuned := presets.load(env_id):
-        tuned = presets.for_memory(tuned, given.get("memory"))
-        return validate(resolve([tree_layer(tuned, OF_PRESET.format(env_id)), *layers]))
+        layers = [tree_layer(presets.for_memory(tuned, given.get("memory")), OF_PRESET.format(env_id)), *layers]
     config = resolve(layers)
-    if presets.names_of_kinds() <= given.keys():
+    if tuned or presets.names_of_kinds() <= given.keys():
         return validate(config)
     return with_defaults(layers, _made(config))
 

@@ -85,15 +85,12 @@ def test_smoke_is_three_updates_with_all_parts_and_json_one_object_of_seven_resu
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
-        (["--num-envs", "4"], {"num_envs": "4"}),
-        (["--num_envs=4"], {"num_envs": "4"}),
-        (["--normalize-reward"], {"normalize_reward": "true"}),
-        (["--no-tensorboard"], {"tensorboard": "false"}),
-        (["--log-std-init", "-1.5"], {"log_std_init": "-1.5"}),
+        (["--num-envs", "4"], {"num_envs": "4"}), (["--num_envs=4"], {"num_envs": "4"}), (["--log-std-init", "-1.5"], {"log_std_init": "-1.5"}),
+        (["--normalize-reward"], {"normalize_reward": "true"}), (["--no-tensorboard"], {"tensorboard": "false"}),
         (["--hidden-sizes", "8,8", "--env-settings", "a=1,b=2"], {"hidden_sizes": "8,8", "env_settings": "a=1,b=2"}),
         (["--eval-env-settings", "a=1", "--eval_env_settings", "b=3"], {"eval_env_settings": "a=1,b=3"}),
     ],
-)
+)  # fmt: skip
 def test_every_form_of_a_flag_is_read(words, settings):
     assert train.make_parser().parse_args([ENV, *words]).settings == settings
 

@@ -11,7 +11,6 @@ import yaml
 
 from commands import ended_at_once, flags, pressed_twice
 from proximo.cli import main
-from proximo.cli import tune as verb
 from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
 from proximo.training.interrupts import AbandonedError
@@ -190,12 +189,8 @@ def test_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     assert "preset.yaml" in out
 
 
-def test_every_command_and_every_space_of_the_docs_is_read():
+def test_the_space_of_the_docs_is_read():
     page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text()
-    lines = re.findall(r"^    proximo tune (.*?)(?:  +#.*)?$", page, re.MULTILINE)
-    assert len(lines) >= 4
-    for line in lines:
-        verb.make_parser().parse_args(line.split())
     (declared,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     base = make_config("CartPole-v1", {}, preset=False)
     assert len(read_space(yaml.safe_load(declared), base, "docs/tune.md", in_jax=False)) == 7

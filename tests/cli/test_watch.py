@@ -93,6 +93,10 @@ def test_requested_formats_are_written(runs, capsys, monkeypatch, tmp_path):
 
 def test_untrained_environment_is_watched_with_random_actions(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+        assert main(["watch", "gym_toys:DrawnWalk", "--agent", "random"]) == 2
+    assert capsys.readouterr().err.startswith("proximo: No ffmpeg was found")
     result = watched(capsys, tmp_path, "gym_toys:DrawnWalk", "--agent", "random", "--fps", "9")
     assert (result["run"], result["step"], result["agent"], result["fps"]) == (None, None, "random", 9)
     assert result["files"] == ["gym_toys-DrawnWalk-random.mp4"]
@@ -128,12 +132,6 @@ def test_mistake_is_reported_in_one_sentence(runs, capsys, monkeypatch, words, s
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert sentence in err
-
-
-def test_missing_ffmpeg_is_reported(runs, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
-    assert main(["watch", "r", "--runs-dir", str(runs)]) == 2
-    assert capsys.readouterr().err.startswith("proximo: No ffmpeg was found")
 
 
 class Screen:

@@ -49,10 +49,8 @@ def test_values_are_read_from_text_and_from_python(name, value, expected):
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [
-        ("3e-4", (3e-4, 3e-4, 1.0, 1.0)),
-        ("linear( 1 ,0.5, 0.25 )", (1.0, 0.5, 1.0, 0.25)),
-        ("polynomial(1, 0, 2)", (1.0, 0.0, 2.0, 1.0)),
-        ("exponential(1e-2, 1e-4, 1.5)", (1e-2, 1e-4, 0.0, 1.5)),
+        ("3e-4", (3e-4, 3e-4, 1.0, 1.0)), ("linear( 1 ,0.5, 0.25 )", (1.0, 0.5, 1.0, 0.25)),
+        ("polynomial(1, 0, 2)", (1.0, 0.0, 2.0, 1.0)), ("exponential(1e-2, 1e-4, 1.5)", (1e-2, 1e-4, 0.0, 1.5)),
         *((wrong, None) for wrong in (
             "", "x", "linear(1)", "linear(1, 0, 0)", "linear(1, 0, inf)", "linear(1, 0, 1, 1)", "polynomial(1, 0)", "polynomial(1, 0, 0)",
             "exponential(1, 0)", "exponential(1)", "exponential(-1, -2)", "linear(1, 0", "cosine(1, 0)", "1, 2",
@@ -113,7 +111,8 @@ def test_wrong_name_or_value_raises_with_what_was_expected(name, value, message)
         ({"ppo": 3}, r"under 'ppo' expected settings as name: value, found 3"),
         ({"ppo": {"gama": 0.9}}, r"Unknown setting 'gama' under 'ppo' in file.yaml \(did you mean 'gamma'\?\)"),
         ({"ppo": {"0)": None}}, r"Unknown setting '0\)' under 'ppo' in .*: in braces of YAML, a schedule needs quotation marks"),
-        ({"env": {"gamma": 0.9}}, r"gamma is under `env:`; it belongs under `ppo:`"),
+        ({"env": {"gamma": "x"}}, r"file.yaml: gamma is under `env:`; it belongs under `ppo:`"),
+        ({"ppo": {"gamma": "x"}}, r"file.yaml: gamma = 'x': expected a number"),
         ({"env": {"ray": "local"}}, r"Unknown setting 'ray' under 'env' in"),
     ],
 )
@@ -207,15 +206,12 @@ def test_compatible_variants_are_accepted(settings):
     ("settings", "expected"),
     [
         ({"sequence_length": 7}, {"sequence_length": 1}),  # without a memory
-        ({"memory": "gru", "sequence_length": -1}, {"sequence_length": 128}),
-        ({"memory": "gru", "sequence_length": 8}, {"sequence_length": 8}),
+        ({"memory": "gru", "sequence_length": -1}, {"sequence_length": 128}), ({"memory": "gru", "sequence_length": 8}, {"sequence_length": 8}),
         ({"num_envs": 4, "num_steps": 10, "total_steps": 99}, {"total_updates": 2}),  # no more steps than requested
-        ({"total_steps": 1024 * 500}, {"updates_per_call": 64, "updates_per_row": 5}),
-        ({"total_steps": 1024 * 50_000}, {"updates_per_call": 64, "updates_per_row": 64}),
-        ({"total_steps": 1024}, {"updates_per_call": 64, "updates_per_row": 1}),
-        ({"total_steps": 1024, "updates_per_call": 7}, {"updates_per_call": 7, "updates_per_row": 7}),
+        *(({"total_steps": 1024 * n, "updates_per_call": asked}, {"updates_per_call": in_call, "updates_per_row": in_row})
+          for n, asked, in_call, in_row in ((500, 0, 64, 5), (50_000, 0, 64, 64), (1, 0, 64, 1), (1, 7, 7, 7))),
     ],
-)
+)  # fmt: skip
 def test_numbers_follow_from_the_settings(settings, expected):
     config = valid(**settings)
     assert {name: getattr(config, name) for name in expected} == expected

@@ -13,9 +13,7 @@ from proximo.errors import ConfigError
 from proximo.settings import make_config
 
 ZOO = """
-default:
-  n_timesteps: !!float 1e6
-  policy: 'MlpPolicy'
+default: {n_timesteps: !!float 1e6, policy: 'MlpPolicy'}
 atari:
   env_wrapper:
     - stable_baselines3.common.atari_wrappers.AtariWrapper
@@ -25,15 +23,8 @@ atari:
   n_steps: 128
   n_timesteps: !!float 1e7
   batch_size: 256
-CartPole-v1: &base
-  n_envs: 8
-  n_timesteps: !!float 1e5
-  policy: 'MlpPolicy'
-  n_steps: 32
-  batch_size: 256
-  n_epochs: 20
-  learning_rate: lin_0.001
-  clip_range: lin_0.2
+CartPole-v1: &base {n_envs: 8, n_timesteps: !!float 1e5, policy: 'MlpPolicy', n_steps: 32, batch_size: 256, n_epochs: 20,
+                    learning_rate: lin_0.001, clip_range: lin_0.2}
 Pendulum-v1:
   <<: *base
   normalize: "dict(norm_obs=True, norm_reward=False)"
@@ -43,19 +34,15 @@ Pendulum-v1:
   target_kl: 2e-2
   policy_kwargs: "dict(log_std_init=-2, ortho_init=False, activation_fn=nn.ReLU, net_arch=dict(pi=[256, 32], vf=[256, 32]))"
 PendulumNoVel-v1:
+  env_wrapper: [{rl_zoo3.wrappers.FrameSkip: {skip: 2}}, rl_zoo3.wrappers.Unknown]
+  policy_kwargs: "dict(lstm_hidden_size=64, enable_critic_lstm=True, net_arch=dict(pi=[64], vf=[32]))"
   policy: 'MlpLstmPolicy'
   n_envs: 4
   n_timesteps: !!float 1e5
   n_steps: 1024
-  env_wrapper:
-    - rl_zoo3.wrappers.FrameSkip:
-        skip: 2
-    - rl_zoo3.wrappers.Unknown
-  policy_kwargs: "dict(lstm_hidden_size=64, enable_critic_lstm=True, net_arch=dict(pi=[64], vf=[32]))"
 """
 TRUNCATED = """
-environment:
-    type: "CartPoleMasked"
+environment: {type: CartPoleMasked}
 gamma: 0.99
 lamda: 0.9
 updates: 100
@@ -66,26 +53,16 @@ n_mini_batch: 8
 value_loss_coefficient: 0.2
 hidden_layer_size: 128
 max_grad_norm: 0.25
-recurrence:
-    sequence_length: -1
-    hidden_state_size: 64
-    layer_type: lstm
-    reset_hidden_state: False
+recurrence: {sequence_length: -1, hidden_state_size: 64, layer_type: lstm, reset_hidden_state: False}
 learning_rate_schedule: {initial: 3.0e-4, final: 1.0e-4, power: 1.0, max_decay_steps: 200}
 beta_schedule: {initial: 0.001, final: 0.0001, power: 2.0, max_decay_steps: 50}
 clip_range_schedule: {initial: 0.1, final: 0.1, power: 1.0, max_decay_steps: 1000}
 """
-MEMORY_GYM = """environment:
-    type: "MemoryGym"
-    name: "MortarMayhem-Grid-v0"
-    reset_params: {start-seed: 5, num-seeds: 100, command_count: [10]}
-"""
-
-
+MEMORY_GYM = "{type: MemoryGym, name: MortarMayhem-Grid-v0, reset_params: {start-seed: 5, num-seeds: 100, command_count: [10]}}"
 FILES = {
     "ppo.yml": ZOO,
     "truncated.yaml": TRUNCATED,
-    "memory_gym.yaml": MEMORY_GYM + TRUNCATED.partition("\n")[2].partition('"CartPoleMasked"\n')[2],
+    "memory_gym.yaml": TRUNCATED.replace("{type: CartPoleMasked}", MEMORY_GYM),
 }
 
 

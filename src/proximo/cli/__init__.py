@@ -145,7 +145,6 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = sys.argv[1:]
     code, as_json = 0, "--json" in arguments
     try:
-        _search_working_folder()
         with _exit_on_interrupt(as_json), short_warnings():
             code = _dispatch(arguments)
             sys.stdout.flush()
@@ -184,17 +183,12 @@ def _failure(error: BaseException) -> tuple[int, str | None]:
     return 1, None
 
 
-def _search_working_folder() -> None:
-    """Let imports find a user's `module:Class`, which is often in the current folder."""
-    try:
+def _dispatch(arguments: list[str]) -> int:
+    try:  # a user's `module:Class` is often in the current folder
         folder = os.getcwd()
     except FileNotFoundError:
         raise UsageError("The working folder does not exist any more: change to another one.") from None
-    if folder not in sys.path:
-        sys.path.append(folder)
-
-
-def _dispatch(arguments: list[str]) -> int:
+    sys.path += [] if folder in sys.path else [folder]
     if not arguments or arguments[0].startswith("-"):
         lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
         epilog = f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1"

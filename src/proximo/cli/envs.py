@@ -24,7 +24,7 @@ def run(options: Options) -> int:
     listed = listing()
     remember_environments(i for ids in listed.values() for i in ids)
     rows = {
-        library: [{"id": i, "preset": presets.has_preset(i), **(describe(i) if library in DESCRIBED else {})} for i in ids]
+        library: [{"id": i, "preset": presets.load(i) is not None, **(describe(i) if library in DESCRIBED else {})} for i in ids]
         for library, ids in listed.items()
         if options.library in (None, library)
     }

@@ -1,7 +1,8 @@
 """Settings as flags of a command."""
 
 import argparse
-from collections.abc import Callable
+import functools
+from collections.abc import Collection
 from typing import Any
 
 from proximo.cli import Options, Pairs, Parser, UsageError, first_clause
@@ -13,20 +14,26 @@ from proximo.config.custom import choices, takes_custom
 class SettingsParser(Parser):
     """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name.
 
-    ``short`` makes the parser whose help ``--help`` prints; ``--help-all`` prints all flags. ``example`` is a flag, and
+    ``--help`` prints the flags of the ``common`` settings and a ``note``, ``--help-all`` all flags. ``example`` is a flag, and
     ``why_not`` the reason why a setting is refused; both are for messages.
     """
 
-    def __init__(self, verb: str, doc: str | None, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):
-        super().__init__(verb, doc, add_help=False, **options)
-        self._short, self._example, self._why_not = short, example, why_not
+    def __init__(self, verb: str, doc: str | None, common: Collection[str], note: str, example: str, why_not: str = ""):
+        width = functools.partial(argparse.HelpFormatter, max_help_position=25)
+        super().__init__(verb, doc, add_help=False, conflict_handler="resolve", formatter_class=width)
+        self._common, self._note, self._example, self._why_not = common, note, example, why_not
         self.add_argument("-h", "--help", action="store_true", help="show the common flags")
         self.add_argument("--help-all", action="help", help="show all flags")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unread = self.parse_known_args(args)
         if options.help:
-            self._short().print_help()
+            del self._action_groups[2:]
+            section = self.add_argument_group("common settings")
+            for name in self._common:
+                add_setting(section, LEAVES[name], brief=True)
+            self.epilog = self._note
+            self.print_help()
             self.exit()
         flags = {word: word.removeprefix("--").partition("=")[0] for word in unread if word.startswith("--")}
         for word, name in flags.items():

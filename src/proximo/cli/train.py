@@ -4,13 +4,11 @@ proximo train [ENV] [--SETTING VALUE ...]
 proximo train --resume RUN
 """
 
-import argparse
-from collections.abc import Collection
 from typing import Any
 
 from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
 from proximo.cli.setting_flags import SettingsParser, add_setting
-from proximo.config import GROUPS, LEAVES, Config, to_mapping
+from proximo.config import GROUPS, LEAVES, to_mapping
 from proximo.serialization import dump_yaml
 
 COMMON = (
@@ -22,32 +20,27 @@ PROCESSES = ("coordinator", "num_processes", "process_id", "heartbeat")
 RESULTS = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
 
 
-def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
-    """The flags of the command, with flags for the settings in ``shown``."""
-    short = len(shown) < len(LEAVES)
-    epilog = "All settings: --help-all. Their values for an environment: ENV --show-config." if short else None
-    look = {"epilog": epilog, "formatter_class": lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24)}
-    parser = SettingsParser("train", __doc__, lambda: make_parser(COMMON), "--num-envs 16", **look)
-    add = parser.add
-    add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
+def make_parser() -> Parser:
+    note = "All settings: --help-all. Their values for an environment: ENV --show-config."
+    parser = SettingsParser("train", __doc__, COMMON, note, "--num-envs 16")
+    parser.add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
     parser.add_shared("--config", "--no-preset")
-    add("--resume", "continue a run: a path, a name or last, optionally with @best or @STEP", "RUN")
-    add("--show-config", "print all settings with their origins, and exit")
-    add("--smoke", "run only three updates, to test that everything works")
+    parser.add("--resume", "continue a run: a path, a name or last, optionally with @best or @STEP", "RUN")
+    parser.add("--show-config", "print all settings with their origins, and exit")
+    parser.add("--smoke", "run only three updates, to test that everything works")
     parser.add_shared("--quiet", "--json")
-    if not short:
-        add("--distributed", "train together with other processes, which run the same command")
-        add("--coordinator", "with --distributed: address of process 0", "HOST:PORT")
-        add("--num-processes", "with --distributed: number of processes", "N")
-        add("--process-id", "with --distributed: number of this process, from 0", "N")
-        limit = "with --distributed: after this time, a process that does not answer or hangs ends the run (default 100)"
-        add("--heartbeat", limit, "SECONDS")
-    sections = {"common": shown} if short else {group: [n for n in shown if LEAVES[n].group == group] for group in GROUPS}
-    for title, names in sections.items():
-        section = parser.add_argument_group(f"{title} settings")
-        for name in names:
-            if name != "id":
-                add_setting(section, LEAVES[name], brief=short)
+    add = parser.add_argument_group("several processes, with --distributed").add_argument
+    add("--distributed", action="store_true", help="train together with other processes, which run the same command")
+    add("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    add("--num-processes", type=int, metavar="N", help="number of processes")
+    add("--process-id", type=int, metavar="I", help="number of this process, from 0")
+    limit = "after this time, a process that does not answer or hangs ends the run (default 100)"
+    add("--heartbeat", type=float, metavar="SECONDS", help=limit)
+    for group in GROUPS:
+        section = parser.add_argument_group(f"{group} settings")
+        for leaf in LEAVES.values():
+            if leaf.group == group and leaf.name != "id":
+                add_setting(section, leaf)
     return parser
 
 
@@ -92,20 +85,16 @@ def _train(options: Options) -> int:
                 from proximo.envs.registry import check_id
 
                 check_id(config.env.id)
-                print(with_origins(config), end="")
+                # As YAML, with the origin of each setting as a comment; others are defaults.
+                origins = {f"  {name}": f"  # {origin}" for name, origin in config.origins.items()}
+                for line in dump_yaml(to_mapping(config), width=float("inf")).splitlines():
+                    print(line.rstrip() + origins.get(line.partition(":")[0], ""))
                 return 0
             results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
     if options.json:
         print_json(summary(results))
     interrupted = next((r.interrupted for r in results if r.interrupted), None)
     return 128 + interrupted if interrupted else 0
-
-
-def with_origins(config: Config) -> str:
-    """The settings as YAML, with the preset, file or flag that each comes from as a comment; others are defaults."""
-    lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines()
-    origins = {f"  {name}": f"  # {origin}" for name, origin in config.origins.items()}
-    return "".join(f"{line.rstrip()}{origins.get(line.partition(':')[0], '')}\n" for line in lines)
 
 
 def summary(results: list[Any]) -> dict[str, Any]:

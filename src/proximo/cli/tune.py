@@ -4,7 +4,6 @@ proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]
 proximo tune --resume STUDY
 """
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,9 @@ WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json", "sett
 REPORTED_SEEDS = 10
 
 
-def make_parser(settings: bool = True) -> Parser:
-    """The flags of the command, by default with a flag for each setting."""
-    epilog = None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`."
-    why_not, short = "trials write no runs", functools.partial(make_parser, settings=False)
-    parser = SettingsParser("tune", __doc__, short, "--trials 20", why_not, epilog=epilog)
+def make_parser() -> Parser:
+    note = "Every setting can be fixed for all trials by its flag: `--help-all`."
+    parser = SettingsParser("tune", __doc__, (), note, "--trials 20", "trials write no runs")
     add = parser.add
     add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
     add("--trials", "number of trials, including the initial settings (default 64)", "N")
@@ -44,7 +41,7 @@ def make_parser(settings: bool = True) -> Parser:
     add("--resume", "continue a study: a path, a name, or last", "STUDY")
     parser.add_shared("--quiet", "--json")
     section = parser.add_argument_group("settings, fixed for all trials")
-    for leaf in LEAVES.values() if settings else ():
+    for leaf in LEAVES.values():
         if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):
             add_setting(section, leaf)
     return parser

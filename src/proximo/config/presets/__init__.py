@@ -53,11 +53,6 @@ def load(env_id: str) -> dict[str, Any] | None:
     return None
 
 
-def has_preset(env_id: str) -> bool:
-    """Whether ``env_id`` has a preset."""
-    return load(env_id) is not None
-
-
 def names() -> list[str]:
     """The environment ids that have a preset, without those that only a pattern matches."""
     ids = {name for path in _files(ROOT) for name in _read(path)[1]["match"] if "*" not in name}
