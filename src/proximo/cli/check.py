@@ -19,6 +19,7 @@ from proximo.envs.gymnasium.worker_process import WorkerProcess, read_object, se
 from proximo.errors import EnvError, ProximoError
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+STOPPED = "Stopped after {:g} s. --seconds sets another limit."
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
     "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
@@ -67,7 +68,6 @@ def _findings(options: Options, report: dict[str, Any]) -> Iterator[Any]:
 
     process = WorkerProcess(Checks(options, search_path()))
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), process.kill, ["reached the limit"])
-    is_over = False
     try:
         process.begin()
         for message in iter(lambda: read_object(process.replies), None):
@@ -76,23 +76,21 @@ def _findings(options: Options, report: dict[str, Any]) -> Iterator[Any]:
             if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-            elif message:
-                report.update(message)
-            else:
+            elif not message:
                 limit.start()
-            if "out_of_time" in report:  # a JAX environment limits itself, because compiling may take long
-                limit.cancel()
-                is_over = report.pop("out_of_time")
+            else:
+                report.update(message)
+                if "tracing" in report["not_checked"]:  # a JAX environment limits itself, because compiling may take long
+                    limit.cancel()
     except EOFError:
-        is_over = bool(process.why_killed)
-        if not is_over:
+        if process.why_killed and report["not_checked"]:
+            level = "error" if report["not_checked"] == ["making"] else "warning"
+            yield Finding("time", level, STOPPED.format(options.seconds))
+        elif not process.why_killed:
             yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
-    if report["not_checked"] and is_over:
-        level = "error" if report["not_checked"] == ["making"] else "warning"
-        yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
 
 @dataclass(frozen=True)
@@ -137,12 +135,12 @@ class Checks:
             send(Finding("making", "error", str(error)))
             return
         names = check_names(env)
-        is_jax = "tracing" in names
-        send({"env": config.env.id, "not_checked": names, **({"out_of_time": False} if is_jax else {})})
+        send({"env": config.env.id, "not_checked": names})
         for finding in check_environment(env, config):
             send(finding)
-            if is_jax:
+            if "tracing" in names:
+                send({"compile_seconds": compiling[0]})
                 is_over = time.monotonic() - started - compiling[0] > options.seconds
-                send({"compile_seconds": compiling[0], "out_of_time": is_over})
-                if is_over:
+                if is_over and finding.check != names[-1]:
+                    send(Finding("time", "warning", STOPPED.format(options.seconds)))
                     return
