@@ -112,7 +112,6 @@ def test_another_best_checkpoint_is_suggested(runs, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--episodes", "0"], "episodes = 0: expected a whole number of 1 … 1000000."),
         (["--env", "CartPole-v1"], "The observation space of CartPole-v1 is Box(4,) float32, but the policy is for Box"),
         (["--episodes-file", "nowhere/lines.jsonl"], "expected a file in a folder that exists."),
         (["--greedy", "--stochastic"], "not allowed with argument --greedy"),

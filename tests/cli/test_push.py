@@ -54,12 +54,3 @@ def test_push_and_pull_name_the_seed_of_a_group(runs, tmp_path, capsys):
     assert sorted(published["files"]) == sorted(files)
     assert main(["pull", str(tmp_path / "poc"), "--runs-dir", str(tmp_path / "mine")]) == 0
     assert capsys.readouterr().out.startswith(str(tmp_path / "mine" / "proximo-PocMemory" / "g-seed-1"))
-
-
-def test_mistake_is_reported_in_one_sentence_and_leaves_no_files(runs, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["push", "s", "out", "--runs-dir", str(runs)]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("proximo: No run 's'")
-    assert not list(tmp_path.iterdir())

@@ -40,7 +40,6 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--memory-settings.window", "8"], "it is the entry window of memory_settings, as in --memory-settings window=VALUE"),
         ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
-        ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no parameter 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "has no parameter 'sise' (did you mean 'size'?)"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),

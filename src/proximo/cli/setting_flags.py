@@ -20,6 +20,7 @@ class SettingsParser(Parser):
 
     def __init__(self, verb: str, doc: str | None, common: Collection[str], note: str, example: str, why_not: str = ""):
         width = functools.partial(argparse.HelpFormatter, max_help_position=25)
+        # "resolve": the short help adds its flags a second time.
         super().__init__(verb, doc, add_help=False, conflict_handler="resolve", formatter_class=width)
         self._common, self._note, self._example, self._why_not = common, note, example, why_not
         self.add_argument("-h", "--help", action="store_true", help="show the common flags")

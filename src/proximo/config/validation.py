@@ -163,18 +163,13 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     less = f"is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch})"
     yield ppo.total_steps < batch, f"total_steps = {ppo.total_steps} {less}: raise total_steps, or lower num_envs or num_steps."
     actors, needed = env.actors or 1, max(env.num_workers, 1 + env.overlap)
-    too_few = (
-        f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments, but num_workers = "
-    )
-    too_few += (
-        f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more."
-    )
-    yield env.actors > 0 and needed > env.num_envs // actors, too_few
+    each = f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments"
+    given = f"num_workers = {env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}"
+    is_lacking = env.actors > 0 and needed > env.num_envs // actors
+    yield is_lacking, f"{each}, but {given}: choose num_envs = {needed * actors} or more."
     dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
-    yield (
-        0 < dual_clip <= 1,
-        f"objective_settings.dual_clip = {dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
-    )
+    ratio = "expected a ratio above 1 (the paper has 3), or 0 for off"
+    yield 0 < dual_clip <= 1, f"objective_settings.dual_clip = {dual_clip}: {ratio}."
     targets = {"desired_kl": ppo.desired_kl, "objective_settings.kl_target": kl_target * (ppo.objective == "kl_penalty")}
     for name, target in targets.items():
         why = "needs two gradient steps in each update, because the first one measures a KL divergence of 0"
