@@ -53,10 +53,8 @@ class UsageError(ProximoError):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a command, whose file has the description and, indented, the usage in its docstring ``doc``.
-
-    Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence.
-    """
+    """The parser of a command. The docstring of its file, ``doc``, has the description and, after an empty line, the
+    usage. Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
 
     def __init__(self, verb: str, doc: str | None, **options: Any):
         text, _, usage = (doc or "").partition("\n\n")
@@ -133,10 +131,8 @@ def first_clause(text: str, ends: str = ";:\n") -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line with the words after ``proximo``, by default this process's words.
-
-    Returns the exit code: 0: success, 2: a mistake of the user, 1: any other error, 130: Ctrl-C.
-    """
+    """Run the command line with the words after ``proximo``, by default this process's words. Returns the exit code:
+    0: success, 2: a mistake of the user, 1: any other error, 130: Ctrl-C."""
     if arguments is None:  # the process is this command's own
         _prepare_streams()
         gc.set_threshold(GARBAGE_THRESHOLD)
@@ -229,11 +225,8 @@ def _prepare_streams() -> None:
 
 @contextlib.contextmanager
 def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
-    """Exit at once on Ctrl-C, until a command installs its own handler.
-
-    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save
-    yet. With ``as_json``, a JSON object is first written to the current standard output.
-    """
+    """Exit at once on Ctrl-C, until a command installs its own handler: JAX's callbacks lose a KeyboardInterrupt, which
+    can also leave half-imported modules. With ``as_json``, first write a JSON object."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -308,10 +301,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def paint(text: str, color: str, stream: TextIO | None = None) -> str:
-    """``text`` in ``color`` if ``stream``, by default standard output, is a terminal.
-
-    ``NO_COLOR`` turns colors off (https://no-color.org); ``FORCE_COLOR`` turns them on elsewhere (https://force-color.org).
-    """
+    """``text`` in ``color`` if ``stream``, by default standard output, is a terminal. The variables ``NO_COLOR`` and
+    ``FORCE_COLOR`` turn colors off, and on elsewhere (https://no-color.org, https://force-color.org)."""
     is_terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
     if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
         return text

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from proximo.cli import Options, Parser, paint, print_json
@@ -21,7 +22,7 @@ def run(options: Options) -> int:
 
     prepare_jax()  # before JAX starts, as for a training
     info = system_info()
-    rows = [("device", *_device()), ("threads", *_threads()), ("compilation cache", *_cache()), ("training", *_training())]
+    rows = [*_machine(), ("training", *_training())]
     checks = [
         {"name": name, "ok": ok, "message": message, **(figures[0] if figures else {})} for name, ok, message, *figures in rows
     ]
@@ -35,10 +36,10 @@ def run(options: Options) -> int:
     return 0 if healthy else 1
 
 
-def _device() -> tuple[bool, str]:
+def _machine() -> Iterator[tuple[str, bool, str]]:
     import jax
 
-    from proximo.jax_setup import cores
+    from proximo.jax_setup import CACHE_VARIABLE, REMEDY_VARIABLE, SAFE_THREADS, cores, threads
     from proximo.tracking.progress import amount
 
     device, hint = jax.devices()[0], ""
@@ -47,25 +48,13 @@ def _device() -> tuple[bool, str]:
         hint = f"; {slow}: raise num_envs to use this device"
     elif Path("/dev/nvidia0").exists():
         hint = '; this machine has an NVIDIA GPU, but JAX cannot use it: pip install "jax[cuda13]"'
-    return True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}"
+    yield "device", True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}"
 
-
-def _threads() -> tuple[bool, str]:
-    import jax
-
-    from proximo.jax_setup import REMEDY_VARIABLE, SAFE_THREADS, threads
-
-    if jax.default_backend() != "cpu":
-        return True, "any number is safe on this device"
-    is_safe = threads() >= SAFE_THREADS
+    is_safe, message = threads() >= SAFE_THREADS, f"the CPU runtime has {threads()} threads"
     hint = "" if is_safe else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
-    return is_safe, f"the CPU runtime has {threads()} threads{hint}"
-
-
-def _cache() -> tuple[bool, str]:
-    import jax
-
-    from proximo.jax_setup import CACHE_VARIABLE
+    if jax.default_backend() != "cpu":
+        is_safe, message, hint = True, "any number is safe on this device", ""
+    yield "threads", is_safe, message + hint
 
     folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
     try:
@@ -73,7 +62,8 @@ def _cache() -> tuple[bool, str]:
         size, is_usable = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()), os.access(folder, os.W_OK)
     except OSError:
         size, is_usable = 0, False
-    return is_usable, f"{folder}" + (f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}")
+    found = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
+    yield "compilation cache", is_usable, f"{folder}{found}"
 
 
 def _training() -> tuple[bool, str, dict[str, float]]:

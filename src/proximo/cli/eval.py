@@ -69,11 +69,8 @@ def run(options: Options) -> int:
 
 
 def _as_json(evaluations: dict[str, Any], summaries: dict[str, Rows], best: dict[str, int | None]) -> dict[str, Any]:
-    """The statistics of a run, and what was played.
-
-    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. The
-    statistics of each policy are under its name. For a group, these are means over its seeds, which are listed under ``seeds``.
-    """
+    """The statistics of the first policy, what was played, and the statistics of each policy under its name. For a group,
+    these are means over its seeds, which are listed under ``seeds``."""
 
     def figures(rows: Rows) -> dict[str, Any]:
         mode = next(iter(rows))
@@ -89,11 +86,8 @@ def _as_json(evaluations: dict[str, Any], summaries: dict[str, Rows], best: dict
 
 
 def _over_seeds(evaluations: dict[str, Any], summaries: dict[str, Rows]) -> Rows:
-    """For each policy, means over the seeds of a group.
-
-    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy,
-    so it applies only to these policies.
-    """
+    """For each policy, means over the seeds of a group. ``ci95`` resamples seeds, so it applies to new trainings.
+    ``ci95_episodes`` resamples the episodes of each policy, so it applies only to these policies."""
     import numpy as np
 
     from proximo.evaluation.episodes import Episodes, stratified_interval

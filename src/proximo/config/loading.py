@@ -215,8 +215,7 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
 
 
 def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """The tree of settings as plain numbers, text and lists, for YAML and JSON; ``from_mapping`` reads it.
-    It has no ``ALTERNATIVES``: ``validate`` replaced them."""
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON, without ``ALTERNATIVES``."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Custom):
@@ -241,8 +240,7 @@ def custom_settings(config: Config) -> dict[str, str | Custom]:
 
 
 def may_replace(config: Config, name: str, value: Any) -> bool:
-    """Whether ``value`` may replace the custom code of the setting ``name``: code of the same name, or any
-    if the old code has no name by which it can be found."""
+    """Whether ``value`` may replace the custom code of a setting: code of the same name, or any if it is lost."""
     was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
     return str(now) == was or (is_lost(was) and is_custom(now))
 

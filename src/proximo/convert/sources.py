@@ -30,10 +30,8 @@ class Source(NamedTuple):
 
 
 def read_source(source: str, env: str) -> Source:
-    """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several.
-
-    Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
-    """
+    """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several. Raises
+    ``ConfigError`` if there is no such file or entry, or if it is of no known library."""
     is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
     if not is_text and os.path.exists(source) and not os.path.isfile(source):  # a device has no end, and a pipe waits
         raise ConfigError(f"{source} is not a regular file: expected {EXPECTED}.")
