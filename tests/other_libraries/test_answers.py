@@ -8,7 +8,7 @@ import proximo
 from proximo.config import ENTRIES as SETTING_ENTRIES
 from proximo.config import LEAVES, unknown
 from proximo.convert import values
-from proximo.other_libraries import answer, answer_flags, answer_name, answer_verb, is_environment, libraries, load
+from proximo.other_libraries import answer, answer_flags, answer_name, is_environment, libraries, load
 
 ENTRIES = [entry for library in libraries() for entry in load(library).settings]
 
@@ -56,7 +56,7 @@ def test_each_meaning_of_a_name_is_given_with_its_libraries():
 
 
 def test_unknown_names_have_no_answer():
-    assert answer("qqqq") is answer_name("qqqq") is answer_verb("qqqq") is None
+    assert answer("qqqq") is answer_name("qqqq") is None
     assert answer_flags(["qqqq"], [], True) == ""
     assert "did you mean" not in str(unknown("max_stepz"))
 

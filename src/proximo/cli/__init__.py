@@ -200,7 +200,7 @@ def _dispatch(arguments: list[str]) -> int:
     if verb not in VERBS:
         from proximo import other_libraries
 
-        ours = other_libraries.answer_verb(verb)
+        ours = other_libraries.load(other_libraries.GENERAL).verbs.get(verb)
         hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
         raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
     module = importlib.import_module(f"proximo.cli.{verb}")

@@ -126,11 +126,6 @@ def answer_name(name: str) -> str | None:
     return next((load(library).names[name].text for library in libraries() if name in load(library).names), None)
 
 
-def answer_verb(name: str) -> str | None:
-    """The command that does what ``name`` does in another program; None if proximo has no such command."""
-    return load(GENERAL).verbs.get(name)
-
-
 def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
     """Sentences about the ``unknown`` flags of a command, whose flags are ``known``. ``takes_run``: whether it takes a run."""
     general = load(GENERAL)
