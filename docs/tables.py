@@ -17,7 +17,7 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, kinds, text_of
+from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, presets, text_of
 from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
 from proximo.config.custom import choices, takes_custom
 from proximo.config.schedule_text import ScheduleText
@@ -81,15 +81,15 @@ def _groups() -> Iterator[str]:
 
 def _kinds() -> Iterator[str]:
     yield "\n| Kind | Settings |\n|---|---|"
-    for kind, words in kinds.KINDS.items():
-        groups = (group for group in kinds.load(kind).values() if isinstance(group, dict))
+    for kind, words in presets.KINDS.items():
+        groups = (group for group in presets.load_kind(kind).values() if isinstance(group, dict))
         pairs = (f"`{name}: {text_of(value)}`" for group in groups for name, value in group.items())
         yield f"| {words} | {', '.join(pairs)} |"
 
 
 def _foreign() -> Iterator[str]:
     yield "| Name | Library | proximo |\n|---|---|---|"
-    entries = [entry for library in libraries() for entry in load(library).settings() if entry.name not in LEAVES]
+    entries = [entry for library in libraries() for entry in load(library).settings if entry.name not in LEAVES]
     for name in sorted({entry.name for entry in entries}, key=lambda name: (name.lower(), name)):
         meanings: dict[tuple[str, ...], list[Entry]] = {}
         for entry in entries:

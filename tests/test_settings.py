@@ -3,54 +3,50 @@
 import inspect
 
 import pytest
-import yaml
 
 import proximo
 import proximo.envs
+from commands import train_words
 from proximo.cli import main
 from proximo.cli.reporters import banner
 from proximo.collect import devices
-from proximo.config import LEAVES, Config, kinds, override, to_mapping
+from proximo.config import LEAVES, Config, override, presets, to_mapping
 from proximo.config.validation import validate
-from proximo.convert.conversion import convert
 from proximo.errors import ConfigError, EnvError
 from proximo.serialization import dump_yaml
 from proximo.settings import make_config
 from proximo.spaces import Box
 
-from gym_toys import Countdown, Parts
+from gym_toys import Countdown
+from helpers import small_config
 from toys import AnySpaces, ContinuousRandomEnds, RandomEnds
+
+UNIT = Box((1,), -1.0, 1.0)
 
 
 def has(config, kind, without=()):
     """Whether ``config`` has the settings of a kind."""
-    pairs = {name: value for name, group in kinds.load(kind).items() if name != "provenance" for name, value in group.items()}
+    pairs = {
+        name: value for name, group in presets.load_kind(kind).items() if name != "provenance" for name, value in group.items()
+    }
     expected = override(Config(), pairs)
     return all(LEAVES[name].value_in(config) == LEAVES[name].value_in(expected) for name in pairs if name not in without)
 
 
 @pytest.mark.parametrize(
     ("env", "settings", "kind"),
-    [
-        ("toys:RandomEnds", {}, "discrete"),
-        ("toys:ContinuousRandomEnds", {}, "continuous"),
-        ("toys:ContinuousRandomEnds", {"memory": "lstm"}, "memory"),
-        ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
-        ("gym_toys:Parts", {}, "images"),
-        ("gym_toys:Parts", {"memory": "gru"}, "images"),
-        ("gym_toys:Parts", {"encoder": "mlp"}, "discrete"),
-    ],
-)
+    [("toys:RandomEnds", {}, "discrete"), ("toys:ContinuousRandomEnds", {}, "continuous"), ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
+     ("gym_toys:Parts", {"memory": "gru"}, "images"), ("gym_toys:Parts", {"encoder": "mlp"}, "discrete")],
+)  # fmt: skip
 def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
     config = make_config(env, settings)
-    assert config.started_from == f"the defaults for {kinds.KINDS[kind]}"
+    assert config.started_from == f"the defaults for {presets.KINDS[kind]}"
     assert has(config, kind)
 
 
 @pytest.mark.parametrize(
     ("env", "kind"),
-    [(ContinuousRandomEnds(), "continuous"), (RandomEnds(), "discrete"), (Countdown, "discrete"), (Parts(), "images"),
-     (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), Box((1,), -1.0, 1.0)), "images")],
+    [(ContinuousRandomEnds(), "continuous"), (Countdown, "discrete"), (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), UNIT), "images")],
 )  # fmt: skip
 def test_an_object_has_the_defaults_of_its_kind(env, kind):
     assert has(proximo.PPO(env).config, kind)
@@ -62,21 +58,13 @@ def test_an_object_has_the_defaults_of_its_kind(env, kind):
 @pytest.mark.parametrize(
     ("settings", "count"),
     [
-        ({}, 32),
-        ({"num_envs": 1024}, 32),
+        ({}, 32), ({"num_envs": 3, "num_steps": 7}, 1), ({"memory": "gru", "num_steps": 127}, 2),
         ({"num_envs": 4, "num_steps": 64}, 4),  # minibatches of 64 steps, as in a rollout of the default size
-        ({"num_envs": 3, "num_steps": 100}, 4),
-        ({"num_envs": 3, "num_steps": 7}, 1),
-        ({"memory": "gru", "num_envs": 6}, 1),
-        ({"memory": "gru", "num_steps": 127}, 2),
-        ({"num_envs": 4, "num_steps": 32, "num_minibatches": 2}, 2),
-        ({"num_envs": 4, "num_steps": 32, "minibatch_size": 32}, 4),
+        ({"num_envs": 4, "num_steps": 32, "num_minibatches": 2}, 2), ({"num_envs": 4, "num_steps": 32, "minibatch_size": 32}, 4),
     ],
-)
+)  # fmt: skip
 def test_number_of_minibatches_fits_the_rollout(settings, count):
-    config = make_config("toys:ContinuousRandomEnds", settings)
-    assert config.ppo.num_minibatches == count
-    assert config.sequence_length == (config.ppo.num_steps if "memory" in settings else 1)
+    assert make_config("toys:ContinuousRandomEnds", settings).ppo.num_minibatches == count
 
 
 def test_number_of_minibatches_fits_every_device(monkeypatch):
@@ -88,19 +76,14 @@ def test_number_of_minibatches_fits_every_device(monkeypatch):
 @pytest.mark.parametrize("flag", ["--json", "--show-config"])
 def test_output_of_an_environment_is_no_part_of_the_answer(flag, capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(RandomEnds, "__init__", lambda self: print("made"), raising=False)
-    words = ["train", "toys:RandomEnds", flag, "--total-steps", "2048", "--eval-episodes", "1", "--runs-dir", str(tmp_path)]
-    assert main(words) == 0
+    assert main([*train_words(tmp_path, "r", eval_episodes=1, total_steps=32), flag]) == 0
     assert "made" not in capfd.readouterr().out
 
 
-def test_converted_settings_are_complete_without_a_preset():
-    """The command line converts a file that need not know the kind of the environment."""
-    text = convert("python ppo.py --env-id not_installed:Env --num-envs 8 --num-steps 128").yaml
-    written = {name for group in yaml.safe_load(text).values() for name in group}
-    assert kinds.names() <= written
-
-
-def test_saved_settings_need_no_environment(tmp_path):
+def test_saved_settings_and_presets_need_no_environment(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(proximo.envs, "make_env", None)
+        assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
     saved = validate(override(Config(), {"id": "not_installed:Env"}))
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(to_mapping(saved)))
@@ -111,47 +94,52 @@ def test_saved_settings_need_no_environment(tmp_path):
     part = tmp_path / "part.yaml"
     part.write_text("env: {num_envs: 4}")
     assert make_config("CartPole-v1", file=part).started_from == f"the preset of CartPole-v1, then {part}"
-    assert make_config("CartPole-v1", gamma=0.9).started_from == "the preset of CartPole-v1"
     with pytest.raises(EnvError, match="not_installed"):
         make_config("not_installed:Env")
 
 
-def test_preset_needs_no_environment(monkeypatch):
-    monkeypatch.setattr(proximo.envs, "make_env", None)
-    assert make_config("Ant-v5").started_from == "the preset of Ant-v5"
-
-
 def test_shown_settings_have_comments_with_origins_and_are_still_a_file(capsys, tmp_path):
     settings = ["--env-settings", "a=1", "--hidden-sizes", "32,16", "--name", "x: # y"]
-    assert main(["train", "gymnax:CartPole-v1", *settings, "--show-config"]) == 0
+    assert main(["train", "gymnax:CartPole-v1", *settings, "--show-config", "--runs-dir", str(tmp_path / "runs")]) == 0
     file = tmp_path / "config.yaml"
     file.write_text(capsys.readouterr().out)
     lines = file.read_text().splitlines()
     for line in ("  num_envs: 8  # the preset of gymnax:CartPole-v1", "  hidden_sizes:  # given", "  env_settings:  # given"):
         assert line in lines
     assert "  gae_lambda: 0.95" in lines, "a setting that no layer gave has no comment"
-    config = make_config("gymnax:CartPole-v1", {"env_settings": {"a": 1}, "hidden_sizes": "32,16", "name": "x: # y"})
-    assert make_config(file=file) == config
+    given = {"env_settings": {"a": 1}, "hidden_sizes": "32,16", "name": "x: # y", "runs_dir": str(tmp_path / "runs")}
+    assert make_config(file=file) == make_config("gymnax:CartPole-v1", given)
+    assert not (tmp_path / "runs").exists()
 
 
-def test_banner_names_what_the_settings_started_from():
+@pytest.mark.parametrize(
+    ("env", "preset", "row"),
+    [("toys:ContinuousRandomEnds", True, "the defaults for continuous control"), ("CartPole-v1", True, "the preset of CartPole-v1"),
+     ("Acrobot-v1", False, "")],
+)  # fmt: skip
+def test_banner_names_what_the_settings_started_from(env, preset, row):
     words = ("observation", "action", "network", "batch", "preprocessed", "normalized", "device")
-    summary = {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1}
-    cases = {
-        "toys:ContinuousRandomEnds": (True, "the defaults for continuous control"),
-        "CartPole-v1": (True, "the preset of CartPole-v1"),
-        "Acrobot-v1": (False, ""),
-    }
-    for env, (preset, row) in cases.items():
-        given = make_config(env, {"gamma": 0.9, "hidden_sizes": "8,8", "seed": 2}, preset=preset)
-        config = override(given, {"seed": 3})  # as several seeds change it
-        shown = banner(config, 1, summary)
-        assert shown["based on"] == row
-        assert shown["given"] == "gamma 0.9, hidden_sizes 8,8"
+    given = make_config(env, {"gamma": 0.9, "hidden_sizes": "8,8", "seed": 2}, preset=preset)
+    config = override(given, {"seed": 3})  # as several seeds change it
+    shown = banner(config, 1, {**dict.fromkeys(words, ""), "parameters": 1, "updates": 1})
+    assert (shown["based on"], shown["given"]) == (row, "gamma 0.9, hidden_sizes 8,8")
 
 
-def test_arguments_of_another_kind_are_answered():
-    with pytest.raises(ConfigError, match=r"^settings = 'run.yaml': expected a dict of settings; a YAML file is file=…\.$"):
-        make_config("gymnax:CartPole-v1", "run.yaml")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(EnvError, match=r"^env_id = <class .*: expected the id of an environment, such as CartPole-v1"):
-        inspect.unwrap(proximo.make_env)(Countdown)  # without the types that tests check
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: make_config("gymnax:CartPole-v1", "run.yaml"),  # pyright: ignore[reportArgumentType]
+         r"^settings = 'run.yaml': expected a dict of settings; a YAML file is file=…\.$"),
+        (lambda: make_config("gymnax:CartPole-v1", total_step=5), r"^Unknown setting 'total_step' \(did you mean 'total_steps'\?\)"),
+        (lambda: inspect.unwrap(proximo.make_env)(Countdown),  # without the types that tests check
+         r"^env_id = <class .*: expected the id of an environment, such as CartPole-v1"),
+        (lambda: proximo.PPO("gymnax:CartPole-v1", n_steps=8), r"^Unknown setting 'n_steps': n_steps is called num_steps here\.$"),
+        (lambda: proximo.train(config="settings.yaml"),
+         r"^config = 'settings\.yaml': expected a Config, which proximo\.make_config makes, also from a file\.$"),
+        (lambda: proximo.tune("CartPole-v1", space={"gamma": [0.9, 0.99]}), r"^space = \{.*\}: expected the path of a YAML file\.$"),
+        (lambda: proximo.train(config=small_config(), preset=False), r"^preset = False, but config has all settings already"),
+    ],
+)  # fmt: skip
+def test_mistaken_argument_is_one_sentence(call, says):
+    with pytest.raises((ConfigError, EnvError), match=says):
+        call()

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from proximo.config import Config, kinds, override, presets
+from proximo.config import Config, override, presets
 from proximo.config.listing import lists_settings
-from proximo.config.loading import Layer, given_layers, merged, resolve
-from proximo.config.mapping import by_name
+from proximo.config.loading import Layer, given_layers, merged, resolve, tree_layer
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
@@ -54,10 +53,9 @@ def make_config(
     if not preset or not isinstance(env_id, str) or not env_id:
         return validate(resolve(layers))
     if tuned := presets.load(env_id):
-        origin, groups = OF_PRESET.format(env_id), presets.for_memory(tuned, given.get("memory"))
-        return validate(resolve([Layer(by_name(groups, origin), origin), *layers]))
+        layers = [tree_layer(presets.for_memory(tuned, given.get("memory")), OF_PRESET.format(env_id)), *layers]
     config = resolve(layers)
-    if kinds.names() <= given.keys():
+    if tuned or presets.names_of_kinds() <= given.keys():
         return validate(config)
     # Imported here, because the settings of an environment with a preset need no JAX.
     from proximo.collect.environment import preprocessing_of
@@ -72,7 +70,7 @@ def make_config(
 def with_defaults(layers: Sequence[Layer], env: Environment) -> Config:
     """The validated settings in ``layers`` over the defaults for the kind of ``env``."""
     kind = _kind_of(env, resolve(layers))
-    config = resolve([Layer(by_name(kinds.load(kind), kind), f"the defaults for {kinds.KINDS[kind]}"), *layers])
+    config = resolve([tree_layer(presets.load_kind(kind), f"the defaults for {presets.KINDS[kind]}"), *layers])
     if not merged(layers).keys() & {"num_minibatches", "minibatch_size"}:
         config = override(config, {"num_minibatches": _fitting_minibatches(config, kind)})
     return validate(config)
@@ -95,7 +93,7 @@ def _fitting_minibatches(config: Config, kind: str) -> int:
     """The number of minibatches of a kind, or fewer, which divide the rollout and are not smaller than in a rollout of the kind."""
     from proximo.collect.devices import with_device_number
 
-    tuned = kinds.load(kind)
+    tuned = presets.load_kind(kind)
     smallest = tuned["env"]["num_envs"] * tuned["ppo"]["num_steps"] // tuned["ppo"]["num_minibatches"]
     devices = with_device_number(config).run.devices
     assert devices != "all"

@@ -1,7 +1,5 @@
 """Checks of arguments."""
 
-from __future__ import annotations
-
 import numbers
 from typing import Any, TypeGuard
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -49,9 +48,6 @@ def test_completed_run_names_are_accepted_by_commands(place):
     assert set(known_names("runs")) == {"last", "first", "several", "CartPole-v1/second", "Pendulum-v1/second"}
     assert {"first", "CartPole-v1/first", "runs/CartPole-v1/first"} <= set(known_names("runs", "f"))
     assert "nothing" not in known_names("runs", "n")
-
-
-def test_checkpoints_follow_an_at(place):
     assert known_names("runs", "first@") == ["first@best", "first@last", "first@1280", "first@320"]
     assert "CartPole-v1/first@1280" in known_names("runs", "CartPole-v1/first@1")
 
@@ -80,28 +76,9 @@ def test_listing_names_imports_nothing_slow():
         "import sys\nfrom proximo.cli import main\nmain(['__complete', 'environments', 'C'])\nmain(['__complete', 'runs', ''])\n"
         f"sys.exit(str([name for name in {slow} if name in sys.modules] or ''))"
     )
-    started = time.monotonic()
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.stderr == "\n" or not ended.stderr, ended.stderr
     assert "CartPole-v1" in ended.stdout
-    assert time.monotonic() - started < 5
-
-
-def shell_script(place, shell):
-    """Write the script to a file, and a ``proximo`` that runs with this Python."""
-    program = place / "bin" / "proximo"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!{sys.executable}\nimport sys\nfrom proximo.cli import main\nsys.exit(main())\n")
-    program.chmod(0o755)
-    ended = subprocess.run([program, "completion", shell], capture_output=True, text=True, check=True)
-    (place / f"completion.{shell}").write_text(ended.stdout)
-    return place / f"completion.{shell}"
-
-
-def in_shell(place, *command):
-    environment = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(place), "TERM": "dumb"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=environment, check=False, timeout=60)
 
 
 BASH = """
@@ -126,9 +103,17 @@ press "proximo train --total" "proximo train --total"
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 def test_bash_completes_from_the_last_word_break(place):
-    shell_script(place, "bash")
+    program = place / "bin" / "proximo"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom proximo.cli import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    script = subprocess.run([program, "completion", "bash"], capture_output=True, text=True, check=True)
+    (place / "completion.bash").write_text(script.stdout)
     (place / "press.sh").write_text(BASH)
-    ended = in_shell(place, "bash", "--norc", "press.sh")
+    environment = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(place), "TERM": "dumb"}
+    environment = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = ["bash", "--norc", "press.sh"]
+    ended = subprocess.run(words, capture_output=True, text=True, cwd=place, env=environment, check=False, timeout=60)
     assert ended.stderr == ""
     registered, *replies = ended.stdout.splitlines()
     assert registered == "complete -o bashdefault -F _proximo proximo"

@@ -14,9 +14,9 @@ def short(monkeypatch):
 
 
 def test_json_is_one_object_and_this_machine_is_healthy(short, capsys, monkeypatch):
-    prepared, device = [], doctor._device
+    prepared, machine = [], doctor._machine
     monkeypatch.setattr(jax_setup, "prepare_jax", lambda: prepared.append("before JAX starts"))
-    monkeypatch.setattr(doctor, "_device", lambda: (device(), prepared[0])[0])
+    monkeypatch.setattr(doctor, "_machine", lambda: (list(machine()), prepared[0])[0])
     assert main(["doctor", "--json"]) == 0
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")
@@ -35,7 +35,7 @@ def test_each_problem_is_reported_with_its_fix(short, monkeypatch, capsys, tmp_p
     (tmp_path / "file").write_text("")
     before = jax.config.jax_compilation_cache_dir
     monkeypatch.setenv("NPROC", "1")
-    monkeypatch.setattr(doctor, "_training", lambda: {"name": "training", "ok": True, "message": "fine"})
+    monkeypatch.setattr(doctor, "_training", lambda: (True, "fine"))
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path / "file" / "cache"))
         assert main(["doctor"]) == 1

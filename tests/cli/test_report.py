@@ -52,9 +52,14 @@ def test_report_of_several_runs_is_written_to_a_separate_folder(runs, tmp_path, 
     assert (tmp_path / "report" / "report.html").is_file()
 
 
-def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys):
-    out, err = reported(capsys, runs, "gru", "lstm", "--by", "network.memory", "--out", tmp_path / "o", "--json")
-    assert (out.count("\n"), err) == (1, "")
+def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    words = ("gru", "lstm", "--by", "network.memory", "--out", tmp_path / "o", "--json", "--open")
+    out, err = reported(capsys, runs, *words)
+    assert out.count("\n") == 1
+    assert err == f"warning: no browser was found to open {tmp_path}/o/report.html.\n"
     found = json.loads(out)
     assert Path(found["html"]).is_file()
     assert [row["group"] for row in found["table"]] == ["memory=gru", "memory=lstm"]
@@ -62,14 +67,6 @@ def test_json_is_one_object_with_files_and_table(runs, tmp_path, capsys):
     low, high = found["table"][0]["final"]["ci95"]
     assert low <= found["table"][0]["final"]["iqm"] <= high
     assert len(found["improvement"]) == 1
-
-
-def test_open_without_a_browser_warns(runs, capsys, monkeypatch, tmp_path):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("sys.platform", "linux")
-    _, err = reported(capsys, runs, "a", "--open", "--out", tmp_path)
-    assert err == f"warning: no browser was found to open {tmp_path}/report.html.\n"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from commands import BATCH, train_words
 from proximo.cli import main, train
 from proximo.config import LEAVES
-from proximo.settings import make_config
 from proximo.storage import run_directory
 from proximo.training.jax_backend import JaxBackend
 from proximo.training.seed_run import Result
@@ -41,12 +40,10 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "two"], "Unexpected 'two': expected one environment, then flags"),
         ([ENV, "--memory-settings.window", "8"], "it is the entry window of memory_settings, as in --memory-settings window=VALUE"),
         ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
-        ([ENV, "--track", "toys:RandomEnds"], "track = 'toys:RandomEnds': expected a class with write(step, values)"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no parameter 'size'"),
-        (["toys:RandomEnd"], "Module 'toys' has no class 'RandomEnd' (did you mean 'RandomEnds'?)"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "has no parameter 'sise' (did you mean 'size'?)"),
-        (["odd_envs:NoStep"], "'odd_envs:NoStep' is a class without step: expected the class of a JAX or Gymnasium environment"),
         (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
+        (["odd_envs:NoStep"], "'odd_envs:NoStep' is a class without step: expected the class of a JAX or Gymnasium environment"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
         (["broken_envs:Stranger"], "Making broken_envs:Stranger raised TypeError: Stranger.reset() got an unexpected keyword argument"),
@@ -87,17 +84,12 @@ def test_smoke_is_three_updates_with_all_parts_and_json_one_object_of_seven_resu
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
-        (["--num-envs", "4"], {"num_envs": "4"}),
-        (["--num_envs=4"], {"num_envs": "4"}),
-        (["--normalize-reward"], {"normalize_reward": "true"}),
-        (["--normalize-reward", "false"], {"normalize_reward": "false"}),
-        (["--no-tensorboard"], {"tensorboard": "false"}),
-        (["--log-std-init", "-1.5"], {"log_std_init": "-1.5"}),
+        (["--num-envs", "4"], {"num_envs": "4"}), (["--num_envs=4"], {"num_envs": "4"}), (["--log-std-init", "-1.5"], {"log_std_init": "-1.5"}),
+        (["--normalize-reward"], {"normalize_reward": "true"}), (["--no-tensorboard"], {"tensorboard": "false"}),
         (["--hidden-sizes", "8,8", "--env-settings", "a=1,b=2"], {"hidden_sizes": "8,8", "env_settings": "a=1,b=2"}),
-        (["--env-settings", "a=1,b=2", "--env-settings", "b=3"], {"env_settings": "a=1,b=2,b=3"}),
         (["--eval-env-settings", "a=1", "--eval_env_settings", "b=3"], {"eval_env_settings": "a=1,b=3"}),
     ],
-)
+)  # fmt: skip
 def test_every_form_of_a_flag_is_read(words, settings):
     assert train.make_parser().parse_args([ENV, *words]).settings == settings
 
@@ -115,12 +107,3 @@ def test_help_shows_common_settings_and_help_all_every_one_with_its_explanation(
         flag = f"--{name.replace('_', '-')} "
         assert (flag in short) == (name in train.COMMON)
         assert name == "id" or (flag in whole and " ".join(leaf.help.split()) in whole)
-
-
-def test_show_config_prints_the_settings_that_would_train(nothing_compiles, tmp_path, capsys):
-    assert main(["train", "gymnax:CartPole-v1", "--show-config", "--gamma", "0.9", "--runs-dir", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    (tmp_path / "a.yaml").write_text(shown)
-    settings = {"gamma": 0.9, "runs_dir": str(tmp_path)}
-    assert make_config(file=tmp_path / "a.yaml", preset=False) == make_config("gymnax:CartPole-v1", settings)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]

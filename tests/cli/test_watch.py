@@ -1,9 +1,7 @@
 """``proximo watch``: a run by any of its names, an environment untrained, into a file or a window; bad input in one sentence."""
 
 import json
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -19,8 +17,8 @@ from proximo.rendering import window
 
 @pytest.fixture(autouse=True)
 def no_display(monkeypatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +58,8 @@ class Other(PocMemory):
 
 def test_a_video_of_another_environment_replaces_none_of_the_trainings(runs, capsys):
     words = ["r", "--gif", "--episodes", "1"]
-    usual, same, other = (
-        watched(capsys, runs, *words, *more) for more in ([], ["--env", "proximo:PocMemory"], ["--env", "test_watch:Other"])
-    )
-    assert usual["files"] == same["files"]
-    assert other["files"] == [usual["files"][0].replace(".gif", "-test_watch-Other.gif")]
+    usual, other = (watched(capsys, runs, *words, *more)["files"][0] for more in ([], ["--env", "test_watch:Other"]))
+    assert other == usual.replace(".gif", "-test_watch-Other.gif")
 
 
 def test_watch_plays_the_episodes_of_eval(runs, capsys):
@@ -75,20 +70,15 @@ def test_watch_plays_the_episodes_of_eval(runs, capsys):
     assert [episode["success"] for episode in result["episodes"]] == judged.success.tolist()
 
 
-def test_a_line_for_each_episode_and_the_file(runs, capsys):
-    assert main(["watch", "r", "--runs-dir", str(runs), "--episodes", "2", "--max-steps", "3"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{runs}/proximo-PocMemory/r on proximo:PocMemory at step ")
-    assert lines[0].endswith(", greedy")
-    assert lines[1].startswith("episode 1: return ")
-    assert all(line.endswith(", length 3, cut after 3 steps") for line in lines[1:3])
-    assert lines[3].endswith(".mp4 (8 frames, 4 per second)")
-
-
-def test_group_shows_its_first_seed_unless_another_is_named(runs, capsys):
-    assert main(["watch", "g", "--runs-dir", str(runs), "--gif", "--episodes", "1"]) == 0
-    assert capsys.readouterr().out.startswith("showing seed-0 (others: seed-1)\n")
-    assert watched(capsys, runs, "g/seed-1", "--gif")["run"] == f"{runs}/proximo-PocMemory/g/seed-1"
+def test_lines_name_the_seed_each_episode_and_the_file(runs, capsys):
+    assert main(["watch", "g", "--runs-dir", str(runs), "--episodes", "2", "--max-steps", "3"]) == 0
+    seed, heading, *episodes, file = capsys.readouterr().out.splitlines()
+    assert seed == "showing seed-0 (others: seed-1)"
+    assert heading.startswith(f"{runs}/proximo-PocMemory/g/seed-0 on proximo:PocMemory at step ")
+    assert heading.endswith(", greedy")
+    assert all(line.startswith("episode ") and line.endswith(", length 3, cut after 3 steps") for line in episodes)
+    assert (len(episodes), file.endswith(".mp4 (8 frames, 4 per second)")) == (2, True)
+    assert watched(capsys, runs, "g/seed-1", "--gif", "--episodes", "1")["run"] == f"{runs}/proximo-PocMemory/g/seed-1"
 
 
 def test_requested_formats_are_written(runs, capsys, monkeypatch, tmp_path):
@@ -121,30 +111,20 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("nothing", "No run 'nothing': "),
         (".", "No run '.': looked for one at that path"),
         ("proximo:PocMemory", "`proximo watch proximo:PocMemory --agent random` shows it untrained"),
         ("CartPol-v1 --agent random", "'CartPol-v1' is neither an environment nor a run in "),
-        ("r --max-steps 0", "max_steps = 0: expected a whole number of 1 … 1000000000."),
         ("r --fps 0", "fps = 0.0: expected a number that is more than 0, and 240 at most."),
         ("r --out x.avi", "--out x.avi: expected a name that ends in .mp4 or .gif."),
         ("r --out x.mp4 --gif", "is one file, but .gif was requested"),
         ("r --stochastic --agent random", "--stochastic has no effect with --agent random"),
-        ("minigrid:MemoryS7 --agent random", "needs a library that is not installed: pip install 'proximo[minigrid]'."),
     ],
 )
-def test_mistake_is_reported_in_one_sentence(runs, capsys, monkeypatch, words, sentence):
-    monkeypatch.setitem(sys.modules, "minigrid", None)
+def test_mistake_is_reported_in_one_sentence(runs, capsys, words, sentence):
     assert main(["watch", *words.split(), "--runs-dir", str(runs)]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert sentence in err
-
-
-def test_missing_ffmpeg_is_reported(runs, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
-    assert main(["watch", "r", "--runs-dir", str(runs)]) == 2
-    assert capsys.readouterr().err.startswith("proximo: No ffmpeg was found")
 
 
 class Screen:
@@ -202,8 +182,4 @@ def test_environment_with_a_builtin_window_opens_it(capsys, monkeypatch, tmp_pat
 def test_has_display_is_false_without_a_screen(monkeypatch):
     assert not window.has_display()
     monkeypatch.setenv("DISPLAY", ":993")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    assert not window.has_display()
-    monkeypatch.delenv("SDL_VIDEODRIVER")
     assert not window.has_display()  # nobody listens there
-    assert "DISPLAY" in os.environ

@@ -107,7 +107,7 @@ def test_every_setting_is_on_its_page(site):
         '| <span id="num_envs"></span>`num_envs` | `8` | integer, 1 or more | number of environments'
         in (DOCS / "settings.md").read_text()
     )
-    theirs = {entry.name for library in libraries() for entry in load(library).settings()} - set(LEAVES)
+    theirs = {entry.name for library in libraries() for entry in load(library).settings} - set(LEAVES)
     assert not [name for name in theirs if f"<code>{name}</code>" not in page]
 
 

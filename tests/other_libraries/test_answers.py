@@ -8,15 +8,15 @@ import proximo
 from proximo.config import ENTRIES as SETTING_ENTRIES
 from proximo.config import LEAVES, unknown
 from proximo.convert import values
-from proximo.other_libraries import answer, answer_flags, answer_name, answer_verb, is_environment, libraries, load
+from proximo.other_libraries import answer, answer_flags, answer_name, is_environment, libraries, load
 
-ENTRIES = [entry for library in libraries() for entry in load(library).settings()]
+ENTRIES = [entry for library in libraries() for entry in load(library).settings]
 
 
 @pytest.mark.parametrize("library", libraries())
 def test_every_entry_has_existing_settings_or_a_note(library):
     content = load(library)
-    entries = list(content.settings())
+    entries = list(content.settings)
     assert len(entries) >= 20
     for entry in entries:
         assert set(entry.ours) <= {*LEAVES, *SETTING_ENTRIES}, entry
@@ -25,7 +25,7 @@ def test_every_entry_has_existing_settings_or_a_note(library):
     for fixed in (content.always, *(variant.get("always", {}) for variant in content.variants.values())):
         assert set(fixed) <= {*LEAVES, *SETTING_ENTRIES}
     for variant in content.variants.values():
-        assert all(content.setting(name) for name in variant.get("defaults", {}))
+        assert all(name in content.by_name for name in variant.get("defaults", {}))
 
 
 def test_every_name_is_answered_and_never_by_a_similar_name():
@@ -40,15 +40,12 @@ def test_every_name_is_answered_and_never_by_a_similar_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("n-test-steps", "eval_episodes"), ("run-id", "name"), ("layer_type", "memory"), ("gpu", "JAX_PLATFORMS")]
-)
+    ("name", "said"),
+    [("n-test-steps", "eval_episodes"), ("layer_type", "memory"), ("gpu", "JAX_PLATFORMS"),
+     *((name, "give the environment without a flag") for name in ("env", "env_name", "ENV_NAME", "gym-id"))],
+)  # fmt: skip
 def test_names_of_several_libraries_are_answered(name, said):
     assert said in str(unknown(name))
-
-
-@pytest.mark.parametrize("name", ["env", "env_name", "env_id", "ENV_NAME", "gym-id"])
-def test_the_environment_is_answered_by_its_place(name):
-    assert "give the environment without a flag" in str(unknown(name))
 
 
 def test_each_meaning_of_a_name_is_given_with_its_libraries():
@@ -56,22 +53,10 @@ def test_each_meaning_of_a_name_is_given_with_its_libraries():
         "In pytorch-ppo, value_loss_coef is called vf_coef here: the same value, because both value losses have the factor ½. "
         "In rsl_rl, value_loss_coef is called vf_coef here: give twice the value, because its value loss has no factor ½."
     )
-    assert answer("checkpoint") == (
-        "In PPO-JAX, checkpoint is called checkpoint_every here: in environment steps. "
-        "In rl_games, `proximo train --resume RUN@STEP` continues from a checkpoint."
-    )
-
-
-def test_notes_of_settings_with_our_names_are_on_pages():
-    """``num_workers`` of pytorch-ppo is our ``num_envs``, and ``vf_coef`` of Stable-Baselines3 is half of ours."""
-    workers, vf_coef = load("pytorch_ppo").setting("num_workers"), load("rl_zoo").setting("vf_coef")
-    assert workers is not None
-    assert vf_coef is not None
-    assert (workers.ours, vf_coef.times) == (("num_envs",), 2)
 
 
 def test_unknown_names_have_no_answer():
-    assert answer("qqqq") is answer_name("qqqq") is answer_verb("qqqq") is None
+    assert answer("qqqq") is answer_name("qqqq") is None
     assert answer_flags(["qqqq"], [], True) == ""
     assert "did you mean" not in str(unknown("max_stepz"))
 

@@ -1,6 +1,4 @@
-"""The command line; each command has one file."""
-
-from __future__ import annotations
+"""The command line. Each command has one file: ``make_parser`` makes its flags, and ``run`` does its work and returns the exit code."""
 
 import argparse
 import atexit
@@ -41,6 +39,8 @@ VERBS = {
 GARBAGE_THRESHOLD = 50_000
 """New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700,
 Python's default, a start takes half a second longer."""
+TYPES = {"N": int, "SECONDS": float, "FPS": float, "FILE": Path, "FOLDER": Path}
+"""The type of a value, by what the help of its flag calls it."""
 COMPLETE = "__complete"
 """The completion script calls this command. It is not shown to users."""
 _COLORS = {"green": 32, "yellow": 33, "red": 31}
@@ -53,36 +53,42 @@ class UsageError(ProximoError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
+    """The parser of a command. The docstring of its file, ``doc``, has the description and, after an empty line, the
+    usage. Raises ``UsageError`` instead of printing the usage, so that every mistake becomes one sentence."""
 
-    def __init__(self, **options: Any):
-        super().__init__(allow_abbrev=False, **options)
+    def __init__(self, verb: str, doc: str | None, **options: Any):
+        text, _, usage = (doc or "").partition("\n\n")
+        usage = "\n       ".join(map(str.strip, usage.strip().splitlines())) or None
+        super().__init__(f"proximo {verb}".strip(), usage, " ".join(text.split()), allow_abbrev=False, **options)
         self._words: list[str] = []
         # argparse takes -1e-3 for a flag, because its expression has no exponents.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words = list(sys.argv[1:] if args is None else args)
+        self._words = list(args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         from proximo import other_libraries  # only now: `proximo --help` needs no other library
 
-        flags, known = [word.partition("=")[0] for word in self._words if word.startswith("--")], self._option_string_actions
-        unknown = [flag.removeprefix("--") for flag in flags if flag not in known]
+        known = self._option_string_actions
+        flags = [word.partition("=")[0] for word in self._words if word.startswith("--")]
         takes_run = any(str(action.metavar).startswith("RUN") for action in self._actions)
-        answers = other_libraries.answer_flags(unknown, known, takes_run)
+        answers = other_libraries.answer_flags([flag.removeprefix("--") for flag in flags if flag not in known], known, takes_run)
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.{answers}")
 
-    def add_flag(self, name: str, help: str, metavar: str | None = None, **options: Any) -> None:
-        """Add ``name``: a flag with a value if it has a ``metavar``, else a switch."""
-        kind = {"action": "store_true"} if metavar is None else {"metavar": metavar}
-        self.add_argument(name, help=help, **kind, **options)
+    def add(self, name: str, help: str, metavar: str | None = None, **options: Any) -> None:
+        """Add an argument: a flag with a value if it has a ``metavar`` or ``choices``, else a switch."""
+        kind: dict[str, Any] = {} if "choices" in options else {"action": "store_true"}
+        if metavar:
+            kind = {"metavar": metavar, "type": TYPES.get(metavar, str)}
+        self.add_argument(name, help=help, **{**kind, **options})
 
     def add_shared(self, *flags: str) -> None:
-        """Add flags that several commands have: some of ``SHARED``."""
+        """Add flags that several commands have."""
         for flag in flags:
-            self.add_argument(flag, **SHARED[flag])
+            help, metavar, options = SHARED[flag]
+            self.add(flag, help, metavar, **options)
 
 
 class Pairs(argparse.Action):
@@ -101,23 +107,22 @@ def _env_settings(text: str) -> dict[str, Any]:
     return coerce(LEAVES["env_settings"], text)
 
 
-SHARED: dict[str, dict[str, Any]] = {
-    "--runs-dir": {"help": "folder of all runs (default runs)", "metavar": "FOLDER", "default": "runs"},
-    "--json": {"help": "print one JSON object to stdout, and the rest to stderr", "action": "store_true"},
-    "--quiet": {"help": "print only warnings, to stderr", "action": "store_true"},
-    "--config": {"help": "YAML of settings, such as a run's config.yaml", "metavar": "FILE", "type": Path},
-    "--no-preset": {"help": "no preset, and no defaults by kind", "action": "store_true"},
-    "--env": {"help": "another environment with the same spaces (default: the training's)", "metavar": "ENV"},
-    "--seed": {
-        "help": "seed of the episodes, independent of the training's (default 0)", "metavar": "N", "type": int, "default": 0,
-    },
-    "--levels": {"help": "levels to play, such as 1000:1050 (default: the training's levels)", "metavar": "FROM:TO"},
-    "--env-settings": {
-        "help": "parameters of the environment to change", "metavar": "KEY=VALUE,...", "type": _env_settings, "action": Pairs, "default": {},
-    },
+SHARED: dict[str, tuple[str, str | None, dict[str, Any]]] = {
+    "--runs-dir": ("folder of all runs (default runs)", "FOLDER", {"default": Path("runs")}),
+    "--json": ("print one JSON object to stdout, and the rest to stderr", None, {}),
+    "--quiet": ("print only warnings, to stderr", None, {}),
+    "--config": ("YAML of settings, such as a run's config.yaml", "FILE", {}),
+    "--no-preset": ("no preset, and no defaults by kind", None, {}),
+    "--env": ("another environment with the same spaces (default: the training's)", "ENV", {}),
+    "--seed": ("seed of the episodes, independent of the training's (default 0)", "N", {"default": 0}),
+    "--levels": ("levels to play, such as 1000:1050 (default: the training's levels)", "FROM:TO", {}),
+    "--env-settings": (
+        "parameters of the environment to change", "KEY=VALUE,...", {"type": _env_settings, "action": Pairs, "default": {}},
+    ),
 }  # fmt: skip
 EPISODE_FLAGS = "--seed", "--levels", "--env-settings"
 """The flags that choose the episodes of a trained policy."""
+Options = argparse.Namespace
 
 
 def first_clause(text: str, ends: str = ";:\n") -> str:
@@ -126,10 +131,8 @@ def first_clause(text: str, ends: str = ";:\n") -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line with the words after ``proximo``, by default this process's words.
-
-    Returns the exit code: 0: success, 2: a mistake of the user, 1: any other error, 130: Ctrl-C.
-    """
+    """Run the command line with the words after ``proximo``, by default this process's words. Returns the exit code:
+    0: success, 2: a mistake of the user, 1: any other error, 130: Ctrl-C."""
     if arguments is None:  # the process is this command's own
         _prepare_streams()
         gc.set_threshold(GARBAGE_THRESHOLD)
@@ -138,24 +141,24 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = sys.argv[1:]
     code, as_json = 0, "--json" in arguments
     try:
-        _search_working_folder()
         with _exit_on_interrupt(as_json), short_warnings():
             code = _dispatch(arguments)
             sys.stdout.flush()
-        return code
     except BrokenPipeError:
         discard_output(sys.stdout)
-        return code
     except (Exception, KeyboardInterrupt) as error:
         code, sentence = _failure(error)
+        if as_json:
+            try:
+                print(json.dumps({"error": sentence or f"{type(error).__name__}: {error}"}), flush=True)
+            except OSError:
+                discard_output(sys.stdout)
         if sentence is None:
-            if as_json:
-                print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             raise
-        _print_error(as_json, sentence)
+        print(f"{paint('proximo:', 'red', sys.stderr)} {printable(sentence)}", file=sys.stderr, flush=True)
         if getattr(error, "ends_process", False):
             os._exit(code)
-        return code
+    return code
 
 
 def _failure(error: BaseException) -> tuple[int, str | None]:
@@ -176,19 +179,18 @@ def _failure(error: BaseException) -> tuple[int, str | None]:
     return 1, None
 
 
-def _search_working_folder() -> None:
-    """Let imports find a user's `module:Class`, which is often in the current folder."""
-    try:
+def _dispatch(arguments: list[str]) -> int:
+    try:  # a user's `module:Class` is often in the current folder
         folder = os.getcwd()
     except FileNotFoundError:
         raise UsageError("The working folder does not exist any more: change to another one.") from None
-    if folder not in sys.path:
-        sys.path.append(folder)
-
-
-def _dispatch(arguments: list[str]) -> int:
+    sys.path += [] if folder in sys.path else [folder]
     if not arguments or arguments[0].startswith("-"):
-        parser = _parser()
+        lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
+        epilog = f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1"
+        doc = "Proximal Policy Optimization, complete.\n\nproximo COMMAND [...]"
+        parser = Parser("", doc, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--version", action="version", version=f"proximo {__version__}")
         parser.parse_args(arguments)
         parser.print_help()
         return 0
@@ -198,25 +200,11 @@ def _dispatch(arguments: list[str]) -> int:
     if verb not in VERBS:
         from proximo import other_libraries
 
-        ours = other_libraries.answer_verb(verb)
+        ours = other_libraries.load(other_libraries.GENERAL).verbs.get(verb)
         hint = f" (use `proximo {ours}`)" if ours else nearest(verb, VERBS)
         raise UsageError(f"Unknown command {verb!r}{hint}: expected one of {', '.join(VERBS)}.")
     module = importlib.import_module(f"proximo.cli.{verb}")
     return module.run(module.make_parser().parse_args(words))
-
-
-def _parser() -> Parser:
-    lines = "\n".join(f"  {verb:<12}{text}" for verb, text in VERBS.items())
-    parser = Parser(
-        prog="proximo",
-        description="Proximal Policy Optimization, complete.",
-        epilog=f"commands:\n{lines}\n\n`proximo COMMAND --help` explains it. Start with: proximo train CartPole-v1",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="proximo COMMAND [...]",
-    )
-    parser.add_argument("--version", action="version", version=f"proximo {__version__}")
-    parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
-    return parser
 
 
 def _prepare_streams() -> None:
@@ -237,11 +225,8 @@ def _prepare_streams() -> None:
 
 @contextlib.contextmanager
 def _exit_on_interrupt(as_json: bool) -> Iterator[None]:
-    """Exit at once on Ctrl-C, until a command installs its own handler.
-
-    JAX's callbacks lose a KeyboardInterrupt, which can also leave half-imported modules; and there is nothing to save
-    yet. With ``as_json``, a JSON object is first written to the current standard output.
-    """
+    """Exit at once on Ctrl-C, until a command installs its own handler: JAX's callbacks lose a KeyboardInterrupt, which
+    can also leave half-imported modules. With ``as_json``, first write a JSON object."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -309,16 +294,6 @@ def print_json(value: Any) -> None:
     print(json.dumps(jsonable(value), allow_nan=False))
 
 
-def _print_error(as_json: bool, message: str) -> None:
-    """Print the message to standard error; with ``--json`` also as an object to standard output."""
-    if as_json:
-        try:
-            print(json.dumps({"error": message}), flush=True)
-        except OSError:
-            discard_output(sys.stdout)
-    print(f"{paint('proximo:', 'red', sys.stderr)} {printable(message)}", file=sys.stderr, flush=True)
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table whose columns are two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -326,10 +301,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def paint(text: str, color: str, stream: TextIO | None = None) -> str:
-    """``text`` in ``color`` if ``stream``, by default standard output, is a terminal.
-
-    ``NO_COLOR`` turns colors off (https://no-color.org); ``FORCE_COLOR`` turns them on elsewhere (https://force-color.org).
-    """
+    """``text`` in ``color`` if ``stream``, by default standard output, is a terminal. The variables ``NO_COLOR`` and
+    ``FORCE_COLOR`` turn colors off, and on elsewhere (https://no-color.org, https://force-color.org)."""
     is_terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
     if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
         return text

@@ -1,8 +1,8 @@
-"""``proximo check``."""
+"""Check whether an environment can be trained.
 
-from __future__ import annotations
+proximo check ENV [--SETTING VALUE ...] [--json]
+"""
 
-import argparse
 import functools
 import math
 import pickle
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from proximo.cli import Parser, UsageError, paint, print_json, short_warnings
+from proximo.cli import Options, Parser, UsageError, paint, print_json, short_warnings
 from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
 from proximo.envs.gymnasium import worker_process
@@ -20,6 +20,7 @@ from proximo.envs.gymnasium.worker_process import WorkerProcess
 from proximo.errors import EnvError, ProximoError
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+STOPPED = "Stopped after {:g} s. --seconds sets another limit."
 SETTINGS = (
     "env_settings", "num_envs", "max_episode_steps", "preprocessing", "frame_stack", "action_repeat", "wrappers",
     "drop_observations", "life_loss", "encoder", "normalize_observation", "normalize_reward",
@@ -27,26 +28,18 @@ SETTINGS = (
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(
-        prog="proximo check",
-        description="Check whether an environment can be trained.",
-        usage="proximo check ENV [--SETTING VALUE ...] [--json]",
-    )
-    parser.add_argument("env", metavar="ENV", help="environment id; `proximo envs` lists them")
+    parser = Parser("check", __doc__)
+    parser.add("env", "environment id; `proximo envs` lists them", "ENV")
     parser.add_shared("--config", "--no-preset")
-    parser.add_flag("--seconds", "limit of the time to play (default 60)", "S", type=float, default=60.0)
+    parser.add("--seconds", "limit of the time to play (default 60)", "SECONDS", default=60.0)
     parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
-        add_setting(section, LEAVES[name])
-    for action in section._group_actions:  # so that the help fits a screen
-        action.help = action.help if action.help == argparse.SUPPRESS else ""
+        add_setting(section, LEAVES[name], help="")  # so that all fit a screen
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Check an environment and print each finding. Returns 2 if it cannot be trained."""
+def run(options: Options) -> int:
     from proximo.checks import verdict
 
     if not 0 < options.seconds < math.inf:
@@ -60,23 +53,22 @@ def run(options: argparse.Namespace) -> int:
     is_ok = all(finding.level != "error" for finding in findings)
     if options.json:
         print_json({"ok": is_ok, **report, "findings": [vars(finding) for finding in findings]})
-        return 0 if is_ok else 2
-    if report["not_checked"]:
-        print(f"Not checked: {', '.join(report['not_checked'])}.")
-    if report["compile_seconds"]:
-        print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
-    print(verdict(report["env"], findings))
+    else:
+        if report["not_checked"]:
+            print(f"Not checked: {', '.join(report['not_checked'])}.")
+        if report["compile_seconds"]:
+            print(f"JAX compiled for {report['compile_seconds']:.1f} s. --seconds does not include this time.")
+        print(verdict(report["env"], findings))
     return 0 if is_ok else 2
 
 
-def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[Any]:
+def _findings(options: Options, report: dict[str, Any]) -> Iterator[Any]:
     """Yield the findings of a worker process, and update ``report``. A process that makes and plays a Gymnasium
     environment for longer than ``options.seconds`` is killed."""
     from proximo.checks import Finding
 
     process = WorkerProcess(Checks(options).serve)
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), process.kill, ["reached the limit"])
-    is_over = False
     try:
         process.begin()
         for message in iter(lambda: pickle.load(process.replies), None):
@@ -85,30 +77,28 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
             if isinstance(message, Finding):
                 yield message
                 report["not_checked"] = [name for name in report["not_checked"] if name != message.check]
-            elif message:
-                report.update(message)
-            else:
+            elif not message:
                 limit.start()
-            if "out_of_time" in report:  # a JAX environment limits itself, because compiling may take long
-                limit.cancel()
-                is_over = report.pop("out_of_time")
+            else:
+                report.update(message)
+                if "tracing" in report["not_checked"]:  # a JAX environment limits itself, because compiling may take long
+                    limit.cancel()
     except (EOFError, pickle.UnpicklingError):
-        is_over = bool(process.why_killed)
-        if not is_over:
+        if process.why_killed and report["not_checked"]:
+            level = "error" if report["not_checked"] == ["making"] else "warning"
+            yield Finding("time", level, STOPPED.format(options.seconds))
+        elif not process.why_killed:
             yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
     finally:
         limit.cancel()
         process.release()
-    if report["not_checked"] and is_over:
-        level = "error" if report["not_checked"] == ["making"] else "warning"
-        yield Finding("time", level, f"Stopped after {options.seconds:g} s. --seconds sets another limit.")
 
 
 @dataclass(frozen=True)
 class Checks:
     """The checks of a command, which run in a worker process: an environment may hang, crash or print."""
 
-    options: argparse.Namespace
+    options: Options
 
     def serve(self, commands: IO[bytes], replies: IO[bytes]) -> None:
         """Send each finding, and entries of the report; at the end None, or an error of the user."""
@@ -144,12 +134,12 @@ class Checks:
             send(Finding("making", "error", str(error)))
             return
         names = check_names(env)
-        is_jax = "tracing" in names
-        send({"env": config.env.id, "not_checked": names, **({"out_of_time": False} if is_jax else {})})
+        send({"env": config.env.id, "not_checked": names})
         for finding in check_environment(env, config):
             send(finding)
-            if is_jax:
+            if "tracing" in names:
+                send({"compile_seconds": compiling[0]})
                 is_over = time.monotonic() - started - compiling[0] > options.seconds
-                send({"compile_seconds": compiling[0], "out_of_time": is_over})
-                if is_over:
+                if is_over and finding.check != names[-1]:
+                    send(Finding("time", "warning", STOPPED.format(options.seconds)))
                     return

@@ -1,10 +1,7 @@
-"""``proximo completion``: prints a completion script for a shell.
+"""Print a script that lets a shell complete commands, flags, settings, environments and runs."""
 
-``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of
-environments, runs and studies; listing them imports no slow library.
-"""
-
-from __future__ import annotations
+# ``shtab`` writes commands, flags and choices into the script. The script asks ``proximo __complete`` for the names of environments, runs
+# and studies; listing them imports no slow library.
 
 import argparse
 import contextlib
@@ -14,12 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import COMPLETE, VERBS, Parser, first_clause
+from proximo.cli import COMPLETE, VERBS, Options, Parser, first_clause
 from proximo.jax_setup import cache_folder
 from proximo.storage import zoo
 from proximo.storage.named_folders import is_run, known_folders
 
-SHELLS = ("bash", "zsh", "fish")
 ENVIRONMENTS_FILE = "environments.txt"
 KINDS = {"ENV": "environments", "RUN": "runs", "STUDY": "studies"}
 # bash also splits words at ":", "=" and "@", which are parts of our names. The function joins them again before it
@@ -47,19 +43,16 @@ _proximo_names() { compadd -- ${(f)"$(proximo __complete $1 "$PREFIX" 2>/dev/nul
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(
-        prog="proximo completion",
-        description="Print a script that lets a shell complete commands, flags, settings, environments and runs.",
-        epilog='For example, add this line to ~/.bashrc: eval "$(proximo completion bash)". Environments without a preset are '
-        "completed after `proximo envs` has listed them.",
+    epilog = (
+        'For example, add this line to ~/.bashrc: eval "$(proximo completion bash)". Environments without a preset are completed after '
+        "`proximo envs` has listed them."
     )
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
+    parser = Parser("completion", __doc__, epilog=epilog)
+    parser.add("shell", "bash, zsh or fish", "SHELL", choices=("bash", "zsh", "fish"))
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the script of a shell."""
+def run(options: Options) -> int:
     import shtab
 
     parser = argparse.ArgumentParser(prog="proximo")
@@ -81,14 +74,10 @@ def _describe(action: Any) -> None:
     if kind := KINDS.get(metavar.removesuffix("...")):
         function = f"_proximo_{kind}"
         one = f'{function}() {{ _proximo_names {kind} "$1"; }}\n'
+        fish = f"(proximo {COMPLETE} {kind} (commandline -ct))"
         preamble = {"bash": BASH_NAMES + one, "zsh": ZSH_NAMES + one}
-        action.complete = {
-            "bash": function,
-            "zsh": function,
-            "fish": f"(proximo {COMPLETE} {kind} (commandline -ct))",
-            "preamble": preamble,
-        }
-    elif action.type is Path or metavar in ("FILE", "FOLDER", "DIR", "PATH"):
+        action.complete = {"bash": function, "zsh": function, "fish": fish, "preamble": preamble}
+    elif metavar in ("FILE", "FOLDER"):
         action.complete = "file"
     elif "|" in metavar and all(re.fullmatch(r"[a-z0-9_.]+", word) for word in words):  # such as none|gru|lstm|MODULE:NAME
         action.choices = words
@@ -106,7 +95,13 @@ def print_names(kind: str, word: str = "") -> int:
 def known_names(kind: str, word: str = "") -> list[str]:
     """Names of ``environments``, ``runs`` or ``studies``. ``word`` is what the user has typed."""
     if kind == "environments":
-        return _environments()
+        from proximo.config import presets
+
+        # Those that `proximo envs` listed: asking all libraries takes seconds.
+        listed: list[str] = []
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()
+        return sorted({*listed, *presets.names()})
     if word.startswith(zoo.PREFIX):
         return zoo.names()
     is_one = is_run if kind == "runs" else lambda path: (path / "journal.log").is_file()
@@ -123,16 +118,6 @@ def _names(path: Path, found: list[Path]) -> list[str]:
     """What names a run, shortest first: its name if it is unique, environment/name, and its path."""
     unique = [path.name] if sum(other.name == path.name for other in found) == 1 else []
     return [*unique, f"{path.parent.name}/{path.name}", str(path)]
-
-
-def _environments() -> list[str]:
-    """Environments with a preset, and those that ``proximo envs`` listed: asking all libraries takes seconds."""
-    from proximo.config import presets
-
-    listed: list[str] = []
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()
-    return sorted({*listed, *presets.names()})
 
 
 def remember_environments(ids: Iterable[str]) -> None:

@@ -1,33 +1,31 @@
-"""``proximo doctor``."""
+"""Check whether this machine is ready for training."""
 
-from __future__ import annotations
-
-import argparse
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from proximo.cli import Parser, paint, print_json
+from proximo.cli import Options, Parser, paint, print_json
 
 TRIAL_UPDATES = 20
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(prog="proximo doctor", description="Check whether this machine is ready for training.")
+    parser = Parser("doctor", __doc__)
     parser.add_shared("--json")
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Check the machine and print the results. Returns 1 if training would fail."""
+def run(options: Options) -> int:
     from proximo.jax_setup import prepare_jax
     from proximo.storage.system_info import system_info
 
     prepare_jax()  # before JAX starts, as for a training
     info = system_info()
-    checks = [_device(), _threads(), _cache(), _training()]
+    rows = [*_machine(), ("training", *_training())]
+    checks = [
+        {"name": name, "ok": ok, "message": message, **(figures[0] if figures else {})} for name, ok, message, *figures in rows
+    ]
     healthy = all(check["ok"] for check in checks)
     if options.json:
         print_json({"healthy": healthy, "checks": checks, "system": info})
@@ -38,55 +36,37 @@ def run(options: argparse.Namespace) -> int:
     return 0 if healthy else 1
 
 
-def _check(name: str, ok: bool, message: str, **figures: Any) -> dict[str, Any]:
-    return {"name": name, "ok": ok, "message": message, **figures}
-
-
-def _device() -> dict[str, Any]:
+def _machine() -> Iterator[tuple[str, bool, str]]:
     import jax
 
-    from proximo.jax_setup import cores
+    from proximo.jax_setup import CACHE_VARIABLE, REMEDY_VARIABLE, SAFE_THREADS, cores, threads
     from proximo.tracking.progress import amount
 
     device, hint = jax.devices()[0], ""
     if device.platform != "cpu":
-        hint = (
-            "; small networks and few environments are faster on the CPU (JAX_PLATFORMS=cpu): raise num_envs to use this device"
-        )
+        slow = "small networks and few environments are faster on the CPU (JAX_PLATFORMS=cpu)"
+        hint = f"; {slow}: raise num_envs to use this device"
     elif Path("/dev/nvidia0").exists():
         hint = '; this machine has an NVIDIA GPU, but JAX cannot use it: pip install "jax[cuda13]"'
-    return _check("device", True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}")
+    yield "device", True, f"{device.device_kind} ({device.platform}), {amount(cores(), 'core')}{hint}"
 
-
-def _threads() -> dict[str, Any]:
-    import jax
-
-    from proximo.jax_setup import REMEDY_VARIABLE, SAFE_THREADS, threads
-
-    if jax.default_backend() != "cpu":
-        return _check("threads", True, "any number is safe on this device")
-    is_safe = threads() >= SAFE_THREADS
+    is_safe, message = threads() >= SAFE_THREADS, f"the CPU runtime has {threads()} threads"
     hint = "" if is_safe else f": JAX may hang with fewer than {SAFE_THREADS}: set {REMEDY_VARIABLE}={SAFE_THREADS}"
-    return _check("threads", is_safe, f"the CPU runtime has {threads()} threads{hint}")
-
-
-def _cache() -> dict[str, Any]:
-    import jax
-
-    from proximo.jax_setup import CACHE_VARIABLE
+    if jax.default_backend() != "cpu":
+        is_safe, message, hint = True, "any number is safe on this device", ""
+    yield "threads", is_safe, message + hint
 
     folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file())
-        is_usable = os.access(folder, os.W_OK)
+        size, is_usable = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()), os.access(folder, os.W_OK)
     except OSError:
         size, is_usable = 0, False
-    message = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
-    return _check("compilation cache", is_usable, f"{folder}{message}")
+    found = f", {size / 2**20:.0f} MiB" if is_usable else f" cannot be written to: set {CACHE_VARIABLE}"
+    yield "compilation cache", is_usable, f"{folder}{found}"
 
 
-def _training() -> dict[str, Any]:
+def _training() -> tuple[bool, str, dict[str, float]]:
     """Train one of proximo's tasks briefly, without a run directory."""
     import jax
 
@@ -104,4 +84,4 @@ def _training() -> dict[str, Any]:
     speed, compiling = TRIAL_UPDATES * config.batch_size / (time.monotonic() - started), backend.compile_seconds
     healthy = bool(jax.device_get(state.healthy)) and not metrics["bad/loss"].any()
     message = f"{speed:,.0f} steps/s on proximo:PocMemory without memory (64 environments), {compiling:.1f} s to compile"
-    return _check("training", healthy, message, steps_per_second=speed, compile_seconds=compiling)
+    return healthy, message, {"steps_per_second": speed, "compile_seconds": compiling}

@@ -1,124 +1,107 @@
-"""``proximo eval``."""
+"""Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.
 
-from __future__ import annotations
+proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]
+"""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Options, Parser, UsageError, aligned, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import amount, number
 
+Rows = dict[str, dict[str, Any]]
+"""The statistics of each policy, greedy and sampled."""
+
 
 def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(
-        prog="proximo eval",
-        description="Evaluate a trained policy on whole episodes, with its most probable actions and with sampled actions.",
-        usage="proximo eval RUN [--episodes N] [--greedy | --stochastic] [...]",
-    )
-    parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
-    parser.add_flag("--episodes", "episodes of each policy, greedy and sampled (default 100)", "N", type=int, default=100)
+    parser = Parser("eval", __doc__)
+    parser.add("run", POLICY_HELP, "RUN")
+    parser.add("--episodes", "episodes of each policy, greedy and sampled (default 100)", "N", default=100)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--greedy", action="store_true", help="use only the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="use only sampled actions")
     parser.add_shared("--env", *EPISODE_FLAGS)
-    parser.add_flag("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", type=int, default=0)
-    parser.add_flag("--episodes-file", "write one line of JSON for each episode to FILE", "FILE", type=Path)
+    parser.add("--num-envs", "environments stepped together (default 0: chosen for speed)", "N", default=0)
+    parser.add("--episodes-file", "write one line of JSON for each episode to FILE", "FILE")
     parser.add_shared("--runs-dir", "--json")
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Evaluate a run, or every seed of a training."""
+def run(options: Options) -> int:
     file = options.episodes_file
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise UsageError(f"Cannot write --episodes-file {file}: expected a file in a folder that exists.")
 
+    from proximo.evaluation.evaluate import Mode, evaluate_policy
     from proximo.storage import checkpoint, run_lookup, zoo
     from proximo.storage.named_folders import seed_run_dirs
 
-    path, which = run_lookup.find_run(options.run, Path(options.runs_dir))
-    seed_runs = seed_run_dirs(path)
-    evaluations = {zoo.label(run_dir): _evaluated(run_dir, which, options) for run_dir in seed_runs or [path]}
+    path, which = run_lookup.find_run(options.run, options.runs_dir)
+    modes: list[Mode] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
+    arguments = {name: getattr(options, name) for name in ("seed", "runs_dir", "levels", "env_settings", "num_envs", "env")}
+    seed_runs, evaluations = seed_run_dirs(path), {}
+    for run_dir in seed_runs or [path]:
+        with quiet_stdout(options.json):
+            evaluation = evaluate_policy(f"{run_dir}@{which}", options.episodes, modes, **arguments)
+        print_warnings(evaluation.warnings)
+        evaluations[zoo.label(run_dir)] = evaluation
     if file is not None:
         _write_lines(file, evaluations)
     best = {name: checkpoint.best_step(Path(name)) for name in evaluations}
+    summaries = {name: {mode: x.summary() for mode, x in one.episodes.items()} for name, one in evaluations.items()}
     if options.json:
-        print_json(as_json(evaluations, best))
+        print_json(_as_json(evaluations, summaries, best))
         return 0
-    for name, evaluation in evaluations.items():
-        print("\n".join([_heading(name, evaluation), *_table(_summaries(evaluation), "95 % interval of the mean")]))
+    for name, rows in summaries.items():
+        print("\n".join([_heading(name, evaluations[name].played, rows), *_table(rows, "95 % interval of the mean")]))
     if seed_runs:
-        rows = _over_seeds(evaluations)
+        rows = _over_seeds(evaluations, summaries)
         within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in rows.items())
         print("\n".join([f"{path}: means over {len(evaluations)} seeds", *_table(rows, "95 % interval over seeds")]))
         print(f"  95 % interval of the mean return of these policies (resampled episodes): {within}")
-    other_best = [name for name, evaluation in evaluations.items() if best[name] not in (None, evaluation.played["step"])]
+    other_best = [name for name, one in evaluations.items() if best[name] not in (None, one.played["step"])]
     if other_best and "@" not in options.run:
         steps, again = ", ".join(f"{best[name]:,}" for name in other_best), command("proximo", "eval", f"{path}@best")
         print(f"Another checkpoint had the best evaluation in training (step {steps}):  {again}")
     return 0
 
 
-def _evaluated(run_dir: Path, which: Any, options: argparse.Namespace) -> Any:
-    """Evaluate one run. Warnings go to standard error."""
-    from proximo.evaluation.evaluate import Mode, evaluate_policy
+def _as_json(evaluations: dict[str, Any], summaries: dict[str, Rows], best: dict[str, int | None]) -> dict[str, Any]:
+    """The statistics of the first policy, what was played, and the statistics of each policy under its name. For a group,
+    these are means over its seeds, which are listed under ``seeds``."""
 
-    modes: list[Mode] = ["greedy"] if options.greedy else ["sampled"] if options.stochastic else ["greedy", "sampled"]
-    names = "seed", "runs_dir", "levels", "env_settings", "num_envs", "env"
-    with quiet_stdout(options.json):
-        arguments: dict[str, Any] = {name: getattr(options, name) for name in names}
-        evaluation = evaluate_policy(f"{run_dir}@{which}", options.episodes, modes, **arguments)
-    print_warnings(evaluation.warnings)
-    return evaluation
+    def figures(rows: Rows) -> dict[str, Any]:
+        mode = next(iter(rows))
+        return {**rows[mode], "policy": mode, **rows}
 
-
-def as_json(evaluations: dict[str, Any], best: dict[str, int | None]) -> dict[str, Any]:
-    """The statistics of a run, and what was played.
-
-    The first level has the statistics of the greedy policy, or of the sampled one if only that was requested. The
-    statistics of each policy are under its name. For a group, these are means over its seeds, which are listed under ``seeds``.
-    """
-    rows = {name: _figures(_summaries(one)) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
-    if len(rows) == 1:
-        [(name, row)] = rows.items()
+    runs = {name: figures(summaries[name]) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
+    if len(runs) == 1:
+        [(name, row)] = runs.items()
         return {**row, "run": name}
     played = next(iter(evaluations.values())).played
-    return {**_figures(_over_seeds(evaluations)), **{name: x for name, x in played.items() if name != "step"}, "seeds": rows}
+    shared = {name: x for name, x in played.items() if name != "step"}
+    return {**figures(_over_seeds(evaluations, summaries)), **shared, "seeds": runs}
 
 
-def _summaries(evaluation: Any) -> dict[str, dict[str, Any]]:
-    return {mode: episodes.summary() for mode, episodes in evaluation.episodes.items()}
-
-
-def _figures(summaries: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The statistics of the first policy, its name, and the statistics of all policies."""
-    mode = next(iter(summaries))
-    return {**summaries[mode], "policy": mode, **summaries}
-
-
-def _over_seeds(evaluations: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each policy, means over the seeds of a group.
-
-    ``ci95`` resamples seeds, so it applies to new trainings. ``ci95_episodes`` resamples the episodes of each policy,
-    so it applies only to these policies.
-    """
+def _over_seeds(evaluations: dict[str, Any], summaries: dict[str, Rows]) -> Rows:
+    """For each policy, means over the seeds of a group. ``ci95`` resamples seeds, so it applies to new trainings.
+    ``ci95_episodes`` resamples the episodes of each policy, so it applies only to these policies."""
     import numpy as np
 
     from proximo.evaluation.episodes import Episodes, stratified_interval
 
     found = {}
-    for mode in next(iter(evaluations.values())).episodes:
-        parts, rows = zip(*((one.episodes[mode], one.episodes[mode].summary()) for one in evaluations.values()), strict=True)
+    for mode in next(iter(summaries.values())):
+        rows = [row[mode] for row in summaries.values()]
         returns, lengths, rates = ([row[name] for row in rows] for name in ("return_mean", "length_mean", "success_rate"))
         success = np.array([rate or 0.0 for rate in rates]) if any(rate is not None for rate in rates) else None
+        played = [one.episodes[mode].episode_return.astype(np.float64) for one in evaluations.values()]
         found[mode] = {
             **Episodes(np.array(returns), np.array(lengths), success, 0).summary(),
             "episodes": sum(row["episodes"] for row in rows),
-            "ci95_episodes": stratified_interval([episodes.episode_return.astype(np.float64) for episodes in parts]),
+            "ci95_episodes": stratified_interval(played),
         }
     return found
 
@@ -138,17 +121,16 @@ def _write_lines(path: Path, evaluations: dict[str, Any]) -> None:
         raise UsageError(f"Cannot write --episodes-file {path} ({error.strerror}).") from error
 
 
-def _heading(name: str, evaluation: Any) -> str:
+def _heading(name: str, played: dict[str, Any], rows: Rows) -> str:
     """What was played."""
-    rows, played = list(_summaries(evaluation).values()), evaluation.played
     parts = [played["env"], *(f"{key}={value}" for key, value in played["env_settings"].items())]
     parts += [f"levels {played['levels']}"] if played["levels"] else []
-    episodes = f"{amount(rows[0]['episodes'], 'episode')}{' each' if len(rows) > 1 else ''}"
-    parts += [f"environment seed {played['seed']}", episodes]
+    episodes = amount(next(iter(rows.values()))["episodes"], "episode")
+    parts += [f"environment seed {played['seed']}", f"{episodes}{' each' if len(rows) > 1 else ''}"]
     return f"{name} at step {played['step']:,}: {', '.join(parts)}"
 
 
-def _table(rows: dict[str, dict[str, Any]], interval: str) -> list[str]:
+def _table(rows: Rows, interval: str) -> list[str]:
     """A table with a header and a row for each policy."""
     lines = [["", "return ± sd", interval, "interquartile mean", "length", "success"]]
     for mode, s in rows.items():

@@ -1,8 +1,8 @@
-"""``proximo launch``: several processes on this machine that train together."""
+"""Start several processes on this machine that train together. Each uses one GPU, or the CPU.
 
-from __future__ import annotations
+proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE]
+"""
 
-import argparse
 import contextlib
 import math
 import os
@@ -14,44 +14,32 @@ import threading
 import time
 from typing import IO
 
-from proximo.cli import Parser, UsageError
+from proximo.cli import Options, Parser, UsageError
 from proximo.processes import LAUNCHER
 
 ENDING_SECONDS = 3.0
 """After the error of one process, the others have this time to end; after a signal, the heartbeat in addition."""
-POLL_SECONDS = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
-def run(options: argparse.Namespace) -> int:
-    """Start the processes, pass on their output, and end all when one ends with an error."""
-    command = options.command
+def make_parser() -> Parser:
+    parser = Parser("launch", __doc__)
+    parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
+    limit = "after this time, a process that does not answer or hangs ends the run (default 100)"
+    parser.add("--heartbeat", limit, "SECONDS", default=100.0)
+    parser.add("command", "the command of each process, after --", "train …", nargs="*")
+    return parser
+
+
+def run(options: Options) -> int:
+    command, count = options.command, options.processes
     if command[:1] == ["proximo"]:
         raise UsageError("The command after -- begins with train: omit proximo.")
     if command[:1] != ["train"]:
         given = f"{command[0]} cannot be launched" if command else "no command is given"
         raise UsageError(f"{given}: expected train, as in `proximo launch -n 2 -- train brax:ant --num-envs 4096`.")
-    if options.processes < 1:
-        raise UsageError(f"-n {options.processes}: expected 1 or more processes.")
-    return _launch(options.processes, options.heartbeat, command)
-
-
-def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(
-        prog="proximo launch",
-        description="Start several processes on this machine that train together. Each uses one GPU, or the CPU.",
-        usage="proximo launch -n N [--heartbeat SECONDS] -- train ENV [--SETTING VALUE]",
-    )
-    parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="number of processes")
-    help_text = "after this time, a process that does not answer or hangs ends the run (default 100)"
-    parser.add_flag("--heartbeat", help_text, "SECONDS", type=float, default=100.0)
-    parser.add_argument("command", nargs="*", metavar="train …", help="the command of each process, after --")
-    return parser
-
-
-def _launch(count: int, heartbeat: float, command: list[str]) -> int:
-    """Run the processes. Returns the exit code of the first one that failed."""
+    if count < 1:
+        raise UsageError(f"-n {count}: expected 1 or more processes.")
     processes: list[subprocess.Popen[str]] = []
     readers: list[threading.Thread] = []
     passed_on: list[int] = []
@@ -65,15 +53,16 @@ def _launch(count: int, heartbeat: float, command: list[str]) -> int:
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
+    words = [*command, "--distributed", "--heartbeat", f"{options.heartbeat:g}"]
     before = {number: signal.signal(number, pass_on) for number in SIGNALS}
     try:
         for index in range(count):
-            processes.append(process := _start(index, count, port, [*command, "--distributed", "--heartbeat", f"{heartbeat:g}"]))
+            processes.append(process := _start(index, count, port, words))
             answer = "" if "--json" in command else f"[{index}] "  # JSON is the answer of process 0 alone, without a number
             for streams in ((process.stdout, sys.stdout, answer), (process.stderr, sys.stderr, f"[{index}] ")):
                 readers.append(threading.Thread(target=_print_lines, args=streams, daemon=True))
                 readers[-1].start()
-        code = _wait(processes, heartbeat, passed_on)
+        code = _wait(processes, options.heartbeat, passed_on)
     finally:
         for process in processes:
             process.kill()
@@ -98,7 +87,7 @@ def _wait(processes: list[subprocess.Popen[str]], heartbeat: float, passed_on: l
             until = time.monotonic() + ENDING_SECONDS + (heartbeat if code < 0 or code > 128 or passed_on else 0.0)
         if None not in codes:
             break
-        time.sleep(POLL_SECONDS)
+        time.sleep(0.1)
     return code
 
 

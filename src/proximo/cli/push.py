@@ -1,37 +1,32 @@
-"""``proximo push``."""
+"""Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.
 
-from __future__ import annotations
+proximo push RUN FOLDER [...]
+proximo push RUN hf:OWNER/NAME [...]
+"""
 
-import argparse
 import dataclasses
 import functools
 import sys
 from typing import Any
 
-from proximo.cli import EPISODE_FLAGS, RUN_HELP, Parser, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, RUN_HELP, Options, Parser, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 
 
 def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(
-        prog="proximo push",
-        description="Publish a policy in a folder or on the Hugging Face Hub, with a card of its results, a clip and its settings.",
-        usage="proximo push RUN FOLDER [...]\n       proximo push RUN hf:OWNER/NAME [...]",
-    )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("to", metavar="FOLDER", help="an empty or earlier published folder, or hf:OWNER/NAME")
-    parser.add_flag("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", type=int, default=100)
+    parser = Parser("push", __doc__)
+    parser.add("run", RUN_HELP, "RUN")
+    parser.add("to", "an empty or earlier published folder, or hf:OWNER/NAME", "FOLDER", type=str)
+    parser.add("--episodes", "episodes of each evaluation, greedy and sampled (default 100)", "N", default=100)
     parser.add_shared(*EPISODE_FLAGS)
-    parser.add_flag("--no-clip", "do not record a video")
-    parser.add_flag("--policy-only", "publish the policy without the optimizer, in a third of the space")
-    parser.add_flag("--private", "make a new repository on the Hub private")
+    parser.add("--no-clip", "do not record a video")
+    parser.add("--policy-only", "publish the policy without the optimizer, in a third of the space")
+    parser.add("--private", "make a new repository on the Hub private")
     parser.add_shared("--runs-dir", "--json")
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Publish a policy."""
+def run(options: Options) -> int:
     from proximo.publish import push
     from proximo.tracking.progress import amount
 

@@ -1,7 +1,5 @@
 """Reporters of commands: a bar on a terminal, lines elsewhere. For a training, they also print the settings and the result."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util
@@ -25,25 +23,22 @@ SHOWN_ELSEWHERE = {"id", "seed", "seeds", "name", "runs_dir"}
 
 @contextlib.contextmanager
 def open_reporter(kind: type[Kind], quiet: bool = False, as_json: bool = False) -> Iterator[Kind]:
-    """Context manager: the reporter of a command.
+    """The reporter of a command. It prints to standard output, or with ``as_json`` to standard error. If ``quiet``, it prints only
+    warnings, to standard error."""
 
-    It prints to standard output, or with ``as_json`` to standard error. If ``quiet``, it prints only warnings, to
-    standard error.
-    """
+    def warn_of_stream(message: str) -> None:
+        try:
+            print_warnings([message])
+        except OSError:
+            discard_output(sys.stderr)
+
     stream = sys.stderr if as_json or quiet else sys.stdout
-    console = console_on(stream, _warn_of_stream)
+    console = console_on(stream, warn_of_stream)
     bar = functools.partial(TerminalBar, transient=True) if draws_in_place(stream) and not quiet else None
     answering = os.fdopen(os.dup(1), "wb") if as_json else contextlib.nullcontext()
     with answering as answer, contextlib.closing(kind(console, bar, answer=answer and answer.fileno(), quiet=quiet)) as reporter:
         reporter.owns_process = True
         yield reporter
-
-
-def _warn_of_stream(message: str) -> None:
-    try:
-        print_warnings([message])
-    except OSError:
-        discard_output(sys.stderr)
 
 
 class TrainingReporter(TrainingProgress):
@@ -75,15 +70,14 @@ class TrainingReporter(TrainingProgress):
         if not results or any(r.interrupted for r in results):
             return
         for result in results:
-            run_dir = self._from_home(result.run_dir)
+            run_dir, best = self._from_home(result.run_dir), result.best
             name = f"{run_dir}: " if len(results) > 1 else ""
-            self.line(name + outcome(result))
-            if result.best is not None and result.return_mean is not None and result.best["return_mean"] > result.return_mean:
-                best = f"{number(result.best['return_mean'])} at step {result.best['step']:,.0f}"
-                self.line(f"{name}best: {best} ({run_dir}@best)")
-        if self.seeds > 1 and (mean := mean_outcome(results, self.seeds)):
+            self.line(name + _outcome(result))
+            if best is not None and result.return_mean is not None and best["return_mean"] > result.return_mean:
+                self.line(f"{name}best: {number(best['return_mean'])} at step {best['step']:,.0f} ({run_dir}@best)")
+        if self.seeds > 1 and (mean := _mean_outcome(results, self.seeds)):
             self.line(mean)
-        following = next_commands(self.config, self.where, self._from_home(results[0].run_dir))
+        following = _next_commands(self.config, self.where, self._from_home(results[0].run_dir))
         self.line("\n".join(f"{'' if i else 'Next:':<7}{line}" for i, line in enumerate(following)))
 
 
@@ -116,11 +110,10 @@ def _shown(settings: Mapping[str, Any]) -> str:
         is_code = not isinstance(value, str | int | float | tuple | list | dict)
         return getattr(value, "__qualname__", type(value).__name__) if is_code else text_of(value) or "none"
 
-    shown = {name: word(value) for name, value in settings.items() if name not in SHOWN_ELSEWHERE}
-    return ", ".join(f"{name} {value}" for name, value in shown.items())
+    return ", ".join(f"{name} {word(value)}" for name, value in settings.items() if name not in SHOWN_ELSEWHERE)
 
 
-def outcome(result: Any) -> str:
+def _outcome(result: Any) -> str:
     """The result of one seed. After a resume, the steps count from the start of the run."""
     episodes = "training episodes"
     if (last := result.evaluation) is not None:
@@ -134,7 +127,7 @@ def outcome(result: Any) -> str:
     )
 
 
-def mean_outcome(results: list[Any], seeds: int) -> str:
+def _mean_outcome(results: list[Any], seeds: int) -> str:
     """The mean over the seeds that have a return, and how many have failed; empty if no seed has one."""
     returns, failed = [r.return_mean for r in results if r.return_mean is not None], seeds - len(results)
     if not returns:
@@ -145,7 +138,7 @@ def mean_outcome(results: list[Any], seeds: int) -> str:
     return f"{named}: mean return {spread}{left_out}. All seeds together: {total_speed(results):,.0f} steps/s"
 
 
-def next_commands(config: Config, where: Path, policy: Path) -> list[str]:
+def _next_commands(config: Config, where: Path, policy: Path) -> list[str]:
     """The commands for the run ``where`` and ``policy``, the run of one seed, on the evaluation environment."""
     run = config.run
     env = ["--env", run.eval_env] if isinstance(run.eval_env, str) and run.eval_env else []

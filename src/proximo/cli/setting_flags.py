@@ -1,34 +1,38 @@
 """Settings as flags of a command."""
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Callable
+import functools
+from collections.abc import Collection
 from typing import Any
 
-from proximo.cli import Pairs, Parser, UsageError, first_clause
+from proximo.cli import Options, Pairs, Parser, UsageError, first_clause
 from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
 from proximo.config.coercion import TYPES, BoolOrAuto, Leaf
 from proximo.config.custom import choices, takes_custom
 
 
 class SettingsParser(Parser):
-    """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name.
+    """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name. ``--help``
+    prints the flags of the ``common`` settings and a ``note``, ``--help-all`` all flags. Messages have a flag as an
+    ``example``, and ``why_not``, the reason why a setting is refused."""
 
-    ``short`` makes the parser whose help ``--help`` prints; ``--help-all`` prints all flags. ``example`` is a flag, and
-    ``why_not`` the reason why a setting is refused; both are for messages.
-    """
-
-    def __init__(self, short: Callable[[], Parser], example: str, why_not: str = "", **options: Any):
-        super().__init__(add_help=False, **options)
-        self._short, self._example, self._why_not = short, example, why_not
+    def __init__(self, verb: str, doc: str | None, common: Collection[str], note: str, example: str, why_not: str = ""):
+        width = functools.partial(argparse.HelpFormatter, max_help_position=25)
+        # "resolve": the short help adds its flags a second time.
+        super().__init__(verb, doc, add_help=False, conflict_handler="resolve", formatter_class=width)
+        self._common, self._note, self._example, self._why_not = common, note, example, why_not
         self.add_argument("-h", "--help", action="store_true", help="show the common flags")
         self.add_argument("--help-all", action="help", help="show all flags")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unread = self.parse_known_args(args)
         if options.help:
-            self._short().print_help()
+            del self._action_groups[2:]
+            section = self.add_argument_group("common settings")
+            for name in self._common:
+                add_setting(section, LEAVES[name], brief=True)
+            self.epilog = self._note
+            self.print_help()
             self.exit()
         flags = {word: word.removeprefix("--").partition("=")[0] for word in unread if word.startswith("--")}
         for word, name in flags.items():
@@ -46,17 +50,14 @@ class SettingsParser(Parser):
         return options
 
 
-def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+def given_settings(options: Options) -> dict[str, Any]:
     """The settings that the user gave as flags."""
     return {name: value for name in LEAVES if (value := getattr(options, f"setting_{name}", None)) is not None}
 
 
-def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
+def add_setting(section: Any, leaf: Leaf, brief: bool = False, help: str | None = None) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
     flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), choices(leaf.type)
-    help_text = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (
-        f" (default {default})" if default else ""
-    )
     is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
     named = ("MODULE:NAME",) if takes_custom(leaf.type) else ()
     metavar = "KEY=VALUE,..." if has_pairs else TYPES[leaf.type][0] if leaf.type in TYPES else "|".join((*words, *named))
@@ -66,7 +67,9 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False) -> None:
         **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
         **({"nargs": "?", "const": "true"} if is_switch else {}),
     }
-    section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help_text, **common)
+    if help is None:
+        help = (first_clause(leaf.help) if brief else leaf.help).replace("%", "%%") + (f" (default {default})" if default else "")
+    section.add_argument(flag, *(["--wrapper"] if leaf.name == "wrappers" else []), help=help, **common)
     if "_" in leaf.name:
         section.add_argument(f"--{leaf.name}", help=argparse.SUPPRESS, **common)
     if is_switch:

@@ -1,14 +1,14 @@
-"""``proximo train``."""
+"""Train a policy. Settings: default < preset < --config < flag.
 
-from __future__ import annotations
+proximo train [ENV] [--SETTING VALUE ...]
+proximo train --resume RUN
+"""
 
-import argparse
-from collections.abc import Collection
 from typing import Any
 
-from proximo.cli import Parser, UsageError, print_json, quiet_stdout
+from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
 from proximo.cli.setting_flags import SettingsParser, add_setting
-from proximo.config import GROUPS, LEAVES, Config, to_mapping
+from proximo.config import GROUPS, LEAVES, to_mapping
 from proximo.serialization import dump_yaml
 
 COMMON = (
@@ -20,42 +20,31 @@ PROCESSES = ("coordinator", "num_processes", "process_id", "heartbeat")
 RESULTS = ("run_dir", "steps", "seconds", "compile_seconds", "evaluation_seconds", "steps_per_second", "return_mean")
 
 
-def make_parser(shown: Collection[str] = tuple(LEAVES)) -> Parser:
-    """The flags of the command, with flags for the settings in ``shown``."""
-    short = len(shown) < len(LEAVES)
-    parser = SettingsParser(
-        lambda: make_parser(COMMON),
-        "--num-envs 16",
-        prog="proximo train",
-        description="Train a policy. Settings: default < preset < --config < flag.",
-        usage="proximo train [ENV] [--SETTING VALUE ...]\n       proximo train --resume RUN",
-        epilog="All settings: --help-all. Their values for an environment: ENV --show-config." if short else None,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=25 if short else 24),
-    )
-    parser.add_argument("env", nargs="?", default="", metavar="ENV", help="environment id; `proximo envs` lists them")
+def make_parser() -> Parser:
+    note = "All settings: --help-all. Their values for an environment: ENV --show-config."
+    parser = SettingsParser("train", __doc__, COMMON, note, "--num-envs 16")
+    parser.add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
     parser.add_shared("--config", "--no-preset")
-    parser.add_flag("--resume", "continue a run: a path, a name or last, optionally with @best or @STEP", "RUN")
-    parser.add_flag("--show-config", "print all settings with their origins, and exit")
-    parser.add_flag("--smoke", "run only three updates, to test that everything works")
+    parser.add("--resume", "continue a run: a path, a name or last, optionally with @best or @STEP", "RUN")
+    parser.add("--show-config", "print all settings with their origins, and exit")
+    parser.add("--smoke", "run only three updates, to test that everything works")
     parser.add_shared("--quiet", "--json")
-    if not short:
-        parser.add_flag("--distributed", "train together with other processes, which run the same command")
-        parser.add_flag("--coordinator", "with --distributed: address of process 0", "HOST:PORT")
-        parser.add_flag("--num-processes", "with --distributed: number of processes", "N", type=int)
-        parser.add_flag("--process-id", "with --distributed: number of this process, from 0", "I", type=int)
-        limit = "with --distributed: after this time, a process that does not answer or hangs ends the run (default 100)"
-        parser.add_flag("--heartbeat", limit, "SECONDS", type=float)
-    sections = {"common": shown} if short else {group: [n for n in shown if LEAVES[n].group == group] for group in GROUPS}
-    for title, names in sections.items():
-        section = parser.add_argument_group(f"{title} settings")
-        for name in names:
-            if name != "id":
-                add_setting(section, LEAVES[name], brief=short)
+    add = parser.add_argument_group("several processes, with --distributed").add_argument
+    add("--distributed", action="store_true", help="train together with other processes, which run the same command")
+    add("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    add("--num-processes", type=int, metavar="N", help="number of processes")
+    add("--process-id", type=int, metavar="I", help="number of this process, from 0")
+    limit = "after this time, a process that does not answer or hangs ends the run (default 100)"
+    add("--heartbeat", type=float, metavar="SECONDS", help=limit)
+    for group in GROUPS:
+        section = parser.add_argument_group(f"{group} settings")
+        for leaf in LEAVES.values():
+            if leaf.group == group and leaf.name != "id":
+                add_setting(section, leaf)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Train, alone or with other processes. If one fails, all end."""
+def run(options: Options) -> int:
     if not options.distributed:
         for flag in PROCESSES:
             if getattr(options, flag) is not None:
@@ -73,34 +62,33 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _train(options: argparse.Namespace) -> int:
-    """Train, and print the result."""
+def _train(options: Options) -> int:
+    """Train, and print the result. With --json, stdout contains only the object."""
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.cli.reporters import TrainingReporter, open_reporter
     from proximo.config.loading import shortened
     from proximo.settings import make_config
     from proximo.training.api import resume, train
 
-    # With --json, stdout contains only the object.
-    with (
-        open_reporter(TrainingReporter, options.quiet, options.json) as reporter,
-        quiet_stdout(options.json and not options.show_config),
-    ):
-        if options.resume is not None:
-            if options.config or options.smoke or options.no_preset or options.show_config:
-                raise UsageError(
-                    "--resume continues a run with its settings, which are in its config.yaml: omit --config, --no-preset, --show-config "
-                    "and --smoke."
-                )
+    resumes, shows = options.resume is not None, options.show_config
+    if resumes and (options.config or options.smoke or options.no_preset or shows):
+        raise UsageError(
+            "--resume continues a run with its settings, which are in its config.yaml: omit --config, --no-preset, --show-config and --smoke."
+        )
+    with open_reporter(TrainingReporter, options.quiet, options.json) as reporter, quiet_stdout(options.json and not shows):
+        if resumes:
             results = resume(options.resume, env=options.env, reporter=reporter, **options.settings)
         else:
-            with quiet_stdout(options.show_config):
+            with quiet_stdout(shows):
                 config = make_config(options.env, options.settings, options.config, preset=not options.no_preset)
-            if options.show_config:
+            if shows:
                 from proximo.envs.registry import check_id
 
                 check_id(config.env.id)
-                print(with_origins(config), end="")
+                # As YAML, with the origin of each setting as a comment; others are defaults.
+                origins = {f"  {name}": f"  # {origin}" for name, origin in config.origins.items()}
+                for line in dump_yaml(to_mapping(config), width=float("inf")).splitlines():
+                    print(line.rstrip() + origins.get(line.partition(":")[0], ""))
                 return 0
             results = train(config=shortened(config) if options.smoke else config, reporter=reporter)
     if options.json:
@@ -109,19 +97,9 @@ def _train(options: argparse.Namespace) -> int:
     return 128 + interrupted if interrupted else 0
 
 
-def with_origins(config: Config) -> str:
-    """The settings as YAML, with the preset, file or flag that each comes from as a comment; others are defaults."""
-    lines = dump_yaml(to_mapping(config), width=float("inf")).splitlines()
-    origins = {f"  {name}": f"  # {origin}" for name, origin in config.origins.items()}
-    return "".join(f"{line.rstrip()}{origins.get(line.partition(':')[0], '')}\n" for line in lines)
-
-
 def summary(results: list[Any]) -> dict[str, Any]:
-    """The JSON object, with the ``RESULTS``.
-
-    Several seeds are listed under ``seeds``. ``run_dir`` is then their parent, ``steps_per_second`` is the speed of
-    all together, and the other values are means.
-    """
+    """The JSON object, with the ``RESULTS``. Several seeds are listed under ``seeds``: ``run_dir`` is then their parent,
+    ``steps_per_second`` is the speed of all together, and the other values are means."""
     from proximo.cli.reporters import total_speed
 
     rows: list[dict[str, Any]] = [{n: getattr(r, n) for n in RESULTS} | {"run_dir": str(r.run_dir)} for r in results]
@@ -129,9 +107,5 @@ def summary(results: list[Any]) -> dict[str, Any]:
         return rows[0]
     figures = {name: [row[name] for row in rows if row[name] is not None] for name in RESULTS[1:]}
     means = {name: sum(values) / len(values) if values else None for name, values in figures.items()}
-    total = {
-        "run_dir": str(results[0].run_dir.parent),
-        "steps": round(means["steps"] or 0),
-        "steps_per_second": total_speed(results),
-    }
-    return {"run_dir": "", **means, **total, "seeds": rows}
+    total = {"run_dir": str(results[0].run_dir.parent), "steps_per_second": total_speed(results)}
+    return {"run_dir": "", **means, "steps": round(means["steps"] or 0), **total, "seeds": rows}

@@ -1,12 +1,13 @@
-"""``proximo tune``."""
+"""Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.
 
-from __future__ import annotations
+proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]
+proximo tune --resume STUDY
+"""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from proximo.cli import Parser, UsageError, print_json, quiet_stdout
+from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
 from proximo.cli.setting_flags import SettingsParser, add_setting
 from proximo.config import LEAVES, text_of
 from proximo.errors import command
@@ -20,45 +21,40 @@ WITH_RESUME = ("resume", "trials", "seconds", "tune_dir", "quiet", "json", "sett
 REPORTED_SEEDS = 10
 
 
-def make_parser(settings: bool = True) -> Parser:
-    """The flags of the command, by default with a flag for each setting."""
-    parser = SettingsParser(
-        lambda: make_parser(settings=False),
-        "--trials 20",
-        "trials write no runs",
-        prog="proximo tune",
-        description="Search for good settings, starting from the preset and --config. Settings given as flags stay fixed.",
-        usage="proximo tune ENV [--trials N] [--seconds S] [--SETTING VALUE ...]\n       proximo tune --resume STUDY",
-        epilog=None if settings else "Every setting can be fixed for all trials by its flag: `--help-all`.",
-    )
-    parser.add_argument("env", nargs="?", default="", metavar="ENV", help="environment id; `proximo envs` lists them")
-    add = parser.add_flag
-    add("--trials", "number of trials, including the initial settings (default 64)", "N", type=int)
-    add("--seconds", "time limit in seconds, final round included (default: no limit)", "S", type=float)
-    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "K", type=int)
-    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "M", type=int)
-    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE", type=Path)
+def make_parser() -> Parser:
+    note = "Every setting can be fixed for all trials by its flag: `--help-all`."
+    parser = SettingsParser("tune", __doc__, (), note, "--trials 20", "trials write no runs")
+    add = parser.add
+    add("env", "environment id; `proximo envs` lists them", "ENV", nargs="?", default="")
+    add("--trials", "number of trials, including the initial settings (default 64)", "N")
+    add("--seconds", "time limit in seconds, final round included (default: no limit)", "SECONDS")
+    add("--seeds", "seeds of each trial; its score is their mean (default 2)", "N")
+    add("--together", "trials in one program (default 8; 1 for Gymnasium environments)", "N")
+    add("--space", "YAML of the search space, such as `num_steps: [64, 128]`", "FILE")
     add("--show-space", "print the search space as YAML and exit")
-    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "R", type=int)
-    pruners = ("median", "halving", "none")
-    parser.add_argument("--pruner", choices=pruners, help="rule that ends trials early (default median)")
-    add("--finalists", "best trials to train again on other seeds (default 3)", "F", type=int)
+    add("--evaluations", "evaluations of a trial; each but the last can end it early (default 4)", "N")
+    add("--pruner", "rule that ends trials early (default median)", choices=("median", "halving", "none"))
+    add("--finalists", "best trials to train again on other seeds (default 3)", "N")
     parser.add_shared("--config", "--no-preset")
     add("--name", "name of the study (default: date and time)", "NAME", default="")
-    add("--tune-dir", "folder of all studies (default tune)", "DIR", type=Path, default=Path("tune"))
+    add("--tune-dir", "folder of all studies (default tune)", "FOLDER", default=Path("tune"))
     add("--resume", "continue a study: a path, a name, or last", "STUDY")
     parser.add_shared("--quiet", "--json")
     section = parser.add_argument_group("settings, fixed for all trials")
-    for leaf in LEAVES.values() if settings else ():
+    for leaf in LEAVES.values():
         if leaf.name != "id" and (leaf.group != "run" or leaf.name in RUN_SETTINGS):
             add_setting(section, leaf)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Search, and print the result."""
-    if options.resume is not None:
-        _check_resume(options)
+def run(options: Options) -> int:
+    resumes, settings = options.resume is not None, options.settings
+    if resumes:
+        usual = vars(make_parser().parse_args([]))
+        changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
+        if given := [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]:
+            what = f"only --trials and --seconds can change, not {', '.join(given)}"
+            raise UsageError(f"--resume continues a study with its settings: {what}.")
     # Imported here, so that help and mistakes in flags do not wait for JAX.
     from proximo.tuning.api import check_optuna, resume, tune
 
@@ -69,13 +65,11 @@ def run(options: argparse.Namespace) -> int:
     from proximo.tuning.progress import StudyProgress
     from proximo.tuning.space import as_mapping
 
-    # With --json, stdout contains only the object.
     with open_reporter(StudyProgress, options.quiet, options.json) as reporter, quiet_stdout(options.json):
         session = {"tune_dir": options.tune_dir, "seconds": options.seconds, "reporter": reporter}
-        if options.resume is not None:
+        if resumes:
             result = resume(options.resume, trials=options.trials, **session)
         else:
-            settings = options.settings
             config = make_config(options.env, settings, options.config, preset=not options.no_preset)
             if "seed" in settings and config.run.seed < REPORTED_SEEDS:
                 reporter.warned(
@@ -90,30 +84,17 @@ def run(options: argparse.Namespace) -> int:
             result = tune(config=config, space=options.space, name=options.name, **search, **session, **settings)
     if options.json:
         print_json(result.summary())
-    elif not options.quiet:
+    elif not options.quiet and result.best is not None:
         print_result(result)
     return 128 + result.interrupted if result.interrupted else 0
 
 
-def _check_resume(options: argparse.Namespace) -> None:
-    """Raise ``UsageError`` for flags that cannot change when a study is resumed."""
-    usual = vars(make_parser().parse_args([]))
-    changed = (name for name, value in vars(options).items() if name not in WITH_RESUME and value != usual[name])
-    given = [name if name == "env" else f"--{name.removeprefix('setting_').replace('_', '-')}" for name in changed]
-    if given:
-        raise UsageError(
-            f"--resume continues a study with its settings: only --trials and --seconds can change, not {', '.join(given)}."
-        )
-
-
 def print_result(result: Any) -> None:
-    """Print the best settings, the scores of the base, and how to train with them."""
+    """Print the settings of the best trial, its scores and the base's, and how to train with them."""
     from proximo.tuning.journal import FINAL, TEST, TRIAL
     from proximo.tuning.space import SEARCHED, plain
 
     best = result.best
-    if best is None:
-        return
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
     for trial in (result.trials[0], best) if best.number else (best,):
         parts = {TRIAL: ("seed", ""), FINAL: ("seed", " of the final round"), TEST: ("test seed", "")}

@@ -1,58 +1,50 @@
-"""``proximo watch``."""
+"""Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.
 
-from __future__ import annotations
+proximo watch RUN [...]
+proximo watch ENV --agent random [...]
+"""
 
-import argparse
 import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Parser, UsageError, print_json, print_warnings, quiet_stdout
+from proximo.cli import EPISODE_FLAGS, POLICY_HELP, Options, Parser, UsageError, print_json, print_warnings, quiet_stdout
 from proximo.errors import command
 from proximo.tracking.progress import number
 
-if TYPE_CHECKING:
-    from proximo.rendering.play import PlayedStep
-    from proximo.rendering.watching import Subject
-    from proximo.training.interrupts import Interrupts
-
-EPISODES = 3
-
 
 def make_parser() -> Parser:
-    """The flags of the command."""
-    parser = Parser(
-        prog="proximo watch",
-        description="Show a trained policy in a window, or write a video if there is no display. Of several seeds, the first is shown.",
-        usage="proximo watch RUN [...]\n       proximo watch ENV --agent random [...]",
-    )
-    parser.add_argument("run", metavar="RUN", help=POLICY_HELP)
+    parser = Parser("watch", __doc__)
+    parser.add("run", POLICY_HELP, "RUN")
     agents = "policy of a RUN, or random actions in an ENV (default policy)"
-    parser.add_argument("--agent", choices=("policy", "random"), default="policy", help=agents)
-    parser.add_flag("--episodes", f"number of episodes (default {EPISODES})", "N", type=int, default=EPISODES)
-    parser.add_flag("--stochastic", "sample actions (default: the most probable action)")
+    parser.add("--agent", agents, choices=("policy", "random"), default="policy")
+    parser.add("--episodes", "number of episodes (default 3)", "N", default=3)
+    parser.add("--stochastic", "sample actions (default: the most probable action)")
     parser.add_shared("--env", *EPISODE_FLAGS)
-    parser.add_flag("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N", type=int)
-    parser.add_flag("--fps", "frames per second (default: the environment's)", "X", type=float)
-    parser.add_flag("--video", "write an mp4 even if there is a display")
-    parser.add_flag("--gif", "write a GIF; with --video also an mp4")
-    parser.add_flag("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "PATH", type=Path)
+    parser.add("--max-steps", "end an episode after N steps (default: eval_max_steps, or 10000)", "N")
+    parser.add("--fps", "frames per second (default: the environment's)", "FPS")
+    parser.add("--video", "write an mp4 even if there is a display")
+    parser.add("--gif", "write a GIF; with --video also an mp4")
+    parser.add("--out", "file to write, .mp4 or .gif (default RUN/videos/watch-STEP.mp4)", "FILE")
     parser.add_shared("--runs-dir", "--json")
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Play episodes in a window or write them to files."""
-    paths = _asked_paths(options)
+def run(options: Options) -> int:
+    out, endings = options.out, [*([".mp4"] if options.video or not options.gif else []), *([".gif"] if options.gif else [])]
+    if out is not None and out.suffix.lower() not in (".mp4", ".gif"):
+        raise UsageError(f"--out {out}: expected a name that ends in .mp4 or .gif.")
+    if out is not None and (options.video or options.gif) and endings != [out.suffix.lower()]:
+        raise UsageError(f"--out {out} is one file, but {' and '.join(endings)} was requested: omit --video and --gif.")
 
     from proximo.rendering import watching, window
     from proximo.storage import zoo
     from proximo.training.interrupts import Interrupts
 
     # Checked first, because libraries of environments hide windows for the whole process.
-    in_window = not (paths or options.video or options.gif) and window.has_display()
+    in_window = not (out or options.video or options.gif) and window.has_display()
     with quiet_stdout(options.json):
         watching.check(options.episodes, options.seed, options.max_steps, options.fps)
         subject = _subject(options)
@@ -72,47 +64,28 @@ def run(options: argparse.Namespace) -> int:
             if in_window:
                 window.show(subject, frames, options.fps)  # the environment's own window, or ours with --fps
             else:
-                paths = paths or [subject.path.with_name(f"{subject.path.name}{end}") for end in _endings(options)]
-                _record(frames(), paths, report)
+                _record(frames(), [out] if out else [subject.path.with_name(subject.path.name + end) for end in endings], report)
     if options.json:
         print_json(report)
     return 128 + interrupts.requested if interrupts.requested else 0
 
 
-def _endings(options: argparse.Namespace) -> list[str]:
-    return [*([".mp4"] if options.video or not options.gif else []), *([".gif"] if options.gif else [])]
-
-
-def _asked_paths(options: argparse.Namespace) -> list[Path]:
-    """The file of --out; none if it was not given."""
-    if (out := options.out) is None:
-        return []
-    if out.suffix.lower() not in (".mp4", ".gif"):
-        raise UsageError(f"--out {out}: expected a name that ends in .mp4 or .gif.")
-    if (options.video or options.gif) and (wanted := _endings(options)) != [out.suffix.lower()]:
-        raise UsageError(f"--out {out} is one file, but {' and '.join(wanted)} was requested: omit --video and --gif.")
-    return [out]
-
-
-def _subject(options: argparse.Namespace) -> Subject:
+def _subject(options: Options) -> Any:
     from proximo.rendering import watching
 
-    runs_dir, changes = Path(options.runs_dir), {"levels": options.levels, "env_settings": options.env_settings}
+    changes = {"levels": options.levels, "env_settings": options.env_settings}
     if options.agent == "policy":
-        return watching.trained(options.run, runs_dir, not options.stochastic, **changes, other=options.env)
+        return watching.trained(options.run, options.runs_dir, not options.stochastic, **changes, other=options.env)
     if options.env is not None:
         raise UsageError(f"--env is for a trained policy: use `{command('proximo', 'watch', options.env, '--agent', 'random')}`.")
     if options.stochastic:
         raise UsageError("--stochastic has no effect with --agent random, which draws every action: omit it.")
-    return watching.untrained(options.run, runs_dir, options.seed, **changes)
+    return watching.untrained(options.run, options.runs_dir, options.seed, **changes)
 
 
-def _frames(
-    subject: Subject, options: argparse.Namespace, interrupts: Interrupts, report: dict[str, Any], shows_itself: bool = False
-) -> Iterator[PlayedStep]:
+def _frames(subject: Any, options: Options, interrupts: Any, report: dict[str, Any], shows_itself: bool = False) -> Iterator[Any]:
     """All frames until Ctrl-C. Prints a line for each episode, and completes ``report``."""
-    rows = subject.play(options.episodes, options.seed, options.max_steps, shows_itself)
-    with contextlib.closing(rows):  # pyright: ignore[reportArgumentType]
+    with contextlib.closing(subject.play(options.episodes, options.seed, options.max_steps, shows_itself)) as rows:
         for row in rows:
             if interrupts.requested:
                 return
@@ -132,19 +105,18 @@ def _frames(
                 print(f"episode {row.episode + 1}: {played}", flush=True)
 
 
-def _record(rows: Iterator[PlayedStep], paths: list[Path], report: dict[str, Any]) -> None:
+def _record(rows: Iterator[Any], paths: list[Path], report: dict[str, Any]) -> None:
     """Record all frames. Files get their names only when they are complete."""
     from proximo.rendering.video import recording
 
     with contextlib.ExitStack() as stack:
         # Completed in the order of the paths.
-        recorders = [stack.enter_context(recording(path, report["fps"])) for path in reversed(paths)]
+        recorders = [stack.enter_context(recording(path, report["fps"])) for path in reversed(paths)][::-1]
         for row in rows:
             frame = row.draw()
-            assert frame is not None
             for recorder in recorders:
                 recorder.add(frame)
-    report["fps"] = recorders[-1].fps
-    for recorder in reversed(recorders if report["frames"] else []):
+    report["fps"] = recorders[0].fps
+    for recorder in recorders if report["frames"] else []:
         report["files"].append(str(recorder.path))
         print(f"{recorder.path} ({report['frames']:,} frames, {recorder.fps:g} per second)", flush=True)

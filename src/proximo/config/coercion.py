@@ -1,6 +1,4 @@
-"""Conversion of the value of one setting, from YAML, the text of a flag, or Python."""
-
-from __future__ import annotations
+"""The value of one setting: reading it from YAML, the text of a flag, or Python; and writing it as text."""
 
 import contextlib
 import functools
@@ -28,22 +26,22 @@ BoolOrAuto = bool | Literal["auto"]
 
 @dataclass(frozen=True)
 class Leaf:
-    """One setting, or one entry of a setting. It accepts numbers with ``low <= x <= high`` and ``x > above``.
-
-    ``traced``, ``zero_is_off``: see ``schema``. ``entries``: the entries of a setting, named ``SETTING.ENTRY``.
-    """
+    """One setting, or one entry of a setting. Numbers are finite, ``low <= x <= high`` and ``x > above``."""
 
     group: str
     name: str
     type: Any
     default: Any
     help: str
-    low: float | None
-    high: float | None
-    above: float | None
-    traced: bool
-    zero_is_off: bool
-    entries: tuple[Leaf, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    traced: bool = False
+    """Whether it is a number, or a schedule, that may change without a new compilation."""
+    zero_is_off: bool = False
+    """Whether the code of a traced setting is not compiled if its value is 0."""
+    entries: tuple["Leaf", ...] = ()
+    """The entries of a setting, named ``SETTING.ENTRY``."""
 
     @property
     def entry(self) -> str:
@@ -52,55 +50,42 @@ class Leaf:
 
     def value_in(self, config: Any) -> Any:
         """The value of the setting in a ``Config``."""
-        return operator.attrgetter(self.name)(getattr(config, self.group))
+        return operator.attrgetter(f"{self.group}.{self.name}")(config)
 
 
 def coerce(leaf: Leaf, value: Any) -> Any:
-    """Convert ``value``, from YAML, Python or the text of a flag, to the type of a setting. Raises ``ConfigError``."""
-
-    def wrong(expected: str) -> ConfigError:
-        return ConfigError(f"{leaf.name} = {shown(value)}: expected {expected}.")
-
+    """Convert ``value``, from YAML, Python or a flag, to the type of a setting. Raises ``ConfigError``."""
     if leaf.entries:
-        return value if isinstance(value, leaf.type) else leaf.type(**coerce_entries(leaf, value))
-    words = "", custom.expected(leaf.name, leaf.type), functools.partial(custom.read, leaf.type)
-    _, expected, read = TYPES.get(leaf.type, words)
+        return leaf.type(**coerce_entries(leaf, value))
+    _, expected, read = TYPES.get(leaf.type) or (
+        "",
+        custom.expected(leaf.name, leaf.type),
+        functools.partial(custom.read, leaf.type),
+    )
+    result: Any = None
     try:
         result = read(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        raise wrong(expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))) from None
-    parts = _parts(result)
-    if not all(is_plain(part) for part in parts if isinstance(part, str)):
-        raise wrong("text without control characters")
-    if isinstance(result, dict):
-        for key, item in result.items():
-            if not is_storable(item):
-                raise ConfigError(
-                    f"{leaf.name}: {key} = {shown(item)}: expected a value that config.yaml can store: text, numbers, true or false, "
-                    "lists and mappings. Other objects are given by a function that makes the environment: my_package.module:make_env "
-                    f"or, in proximo.PPO, lambda: MyEnv({key}=…)."
-                )
-        return result
-    for number in parts:
-        if type(number) in (int, float) and (expected := _expected_range(leaf, number)):
-            raise wrong(expected)
+        problem = expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))
+    else:
+        parts = _parts(result)
+        problem = "" if all(is_plain(x) for x in parts if isinstance(x, str)) else "text without control characters"
+        numbers = [] if isinstance(result, dict) else [x for x in parts if type(x) in (int, float)]
+        problem = problem or next(filter(None, (_expected_range(leaf, number) for number in numbers)), "")
+    if problem:
+        raise ConfigError(f"{leaf.name} = {shown(value)}: expected {problem}.")
+    for key, item in result.items() if isinstance(result, dict) else ():
+        if not is_storable(item):
+            raise ConfigError(
+                f"{leaf.name}: {key} = {shown(item)}: expected a value that config.yaml can store: text, numbers, true or false, lists and "
+                "mappings. Other objects are given by a function that makes the environment: my_package.module:make_env or, in "
+                f"proximo.PPO, lambda: MyEnv({key}=…)."
+            )
     return result
 
 
-def _expected_range(leaf: Leaf, number: float) -> str:
-    """The limit that ``number`` exceeds, in words; empty if it is in the range of the setting."""
-    if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
-        return "a finite number"
-    if leaf.low is not None and number < leaf.low:
-        zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
-        return f"at least {leaf.low:,g}" + (f" (0: {zero[1]})" if zero else "")
-    if leaf.high is not None and number > leaf.high:
-        return f"at most {leaf.high:,}" if isinstance(leaf.high, int) else f"at most {leaf.high:g}"
-    return f"more than {leaf.above:g}" if leaf.above is not None and number <= leaf.above else ""
-
-
 def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
-    """Convert the entries that ``value`` gives of a setting that consists of entries. Raises ``ConfigError``."""
+    """Convert the entries that ``value`` gives of a setting with entries. Raises ``ConfigError``."""
     if isinstance(value, leaf.type):
         return vars(value)
     known = {entry.entry: entry for entry in leaf.entries}
@@ -113,13 +98,34 @@ def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
     return {name: coerce(known[name], item) for name, item in given.items()}
 
 
+def text_of(value: Any) -> str:
+    """The value of a setting as a user writes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ",".join(f"{name}={item}" for name, item in value.items())
+    text = str(value)
+    return text.removesuffix(".0") if isinstance(value, float) else text.lower() if isinstance(value, bool) else text
+
+
+def _expected_range(leaf: Leaf, number: float) -> str:
+    """The limit that ``number`` exceeds, in words; empty if it is in the range of the setting."""
+    if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
+        return "a finite number"
+    if leaf.low is not None and number < leaf.low:
+        zero = re.search(r"\b0: ([^;]+)", leaf.help) if leaf.low == 0 else None
+        return f"at least {leaf.low:,g}" + (f" (0: {zero[1]})" if zero else "")
+    if leaf.high is not None and number > leaf.high:
+        return f"at most {leaf.high:{',' if isinstance(leaf.high, int) else 'g'}}"
+    return f"more than {leaf.above:g}" if leaf.above is not None and number <= leaf.above else ""
+
+
 def _parts(value: Any) -> list[Any]:
     """All texts and numbers in ``value``, including the keys of mappings."""
     if isinstance(value, ScheduleText):
         return [value.text, value.initial, value.final]
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    return [part for item in value for part in _parts(item)] if isinstance(value, tuple | list) else [value]
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    return [part for item in items for part in _parts(item)] if isinstance(items, tuple | list) else [items]
 
 
 def _integer(value: Any) -> int:
@@ -144,7 +150,7 @@ def _boolean(value: Any) -> bool:
 def _integers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         value = [] if value.strip() == "none" else [part for part in value.strip("()[] ").split(",") if part.strip()]
-    return tuple(_integer(v) for v in (value if isinstance(value, list | tuple) else [value]))
+    return tuple(map(_integer, value if isinstance(value, list | tuple) else [value]))
 
 
 def _word_or(word: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -152,10 +158,10 @@ def _word_or(word: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    if value == "none":
-        return ()
-    parts = _split(value) if isinstance(value, str) else [str(Custom(x)) if isinstance(x, type) else x for x in value]
-    return tuple(part.strip() for part in parts if part.strip())
+    if isinstance(value, str):
+        value = [] if value == "none" else _split(value)
+    parts = [str(Custom(part)) if isinstance(part, type) else part.strip() for part in value]
+    return tuple(filter(None, parts))
 
 
 def _text(value: Any) -> str:
@@ -166,31 +172,27 @@ def _text(value: Any) -> str:
 
 def _schedule(value: Any) -> ScheduleText | Custom | str:
     """The numbers of a schedule, or a function of the progress, or its name."""
-    if callable(value) and not isinstance(value, Custom):
-        return Custom(value)
-    return value if isinstance(value, ScheduleText) or custom.is_custom(value) else ScheduleText(str(value))
+    if isinstance(value, ScheduleText) or custom.is_custom(value):
+        return value
+    return Custom(value) if callable(value) else ScheduleText(str(value))
 
 
 def _pairs(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
-        return {str(key): _deep(item, _stored) for key, item in value.items()}
+        return {str(key): _stored(item) for key, item in value.items()}
     pairs = [part.split("=", 1) for part in _split(value) if part.strip()]
     return {key.strip(): _nested(text.strip()) for key, text in pairs}
 
 
-def _deep(value: Any, change: Callable[[Any], Any]) -> Any:
-    """``value`` with ``change`` made to it and to everything that it contains. Tuples become lists."""
-    value = change(value)
-    if isinstance(value, Mapping):
-        return {change(key): _deep(item, change) for key, item in value.items()}
-    return [_deep(item, change) for item in value] if isinstance(value, list | tuple) else value
-
-
 def _stored(value: Any) -> Any:
-    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values as
-    numbers and lists, members of enumerations as their value, paths as text."""
-    value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, type) else value
-    return value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
+    """``value`` as config.yaml stores it, so that a resumed run gives its environment the same: NumPy values and
+    tuples as numbers and lists, members of enumerations as their value, paths as text."""
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        value = value.tolist()
+    value = value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
+    if isinstance(value, Mapping):
+        return {_stored(key): _stored(item) for key, item in value.items()}
+    return [_stored(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _split(text: str) -> list[str]:
@@ -208,14 +210,13 @@ def _split(text: str) -> list[str]:
 def _nested(text: str) -> Any:
     """The value of one parameter: a list or a mapping in YAML's brackets, a tuple of Python, or a scalar."""
     text = re.sub(r"^\(([^()]*,[^()]*)\)$", r"[\1]", text)
-    value = read_yaml(text.encode()) if text.startswith(("[", "{")) else text
+    return _scalars(read_yaml(text.encode()) if text.startswith(("[", "{")) else text)
 
-    def read(x: Any) -> Any:
-        if isinstance(x, dict):
-            return {str(key): read(item) for key, item in x.items()}
-        return [read(item) for item in x] if isinstance(x, list) else scalar(x) if isinstance(x, str) else x
 
-    return read(value)
+def _scalars(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _scalars(item) for key, item in value.items()}
+    return [_scalars(item) for item in value] if isinstance(value, list) else scalar(value) if isinstance(value, str) else value
 
 
 def scalar(text: str) -> Any:
@@ -252,5 +253,5 @@ TYPES: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
     tuple[str, ...]: ("LIST", "names such as one,two, or none", _names),
     dict[str, Any]: ("KEY=VALUE,...", "key=value pairs", _pairs),
 }
-"""For each type of settings: what the help of a flag shows, what messages expect, and the function that reads a value. ``custom`` reads
-the other types."""
+"""For each type: what the help of a flag shows, what messages expect, and the function that reads a value.
+``custom`` reads the other types."""

@@ -1,6 +1,4 @@
-"""Settings that accept custom code: its name, such as ``my_package.module:MyEncoder``, or in Python the object itself."""
-
-from __future__ import annotations
+"""Settings that accept custom code: its name, such as ``my_package.module:MyEncoder``, or the object itself."""
 
 import functools
 import inspect
@@ -14,11 +12,8 @@ from typing import Any, Literal
 from proximo.custom_code import imported, is_users_function
 from proximo.errors import ConfigError, nearest
 
-NAMED = "my_package.module:Name"
 OPTIMIZERS = ("optimizer", "critic_optimizer")
 """Settings that accept optax transformations and optax's functions by name, such as ``optax:lion``."""
-OPTAX = ("optax", "optax.contrib")
-"""The modules whose functions users import."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +29,14 @@ class Custom:
         return id(self.value)
 
     def __str__(self) -> str:
-        """The name by which ``resolve`` finds the object again; if it has none, a description in angle brackets."""
+        """The name by which ``resolve`` finds the object; if there is none, a description in angle brackets."""
         module = getattr(self.value, "__module__", None) or type(self.value).__module__
         name = getattr(self.value, "__qualname__", None)
-        found = name and module in sys.modules and module != "__main__" and _follow(sys.modules[module], name) is self.value
-        if found and (inspect.isclass(self.value) or is_users_function(self.value)):
-            return f"{module}:{name}"
-        for library in OPTAX if name and _is_optax_function(self.value) else ():
-            if getattr(sys.modules.get(library), str(name), None) is self.value:
-                return f"{library}:{name}"
+        is_optax = _is_optax_function(self.value)  # defined in modules from which users do not import it
+        if name and (is_optax or inspect.isclass(self.value) or is_users_function(self.value)):
+            for home in ("optax", "optax.contrib") if is_optax else (module,):
+                if home in sys.modules and home != "__main__" and _follow(sys.modules[home], name) is self.value:
+                    return f"{home}:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
 
 
@@ -59,22 +53,21 @@ def takes_custom(kind: Any) -> bool:
 
 def expected(setting: str, kind: Any) -> str:
     """What a ``setting`` of type ``kind`` accepts, for messages."""
-    named = f"{NAMED} or optax:sgd" if setting in OPTIMIZERS else NAMED
+    named = "my_package.module:Name" + (" or optax:sgd" if setting in OPTIMIZERS else "")
     code = f", or custom code: an object, or its name as {named}" if takes_custom(kind) else ""
     return f"one of {', '.join(choices(kind))}{code}"
 
 
 def read(kind: Any, value: Any) -> str | Custom:
-    """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` for anything else."""
+    """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` otherwise."""
     if isinstance(value, str):
-        is_accepted = value in choices(kind) or (takes_custom(kind) and is_custom(value))
-    else:
-        is_plain = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
-        # An optax transformation is a named tuple.
-        is_accepted = takes_custom(kind) and (not is_plain or hasattr(value, "_fields"))
-    if not is_accepted:
-        raise ValueError
-    return value if isinstance(value, str | Custom) else Custom(value)
+        if value in choices(kind) or (takes_custom(kind) and is_custom(value)):
+            return value
+    elif takes_custom(kind):
+        is_data = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
+        if not is_data or hasattr(value, "_fields"):  # an optax transformation is a named tuple
+            return value if isinstance(value, Custom) else Custom(value)
+    raise ValueError
 
 
 def is_custom(value: Any) -> bool:
@@ -93,7 +86,7 @@ def is_lost(value: Any) -> bool:
 
 
 def is_transformation(code: Any) -> bool:
-    """Whether ``code`` is an optax transformation, which contains its learning rate. Does not import optax."""
+    """Whether ``code`` is an optax transformation, which has a learning rate. Does not import optax."""
     return getattr(code, "_fields", ()) == ("init", "update")
 
 
@@ -105,9 +98,9 @@ def _is_optax_function(code: Any) -> bool:
 def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
     """The custom code that ``value`` is or names. ``setting`` is its name, for messages.
 
-    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with ``methods``, or a function
-    of a module that is not part of an installed library. An optimizer may also be an optax transformation or a function of optax. Raises
-    ``ConfigError`` if the code is not found or fails the check.
+    Settings may come from a stranger, so the code is checked before anything calls it. It must be a class with
+    ``methods``, or a function of a module that is not part of an installed library. An optimizer may also be an optax
+    transformation or a function of optax. Raises ``ConfigError`` if the code is not found or fails the check.
     """
     if is_lost(value):
         raise ConfigError(
@@ -124,18 +117,17 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
 
 
 def _imported(setting: str, name: str) -> Any:
-    """The class or function of this name. Raises ``ConfigError`` for anything else, because a library may have made it."""
+    """The class or function of this name. Raises ``ConfigError`` for others: a library may have made them."""
     module_name, _, path = name.rpartition(":")
     module = imported(module_name, f"{setting} = {name!r}")
     found = _follow(module, path)
     if found is None:
         offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
         raise ConfigError(f"{setting} = {name!r}: {module_name} has no such name{nearest(path, offered)}.")
+    is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
     if setting in OPTIMIZERS:
         is_accepted = is_transformation(found) or _is_optax_function(found)
         what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
-    else:
-        is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
     if not (is_accepted or is_users_function(found)):
         check_not_torch(setting, found)
         raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {what}.")
@@ -153,7 +145,7 @@ def check_not_torch(setting: str, code: Any) -> None:
 
 
 def _follow(module: ModuleType, name: str) -> Any:
-    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or the name leads into another module."""
+    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or in another module."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)

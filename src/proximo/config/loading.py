@@ -1,20 +1,21 @@
-"""Layers of settings: what a preset, a file or the user gives; and what a resumed run may change."""
+"""The one resolution of settings: default < defaults of a kind, or preset < file < flag.
 
-from __future__ import annotations
+Files, flags and Python only make layers: flat mappings from names to values. ``with_layer`` puts one over others.
+"""
 
-import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from proximo.config.coercion import coerce_entries
-from proximo.config.mapping import ENTRIES, GROUPS, LEAVES, by_name, check_names, custom_settings, may_replace, override
-from proximo.config.schema import ALTERNATIVES, GIVEN, WORKER_SETTINGS, Config
+from proximo import other_libraries
+from proximo.config.coercion import coerce, coerce_entries
+from proximo.config.custom import Custom, is_custom, is_lost, takes_custom
+from proximo.config.schema import ALTERNATIVES, BY_NAME, ENTRIES, GIVEN, GROUPS, LEAVES, REMOVED, RENAMED, WORKER_SETTINGS, Config
 from proximo.config.validation import validate, without_effect
-from proximo.errors import ConfigError, ProximoError
+from proximo.errors import ConfigError, ProximoError, command, nearest, shown
 from proximo.serialization import MAX_YAML, read_yaml
 
 RESUMABLE = {
@@ -23,22 +24,15 @@ RESUMABLE = {
 }  # fmt: skip
 """Settings that a resumed run may change."""
 ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
-ATARI = {"preprocessing": "atari", "frame_stack": 4}
-"""Defaults of these ids, unless ``preprocessing`` is switched off: their raw pictures of 210×160×3 would need a network of 23 million
-parameters, and one picture does not show velocities."""
+"""Their raw pictures of 210×160×3 would need 23 million parameters, and one of them does not show velocities."""
 END_NOTE, END = "# The last line marks the end of the file.", "# end of config.yaml"
 """Second and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
-SMOKE_UPDATES = 3
-SMOKE_EPISODE = 1000
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Settings by name, and their origin: ``GIVEN`` by the user, or what messages call a preset, the defaults of a kind, or a file.
-
-    The values are not checked yet. The entries of a mapping (``env_settings``) are added to the entries below if they are
-    ``GIVEN``; otherwise the mapping replaces the one below.
-    """
+class Layer(NamedTuple):
+    """Settings by name, not checked yet, and their origin: ``GIVEN`` by the user, or what messages call a preset, the
+    defaults of a kind, or a file. A mapping (``env_settings``) that is ``GIVEN`` adds its entries to the one below;
+    otherwise it replaces it."""
 
     settings: Mapping[str, Any]
     origin: str = GIVEN
@@ -46,8 +40,7 @@ class Layer:
 
 def given_layers(settings: Mapping[str, Any], file: str | Path | None = None) -> list[Layer]:
     """The layers of a user: ``file``, if there is one, and ``settings``."""
-    files = [] if file is None else [Layer(by_name(read_file(Path(file)), str(file)), str(file))]
-    return [*files, Layer(settings)]
+    return [*([] if file is None else [tree_layer(read_file(Path(file)), str(file))]), Layer(settings)]
 
 
 def merged(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -60,36 +53,27 @@ def resolve(layers: Sequence[Layer]) -> Config:
     given = merged(layers)
     is_atari = isinstance(given.get("id"), str) and ATARI_ID.fullmatch(given["id"])
     if is_atari and given.get("preprocessing") in (None, "atari"):
-        layers = [Layer(ATARI, "the defaults for Atari games"), *layers]
+        layers = [Layer({"preprocessing": "atari", "frame_stack": 4}, "the defaults for Atari games"), *layers]
     return functools.reduce(with_layer, layers, Config())
 
 
 def with_layer(config: Config, layer: Layer) -> Config:
-    """``config`` with the settings of a higher layer. Settings that thereby lose their effect get their defaults,
+    """``config`` with the settings of a higher layer. Settings that lose their effect by them get their defaults,
     unless the user gave both by name."""
-    given, is_given = layer.settings, layer.origin == GIVEN
+    is_given = layer.origin == GIVEN
     try:
-        changed = override(config, given, join=is_given)
+        flat = _flat(layer.settings, join=is_given)
+        changed = _replaced(config, flat, join=is_given)
     except ConfigError as error:
         raise ConfigError(str(error) if is_given else f"{layer.origin}: {error}") from None
-    kept = {*without_effect(config), *_names_in(given), *(_names_in(config.given) if is_given else ())}
-    meaningless = set[str]()
+    used = {ALTERNATIVES.get(name, name).partition(".")[0] for name, value in flat.items() if name not in ALTERNATIVES or value}
+    kept = {*without_effect(config), *flat, *(name.partition(".")[0] for name in flat)}
+    kept |= {name for name in BY_NAME if is_given and config.origins.get(name.partition(".")[0]) == GIVEN}
+    origins = {name: origin for name, origin in config.origins.items() if name not in used} | dict.fromkeys(used, layer.origin)
     while found := without_effect(changed).keys() - kept:
-        meaningless |= found
-        changed = override(changed, {name: (LEAVES | ENTRIES)[name].default for name in found}, join=False)
-    used = (ALTERNATIVES.get(name, name) for name in given if name not in ALTERNATIVES or str(given[name]) != "0")
-    new = dict.fromkeys((name.partition(".")[0] for name in used), layer.origin)
-    origins = {name: origin for name, origin in config.origins.items() if name not in {*new, *meaningless}} | new
-    return dataclasses.replace(changed, origins=origins, given={**config.given, **(given if is_given else {})})
-
-
-def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
-    """The names of ``settings`` and of the entries that they have."""
-    for name, value in settings.items():
-        setting = name.partition(".")[0]
-        yield from (name, setting)
-        if LEAVES[setting].entries and name == setting:
-            yield from (f"{name}.{entry}" for entry in coerce_entries(LEAVES[name], value))
+        changed = override(changed, {name: BY_NAME[name].default for name in found}, join=False)
+        origins = {name: origin for name, origin in origins.items() if name not in found}
+    return replace(changed, origins=origins, given={**config.given, **(layer.settings if is_given else {})})
 
 
 def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -97,9 +81,75 @@ def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
     return validate(with_layer(config, Layer(settings)))
 
 
+def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
+    """``config`` with other values of settings or entries, by name, not validated. ``join`` adds the entries of a mapping
+    to those in ``config``; an empty one removes all. Raises ``ConfigError`` for an unknown name or a wrong value."""
+    return _replaced(config, _flat(settings, join), join)
+
+
+def _flat(settings: Mapping[str, Any], join: bool) -> dict[str, Any]:
+    """The values of ``settings``, converted, with each entry by its own name."""
+    check_names(settings)
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        leaf = BY_NAME[name]
+        if not leaf.entries:
+            flat[name] = coerce(leaf, value)
+            continue
+        if not (join and value):
+            flat |= {entry.name: entry.default for entry in leaf.entries}
+        flat |= {f"{name}.{entry}": x for entry, x in coerce_entries(leaf, value).items()}
+    for alternative, name in ALTERNATIVES.items():
+        if name in flat:  # It overrides the alternative of an earlier layer.
+            if flat.get(alternative):
+                given = shown(settings[alternative]), shown(settings[name])
+                raise ConfigError(f"{alternative} = {given[0]} and {name} = {given[1]}: give one of them.")
+            flat[alternative] = 0
+    return flat
+
+
+def _replaced(config: Config, flat: Mapping[str, Any], join: bool) -> Config:
+    def changed(node: Any, path: Sequence[str], value: Any) -> Any:
+        name, *rest = path
+        return replace(node, **{name: changed(getattr(node, name), rest, value) if rest else value})
+
+    for name, value in flat.items():
+        leaf = BY_NAME[name]
+        if join and value and isinstance(value, dict):
+            value = {**leaf.value_in(config), **value}
+        config = changed(config, [leaf.group, *name.split(".")], value)
+    return config
+
+
+def unknown(name: str, where: str = "") -> ConfigError:
+    """The error for an unknown setting, with the nearest name or the name of the same setting in proximo."""
+    name = shown(name, "text")
+    plain = name.replace("-", "_")
+    renamed = RENAMED.get(plain, plain)
+    if plain == "id" or other_libraries.is_environment(plain):
+        hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+    elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
+        hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
+    elif answer := other_libraries.answer(plain):
+        hint = f": {answer}"
+    elif renamed in ENTRIES:
+        setting, _, entry = renamed.partition(".")
+        flag = setting.replace("_", "-")
+        hint = f": it is the entry {entry} of {setting}, as in --{flag} {entry}=VALUE or {setting} = {{'{entry}': VALUE}}."
+    else:
+        hint = f"{nearest(plain, LEAVES, 0.8)}."
+    return ConfigError(f"Unknown setting {name!r}{where}{hint}")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise one ``ConfigError`` for all ``names`` that are not settings."""
+    if messages := [str(unknown(name)) for name in names if name not in BY_NAME]:
+        raise ConfigError(" ".join(messages))
+
+
 def read_file(path: Path, flag: str = "--config", expected: str = f"groups of settings ({', '.join(GROUPS)})") -> dict[str, Any]:
-    """The mapping in a YAML file, without its ``provenance``. For messages, ``flag`` is the flag that named it, and ``expected`` what
-    it should contain. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
+    """The mapping in a YAML file, without its ``provenance``. Messages have the ``flag`` that named it and what is
+    ``expected``. Raises ``ConfigError`` if it cannot be read, or is not a mapping in YAML."""
     try:
         with path.open("rb") as file:
             content = file.read(4 * MAX_YAML + 1)  # a device has no end
@@ -123,14 +173,76 @@ def check_complete(content: bytes, path: Path, kind: type[ProximoError]) -> None
         )
 
 
+def tree_layer(groups: Any, source: str) -> Layer:
+    """The settings in a tree ``{group: {name: value}}``, without its ``provenance``. ``source`` is its name in messages.
+    Raises ``ConfigError`` for an unknown group or name."""
+    if not isinstance(groups, Mapping):
+        raise ConfigError(f"{source}: expected groups of settings ({', '.join(GROUPS)}), found {type(groups).__name__}.")
+    settings: dict[str, Any] = {}
+    for group, content in groups.items():
+        if group == "provenance":
+            continue
+        if group in LEAVES:
+            raise ConfigError(f"{source}: {group} is at the top level; it belongs under `{LEAVES[group].group}:`.")
+        if group not in GROUPS:
+            names = [group, *(content if isinstance(content, Mapping) else ())]
+            hint = f"{nearest(str(group)[:80], (*GROUPS, *LEAVES))}; the groups are {', '.join(GROUPS)}."
+            if any(other_libraries.answer(str(name)) for name in names):
+                hint = f"; if the file is of another library: `{command('proximo', 'convert', source)}`."
+            raise ConfigError(f"{source}: unknown group {shown(group)}{hint}")
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{source}: under {group!r} expected settings as name: value, found {shown(content)}.")
+        for name, value in content.items():
+            if (name, value) in REMOVED.items():
+                continue
+            leaf = BY_NAME.get(RENAMED.get(name, str(name)))
+            if leaf is None:
+                raise unknown(str(name), f" under {group!r} in {source}")
+            if leaf.group != group:
+                raise ConfigError(f"{source}: {name} is under `{group}:`; it belongs under `{leaf.group}:`.")
+            settings[leaf.name] = value
+    return Layer(settings, source)
+
+
+def from_mapping(mapping: Any, base: Config, source: str) -> Config:
+    """``base`` with the settings in a tree, the inverse of ``to_mapping``; a mapping (``env_settings``) replaces the one
+    in ``base``. ``source`` is its name in messages. Raises ``ConfigError`` for an unknown name or a wrong value."""
+    settings = tree_layer(mapping, source).settings
+    try:
+        return override(base, settings, join=False)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
+    """The tree of settings as plain numbers, text and lists, for YAML and JSON, without ``ALTERNATIVES``."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Custom):
+            return str(value)
+        return value.plain() if hasattr(value, "plain") else list(value) if isinstance(value, tuple) else value
+
+    groups = {group: vars(getattr(config, group)) for group in GROUPS}
+    return {group: {name: plain(x) for name, x in values.items() if name not in ALTERNATIVES} for group, values in groups.items()}
+
+
 def shortened(config: Config) -> Config:
     """``config`` for a short test: three updates, then an evaluation of at most two short episodes."""
-    run, steps = config.run, SMOKE_UPDATES * config.batch_size
-    limits = {
-        "eval_max_steps": min(run.eval_max_steps or SMOKE_EPISODE, SMOKE_EPISODE),
-        "eval_episodes": min(2, run.eval_episodes),
-    }
+    run, steps = config.run, 3 * config.batch_size
+    limits = {"eval_max_steps": min(run.eval_max_steps or 1000, 1000), "eval_episodes": min(2, run.eval_episodes)}
     return validate(override(config, {"total_steps": steps, "eval_every": steps, **limits}))
+
+
+def custom_settings(config: Config) -> dict[str, str | Custom]:
+    """The settings of ``config`` whose value is custom code, or its name."""
+    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
+    return {name: value for name, value in values.items() if is_custom(value)}
+
+
+def may_replace(config: Config, name: str, value: Any) -> bool:
+    """Whether ``value`` may replace the custom code of a setting: code of the same name, or any if it is lost."""
+    was, now = str(custom_settings(config)[name]), value if isinstance(value, str | Custom) else Custom(value)
+    return str(now) == was or (is_lost(was) and is_custom(now))
 
 
 def resume_warnings(before: Config, after: Config) -> list[str]:
@@ -145,7 +257,7 @@ def resume_warnings(before: Config, after: Config) -> list[str]:
 
 
 def changed_for_resume(config: Config, settings: Mapping[str, Any]) -> Config:
-    """``config`` of a saved run with new ``settings``. Raises ``ConfigError`` if a resume cannot change one."""
+    """``config`` of a saved run with new ``settings``. Raises ``ConfigError`` if one cannot change."""
     check_names(settings)
     for name, value in settings.items():
         if name in ("id", "eval_env") and value and value == LEAVES[name].value_in(config):

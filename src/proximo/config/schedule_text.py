@@ -1,6 +1,4 @@
-"""Schedules as text in settings: ``3e-4``, ``linear(1e-3, 0)``, ``polynomial(1e-3, 1e-5, 2)``, ``exponential(1e-5, 1e-1)``."""
-
-from __future__ import annotations
+"""Schedules as text in settings, such as ``3e-4`` or ``linear(1e-3, 0)``."""
 
 import math
 import re
@@ -12,16 +10,16 @@ EXPECTED = (
 )
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
-_CALL = re.compile(r"(linear|polynomial|exponential)\((.*)\)")
 
 
 @dataclass(frozen=True)
 class ScheduleText:
-    """A setting that is a constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
+    """A constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
 
     The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
-    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises ``ValueError``. With a
-    ``fraction`` above 1, the training ends before the schedule. Programs read its numbers as a ``math.schedules.NumericSchedule``.
+    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises
+    ``ValueError``. With a ``fraction`` above 1, the training ends before the schedule. Programs read its numbers as a
+    ``math.schedules.NumericSchedule``.
     """
 
     text: str = field(compare=False)
@@ -31,7 +29,7 @@ class ScheduleText:
     fraction: float = field(init=False)
 
     def __post_init__(self) -> None:
-        call = _CALL.fullmatch(self.text.replace(" ", ""))
+        call = re.fullmatch(r"(linear|polynomial|exponential)\((.*)\)", self.text.replace(" ", ""))
         kind, numbers = (call[1], [*map(float, call[2].split(","))]) if call else ("linear", 2 * [float(self.text)])
         initial, final, *others = numbers
         if kind != "polynomial":
@@ -40,8 +38,7 @@ class ScheduleText:
         is_valid = min(initial, final) > 0 and max(initial, final) < math.inf if kind == "exponential" else power > 0
         if not (is_valid and 0 < fraction < math.inf):
             raise ValueError(self.text)
-        for name, value in (("initial", initial), ("final", final), ("power", power), ("fraction", fraction)):
-            object.__setattr__(self, name, value)
+        vars(self).update(initial=initial, final=final, power=power, fraction=fraction)
 
     def plain(self) -> float | str:
         """The value for a settings file: a number if it is constant, else the text."""

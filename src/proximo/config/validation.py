@@ -1,149 +1,130 @@
 """Checks of settings against each other. ``schema`` declares the range of each setting."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from proximo.config.coercion import coerce, text_of
 from proximo.config.custom import choices, is_custom, is_lost, is_name, is_transformation, resolve
-from proximo.config.mapping import ENTRIES, LEAVES, override, text_of
-from proximo.config.schema import MAX_SEED, Config
+from proximo.config.schema import BY_NAME, LEAVES, MAX_SEED, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
 TRACKERS = ("csv", "wandb")
-BUILT_IN_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 
 
 class Condition(NamedTuple):
-    """What the settings ``names`` need to have an effect."""
+    """What the settings ``names`` need to have an effect: a property of the settings ``others``."""
 
-    names: tuple[str, ...]
-    others: tuple[str, ...]
-    """The settings that it depends on."""
+    names: str
+    others: str
     is_met: Callable[[Config], bool]
     fix: str = "leave one of them out"
 
 
-def _one_of(names: tuple[str, ...], others: tuple[str, ...] | str, *values: Any) -> Condition:
-    """One of the ``others`` has one of these ``values``."""
-    others = (others,) if isinstance(others, str) else others
-    fix = f"leave it out, or set {others[0]} to {' or '.join(map(text_of, values))}"
-    return Condition(names, others, lambda config: any(LEAVES[other].value_in(config) in values for other in others), fix)
+def _values(config: Config, names: str) -> list[Any]:
+    return [BY_NAME[name].value_in(config) for name in names.split()]
 
 
-def _built_in(names: tuple[str, ...], *others: str) -> Condition:
+def _one_of(names: str, others: str, *accepted: Any) -> Condition:
+    """One of the ``others`` has one of these values."""
+    fix = f"leave it out, or set {others.split()[0]} to {' or '.join(map(text_of, accepted))}"
+    return Condition(names, others, lambda config: any(value in accepted for value in _values(config, others)), fix)
+
+
+def _built_in(names: str, others: str) -> Condition:
     """Not all of the ``others`` are custom code, which replaces ``names``."""
-    return Condition(names, others, lambda config: not all(is_custom(LEAVES[other].value_in(config)) for other in others))
+    return Condition(names, others, lambda config: not all(map(is_custom, _values(config, others))))
 
 
-def _has_own_rate(optimizer: object) -> bool:
-    """Whether the value of ``optimizer`` is or names an optax transformation."""
+def _takes_rate(optimizer: object) -> bool:
+    """Whether ``optimizer`` is not, and does not name, an optax transformation, which has its own learning rate."""
     if is_name(optimizer):
         try:
-            return is_transformation(resolve("optimizer", str(optimizer), ()))
+            return not is_transformation(resolve("optimizer", str(optimizer), ()))
         except ConfigError:  # raised when the training resolves the name
-            return False
-    return is_transformation(getattr(optimizer, "value", optimizer))
+            return True
+    return not is_transformation(getattr(optimizer, "value", optimizer))
 
 
 def _critic_takes_rate(config: Config) -> bool:
     ppo = config.ppo
-    return not _has_own_rate(ppo.optimizer if ppo.critic_optimizer == "same" else ppo.critic_optimizer)
+    return _takes_rate(ppo.optimizer if ppo.critic_optimizer == "same" else ppo.critic_optimizer)
 
 
 _RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
-_OF_NETWORK = (
-    "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory",
-    "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
-    "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
-)  # fmt: skip
-_OF_MEMORY = ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every")
+# fmt: off
 CONDITIONS = (
-    _built_in(_OF_NETWORK, "actor_critic"),
-    _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
-    _built_in(("critic_head_sizes",), "critic"),
-    _built_in(("head_sizes",), "actor", "critic"),
-    _one_of(("action_mapping", "state_dependent_std", "log_std_init", "sde_every"), "distribution", "auto"),
-    _one_of(("state_dependent_std",), "sde_every", 0),
-    _one_of(("sde_every",), "state_dependent_std", False),
-    _one_of(("critic_hidden_sizes", "privileged"), "towers", "separate"),
-    _one_of(("towers",), "critic_hidden_sizes", "same"),
-    _one_of(("towers",), "privileged", ()),
-    _one_of(("shared_sizes",), "towers", "shared"),
-    _one_of(("cnn_features",), "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
-    Condition(_OF_MEMORY, ("memory",), lambda config: config.network.remembers, "set memory, for example to gru"),
-    _one_of(("memory_size", "memory_settings"), "memory", *BUILT_IN_MEMORIES),
-    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
-    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
-    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
-    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
-    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
-    _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
-    Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
-    Condition(
-        ("learning_rate", "desired_kl"),
-        ("optimizer", "critic_optimizer"),
-        lambda config: not _has_own_rate(config.ppo.optimizer) or _critic_takes_rate(config),
-        _RATE,
-    ),
-    Condition(
-        ("eval_env", "eval_env_settings", "eval_num_envs"),
-        ("eval_episodes",),
-        lambda config: config.run.eval_episodes > 0,
-        "set eval_episodes to 1 or more",
-    ),
-    Condition(
-        ("refresh_memory",),
-        ("sequence_length", "num_steps"),
-        lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
-        "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor of num_steps",
-    ),
-    Condition(
-        ("refresh_memory",),
-        ("num_epochs",),
-        lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
-        "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more",
-    ),
+    # Which parameters are those of the value function is not known of custom networks.
+    _built_in("encoder hidden_sizes critic_hidden_sizes cnn_features activation layer_norm towers privileged memory memory_size "
+              "memory_settings shared_sizes head_sizes critic_head_sizes actor critic sde_every critic_learning_rate "
+              "critic_optimizer critic_max_grad_norm", "actor_critic"),
+    _built_in("hidden_sizes critic_hidden_sizes cnn_features", "encoder"),
+    _built_in("critic_head_sizes", "critic"),
+    _built_in("head_sizes", "actor critic"),
+    _one_of("action_mapping state_dependent_std log_std_init sde_every", "distribution", "auto"),
+    _one_of("state_dependent_std", "sde_every", 0),
+    _one_of("sde_every", "state_dependent_std", False),
+    _one_of("critic_hidden_sizes privileged", "towers", "separate"),
+    _one_of("towers", "critic_hidden_sizes", "same"),
+    _one_of("towers", "privileged", ()),
+    _one_of("shared_sizes", "towers", "shared"),
+    _one_of("cnn_features", "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
+    Condition("memory_size memory_settings burn_in refresh_memory reset_memory diagnose_every", "memory",
+              lambda config: config.network.remembers, "set memory, for example to gru"),
+    _one_of("memory_size memory_settings", "memory", *(word for word in choices(LEAVES["memory"].type) if word != "none")),
+    _one_of("memory_settings.horizon", "memory", "gru", "lstm"),
+    _one_of("memory_settings.window memory_settings.heads memory_settings.gate", "memory", "gtrxl"),
+    _one_of("objective_settings.dual_clip", "objective", "clip"),
+    _one_of("objective_settings.kl_coef objective_settings.kl_target", "objective", "kl_penalty"),
+    _one_of("optimizer_settings.weight_decay", "optimizer critic_optimizer", "adamw"),
+    _one_of("optimizer_settings", "optimizer critic_optimizer", "adam", "adamw"),
+    Condition("critic_learning_rate", "optimizer critic_optimizer", _critic_takes_rate, _RATE),
+    Condition("learning_rate desired_kl", "optimizer critic_optimizer",
+              lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config), _RATE),
+    Condition("eval_env eval_env_settings eval_num_envs", "eval_episodes",
+              lambda config: config.run.eval_episodes > 0, "set eval_episodes to 1 or more"),
+    Condition("refresh_memory", "sequence_length num_steps",
+              lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
+              "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor "
+              "of num_steps"),
+    Condition("refresh_memory", "num_epochs", lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
+              "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more"),
 )
+# fmt: on
 """A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
 
 def without_effect(config: Config) -> dict[str, str]:
     """The settings that differ from their defaults but have no effect, with an error message for each."""
-    leaves = LEAVES | ENTRIES
-    values = {name: leaf.value_in(config) for name, leaf in leaves.items()}
     found: dict[str, str] = {}
     for names, others, is_met, fix in CONDITIONS:
-        changed = [name for name in names if values[name] != leaves[name].default]
+        changed = {name: x for name, x in zip(names.split(), _values(config, names), strict=True) if x != BY_NAME[name].default}
         # An object that only Python can give again may have or lack anything.
-        if changed and not any(is_lost(values[other]) for other in others) and not is_met(config):
-            with_others = " and ".join(f"{other} = {text_of(values[other])}" for other in others)
-            for name in changed:
-                found.setdefault(name, f"{name} = {text_of(values[name])} has no effect with {with_others}: {fix}.")
+        if changed and not any(map(is_lost, values := _values(config, others))) and not is_met(config):
+            with_others = " and ".join(f"{x} = {text_of(value)}" for x, value in zip(others.split(), values, strict=True))
+            for name, value in changed.items():
+                found.setdefault(name, f"{name} = {text_of(value)} has no effect with {with_others}: {fix}.")
     return found
 
 
 def validate(config: Config) -> Config:
-    """Check the settings against each other.
-
-    Returns:
-        ``config`` with ``total_steps`` and ``num_minibatches`` in the place of their ``ALTERNATIVES``.
-
-    Raises:
-        ConfigError: two settings contradict each other.
-    """
-    size = config.ppo.minibatch_size
-    if config.ppo.total_updates:
-        config = override(config, {"total_steps": config.ppo.total_updates * config.batch_size})
+    """Check the settings against each other. Returns ``config`` with the settings in the place of their
+    ``ALTERNATIVES``. Raises ``ConfigError`` if two settings contradict each other."""
+    ppo, size = config.ppo, config.ppo.minibatch_size
+    if ppo.total_updates:
+        ppo = replace(ppo, total_steps=coerce(LEAVES["total_steps"], ppo.total_updates * config.batch_size), total_updates=0)
     if size:
-        config = override(config, {"num_minibatches": max(1, config.batch_size // size)})
+        ppo = replace(ppo, num_minibatches=max(1, config.batch_size // size), minibatch_size=0)
+    config = replace(config, ppo=ppo)
     tracker_names(config.run.track)
     check_name(config.run.name)
-    rules = *_divisors(config, size), *_rules(config)
-    for sentence in (*without_effect(config).values(), *(sentence for is_wrong, sentence in rules if is_wrong)):
+    for sentence in without_effect(config).values():
         raise ConfigError(sentence)
+    for is_wrong, sentence in (*_divisors(config, size), *_rules(config)):
+        if is_wrong:
+            raise ConfigError(sentence)
     return config
 
 
@@ -171,38 +152,29 @@ def _rules(config: Config) -> Iterator[tuple[bool, str]]:
     env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
     yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
     yield batch >= 2**31, f"num_envs = {env.num_envs} × num_steps = {ppo.num_steps}: expected fewer than 2³¹ steps in a rollout."
-    last = run.seed + run.seeds - 1
-    yield last > MAX_SEED, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
+    is_large = run.seed + run.seeds - 1 > MAX_SEED
+    yield is_large, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
     is_one = config.network.memory_settings.horizon == 1
     yield is_one, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
     yield ppo.burn_in > length, f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
-    yield (
-        ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2,
-        "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches.",
-    )
-    yield (
-        ppo.total_steps < batch,
-        f"total_steps = {ppo.total_steps} is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch}): "
-        "raise total_steps, or lower num_envs or num_steps.",
-    )
+    is_single = ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2
+    fix = "set normalize_advantage to batch or none, or use fewer minibatches"
+    yield is_single, f"A minibatch of one step cannot be normalized: {fix}."
+    less = f"is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch})"
+    yield ppo.total_steps < batch, f"total_steps = {ppo.total_steps} {less}: raise total_steps, or lower num_envs or num_steps."
     actors, needed = env.actors or 1, max(env.num_workers, 1 + env.overlap)
-    yield (
-        env.actors > 0 and needed > env.num_envs // actors,
-        f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments, but num_workers = "
-        f"{env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}: choose num_envs = {needed * actors} or more.",
-    )
-    objective = ppo.objective_settings
-    yield (
-        0 < objective.dual_clip <= 1,
-        f"objective_settings.dual_clip = {objective.dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off.",
-    )
-    kl_target = objective.kl_target if ppo.objective == "kl_penalty" else 0.0
-    for name, target in (("desired_kl", ppo.desired_kl), ("objective_settings.kl_target", kl_target)):
-        yield (
-            target > 0 and ppo.num_epochs * ppo.num_minibatches == 1,
-            f"{name} = {target} needs two gradient steps in each update, because the first one measures a KL divergence of 0: raise "
-            f"num_epochs or num_minibatches above 1, or set {name} to 0.",
-        )
+    each = f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments"
+    given = f"num_workers = {env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}"
+    is_lacking = env.actors > 0 and needed > env.num_envs // actors
+    yield is_lacking, f"{each}, but {given}: choose num_envs = {needed * actors} or more."
+    dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
+    ratio = "expected a ratio above 1 (the paper has 3), or 0 for off"
+    yield 0 < dual_clip <= 1, f"objective_settings.dual_clip = {dual_clip}: {ratio}."
+    targets = {"desired_kl": ppo.desired_kl, "objective_settings.kl_target": kl_target * (ppo.objective == "kl_penalty")}
+    for name, target in targets.items():
+        why = "needs two gradient steps in each update, because the first one measures a KL divergence of 0"
+        fix = f"raise num_epochs or num_minibatches above 1, or set {name} to 0"
+        yield target > 0 and ppo.num_epochs * ppo.num_minibatches == 1, f"{name} = {target} {why}: {fix}."
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -1,7 +1,5 @@
 """Reads what a user gives to ``proximo convert``: the library, and its settings by their names there."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -15,8 +13,6 @@ from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import Library, load
 from proximo.serialization import MAX_YAML, read_yaml
 
-COMMANDS = ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines")
-"""The libraries whose command lines are read."""
 EXPECTED = (
     "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, "
     "pytorch-ppo, PPO-JAX or Baselines"
@@ -24,8 +20,8 @@ EXPECTED = (
 
 
 class Source(NamedTuple):
-    """Settings of another library: the name of its file in ``other_libraries``, the script, class or kind of environment
-    (a key of ``Library.variants``), what is given, and the environment if it is not among that."""
+    """Settings of another library: the name of its file, the script, class or kind of environment (a key of
+    ``Library.variants``), what is given, and the environment if it is not among that."""
 
     library: str
     variant: str
@@ -34,10 +30,8 @@ class Source(NamedTuple):
 
 
 def read_source(source: str, env: str) -> Source:
-    """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several.
-
-    Raises ``ConfigError`` if there is no such file or entry, or if it is of no known library.
-    """
+    """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several. Raises
+    ``ConfigError`` if there is no such file or entry, or if it is of no known library."""
     is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
     if not is_text and os.path.exists(source) and not os.path.isfile(source):  # a device has no end, and a pipe waits
         raise ConfigError(f"{source} is not a regular file: expected {EXPECTED}.")
@@ -69,8 +63,9 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
             raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(known)}.")
         name = name.removeprefix("MiniGrid-") if kind == "Minigrid" else name
         return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
-    entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and _is_entry(value)}
-    if not entries and not _is_entry(content):
+    known = load("rl_zoo").by_name
+    entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and value.keys() & known.keys()}
+    if not entries and not content.keys() & known.keys():
         raise ConfigError(f"{source}: expected {EXPECTED}.")
     ids = [name for name in entries if name not in ("default", "atari")]
     if not env and len(ids) != 1:
@@ -84,18 +79,13 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
     return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(entry.get("policy")) else "PPO", dict(entry), env)
 
 
-def _is_entry(content: Mapping[Any, Any]) -> bool:
-    """Whether ``content`` has settings of RL Zoo."""
-    return any(load("rl_zoo").setting(str(name)) for name in content)
-
-
 def _from_command(text: str) -> Source:
     """Settings of a command line such as ``python cleanrl/ppo.py --env-id CartPole-v1 --no-anneal-lr``."""
     try:
         words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines
     except ValueError as error:
         raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
-    libraries = {program: name for name in COMMANDS for program in load(name).programs or load(name).variants}
+    libraries = {program: name for name in ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines") for program in load(name).programs}
     programs = [i for i, word in enumerate(words) if word.endswith(".py") or words[i - 1 : i] == ["-m"]]
     program = PurePath(words[programs[0]]).name if len(programs) == 1 else ""
     if program not in libraries:
@@ -103,25 +93,23 @@ def _from_command(text: str) -> Source:
         raise ConfigError(f"{found}: expected one program that proximo knows: {', '.join(libraries)}.")
     library = load(libraries[program])
     given = _flags(words[programs[0] + 1 :], library)
-    unknown = [name for name in given if not library.setting(name)]
+    unknown = [name for name in given if name not in library.by_name]
     if unknown and program in ("main.py", "train.py"):  # other projects have programs of these names
         raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
     if given.get("alg", "ppo2") != "ppo2":
         raise ConfigError(f"alg = {given['alg']}: proximo has one algorithm, PPO, which Baselines calls ppo2.")
-    values = {**{entry.name: entry.default for entry in library.settings()}, **given}
-
-    def fits(variant: dict[str, Any]) -> bool:
-        return all(re.search(pattern, str(values[name])) for name, pattern in variant.get("where", {}).items())
-
-    variant = program if program in library.variants else next(name for name, x in library.variants.items() if fits(x))
-    return Source(libraries[program], variant, given)
+    values = {**{entry.name: entry.default for entry in library.settings}, **given}
+    fitting = (
+        name for name, variant in library.variants.items()
+        if all(re.search(pattern, str(values[setting])) for setting, pattern in variant.get("where", {}).items())
+    )  # fmt: skip
+    return Source(libraries[program], program if program in library.variants else next(fitting), given)
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:
     """The values of flags: ``--name value``, ``--name=value``, ``--name`` and ``--no-name``. As in argparse, the
     start of a name is enough."""
-    given: dict[str, Any] = {}
-    rest = list(words)
+    given, rest = dict[str, Any](), list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
@@ -132,7 +120,7 @@ def _flags(words: list[str], library: Library) -> dict[str, Any]:
             value = rest.pop(0)
         elif not equals and name.startswith("no_"):
             name, value = name.removeprefix("no_"), "false"
-        full = [entry.name for entry in library.settings() if entry.name.startswith(name)]
+        full = [entry.name for entry in library.settings if entry.name.startswith(name)]
         given[full[0] if len(full) == 1 else name] = scalar(value or "true")
     return given
 
@@ -143,11 +131,8 @@ def scalar(text: str) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The value of a Python expression, such as ``dict(net_arch=[64])``, where a name stands for itself. What is no
-    text is returned unchanged.
-
-    Raises ``ValueError`` if it has anything but calls of ``dict``, names and literals.
-    """
+    """The value of a Python expression, such as ``dict(net_arch=[64])``, where a name stands for itself; other objects
+    are returned unchanged. Raises ``ValueError`` if it has more than calls of ``dict``, names and literals."""
     return _value(ast.parse(value.strip(), mode="eval").body) if isinstance(value, str) else value
 
 

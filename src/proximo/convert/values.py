@@ -1,9 +1,5 @@
-"""Values that one number or word cannot convert. ``convert`` of an ``Entry`` names the function.
-
-Each takes the value, a ``Theirs`` and the entry, and returns our settings; None if nothing corresponds.
-"""
-
-from __future__ import annotations
+"""Values that one number or word cannot convert: a rule takes the value, a ``Theirs`` and the entry, and returns our
+settings; None if nothing corresponds. ``convert`` of an ``Entry`` names the rule."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -30,15 +26,14 @@ class Theirs(dict[str, Any]):
         super().__init__(settings)
         self.unconverted: list[str] = []
         """Parts of values to which nothing corresponds, for the report."""
-        policy = str(self.get("policy"))
-        self.recurrent, self.images, self.several = (word in policy for word in ("Lstm", "Cnn", "MultiInput"))
+        self.recurrent, self.images, self.several = (word in str(self.get("policy")) for word in ("Lstm", "Cnn", "MultiInput"))
         """Whether the policy has a memory, reads images with a CNN, or reads several entries."""
 
     def unread(self, where: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], read: Collection[str]) -> None:
         """Add to the report the ``arguments`` that are neither ``read`` nor their default."""
         for name, value in arguments.items():
             if name not in read and (name not in defaults or value != defaults[name]):
-                entry = load("stable_baselines3").setting(name)
+                entry = load("stable_baselines3").by_name.get(name)
                 note = entry.note if entry and entry.note else "nothing in proximo corresponds to it"
                 self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
 
@@ -50,17 +45,15 @@ class Theirs(dict[str, Any]):
         return int(self[envs]) * int(self[steps])
 
 
-def network(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
-    """The networks of Baselines. Its LSTM learns from the whole rollout."""
-    if value in ("lstm", "cnn_lstm"):
+def _network(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
+    if value in ("lstm", "cnn_lstm"):  # it learns from the whole rollout
         return {"hidden_sizes": [], "memory": "lstm", "memory_size": int(theirs.get("nlstm", 128)), "sequence_length": 0}
     if value == "mlp":
         return {"encoder": "mlp", "hidden_sizes": [int(theirs.get("num_hidden", 64))] * int(theirs.get("num_layers", 2))}
     return {"encoder": "nature_cnn"} if value == "cnn" else None
 
 
-def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
-    """The networks of Stable-Baselines3's policies."""
+def _policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     settings: Ours = {"towers": "shared"} if theirs.images or (theirs.several and not theirs.recurrent) else {}
     if theirs.recurrent or theirs.several:
         # Layers are after the LSTM or the entries of the observation; a network for images has none.
@@ -82,9 +75,8 @@ def policy(value: str, theirs: Theirs, entry: Entry) -> Ours:
     return settings | {"memory": "lstm", "memory_size": 256, "sequence_length": 0 if length == steps else length}
 
 
-def log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
-    """The initial log-deviation. With gSDE, Stable-Baselines3 multiplies the deviation by the norm of the features,
-    and proximo by their root mean square."""
+def _log_std(value: float, theirs: Theirs, entry: Entry) -> Ours:
+    """With gSDE, Stable-Baselines3 multiplies by the norm of the features, proximo by their root mean square."""
     if not theirs.get("use_sde"):
         return {"log_std_init": value}
     # The number of features that the policy's outputs read. Without layers, it depends on the observation.
@@ -106,8 +98,7 @@ def _layers(value: Any) -> tuple[list[Any], list[Any]]:
     return (value.get("pi", []), value.get("vf", [])) if isinstance(value, Mapping) else (value, value)
 
 
-def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Layers of policy and value, after the memory or the extractor that they share, if there is one."""
+def _net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
     pi, vf = _layers(value)
     if not all(isinstance(size, int) for size in (*pi, *vf)):
         return None
@@ -115,7 +106,7 @@ def net_arch(value: Any, theirs: Theirs, entry: Entry) -> Ours | None:
     return {kind: list(pi)} | ({f"critic_{kind}": list(vf)} if pi != vf else {})
 
 
-def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
+def _optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
     """PyTorch's Adam or AdamW. Stable-Baselines3 sets ε of Adam to 1e-5 if no arguments are given."""
     given, name = theirs.get("optimizer_kwargs"), (entry.values or {}).get(value)
     arguments = dict(expression(given) or {})
@@ -135,19 +126,17 @@ def optimizer(value: str, theirs: Theirs, entry: Entry) -> Ours | None:
     return settings
 
 
-def normalize(value: Any, theirs: Theirs, entry: Entry) -> Ours:
+def _normalize(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """RL Zoo's VecNormalize: true, or its arguments."""
-    given: Ours = {"norm_obs": True, "norm_reward": True}
     arguments = expression(value)
-    given = {**given, **arguments} if isinstance(arguments, Mapping) else dict.fromkeys(given, bool(value))
+    given = {"norm_obs": bool(value), "norm_reward": bool(value), **(arguments if isinstance(arguments, Mapping) else {})}
     theirs.unread(entry.name, given, {**VEC_NORMALIZE, "gamma": theirs.get("gamma")}, ("norm_obs", "norm_reward", "clip_obs"))
     settings = {"normalize_observation": given["norm_obs"], "normalize_reward": given["norm_reward"]}
     # VecNormalize clips only the observations that it normalizes.
     return settings | ({"clip_observation": given["clip_obs"]} if given["norm_obs"] and "clip_obs" in given else {})
 
 
-def wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
-    """RL Zoo's wrappers: AtariWrapper and FrameSkip."""
+def _wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     settings: Ours = {}
     for item in value if isinstance(value, list) else [value]:
         path, given = next(iter(item.items())) if isinstance(item, Mapping) else (item, {})
@@ -165,7 +154,7 @@ def wrapper(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     return settings
 
 
-def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
+def _decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     """A polynomial schedule, which may end after the training, for each of our settings."""
     initial, final, power = (float(value[name]) for name in ("initial", "final", "power"))
     fraction = float(value["max_decay_steps"]) / float(theirs["updates"])
@@ -176,47 +165,39 @@ def decay(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     return dict.fromkeys(entry.ours, f"{name}({', '.join(f'{number:g}' for number in numbers)})")
 
 
-def reset_params(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
+def _reset_params(value: Mapping[str, Any], theirs: Theirs, entry: Entry) -> Ours:
     """Memory Gym's reset parameters; seeds are levels."""
     others = {name: item for name, item in value.items() if name not in ("start-seed", "num-seeds")}
     first, count = int(value.get("start-seed", 0)), int(value.get("num-seeds", 100))
     return {"env_settings": others, "levels": f"{first}:{first + count}"}
 
 
-def schedule(value: Any, theirs: Theirs, entry: Entry) -> Ours:
+def _schedule(value: Any, theirs: Theirs, entry: Entry) -> Ours:
     """``lin_0.001`` of RL Zoo, a number, or None or a negative number for off."""
     if isinstance(value, str) and value.startswith("lin_"):
         return {entry.ours[0]: f"linear({value.removeprefix('lin_')}, 0)"}
     return {entry.ours[0]: 0.0 if value is None or float(value) < 0 else float(value)}
 
 
-def critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
-    """Whether the value function has a separate LSTM."""
+def _critic_lstm(value: bool, theirs: Theirs, entry: Entry) -> Ours | None:
     if not value and not theirs.get("shared_lstm"):
         return None
     return {"towers": "separate"} if value and not theirs.images else {}
 
 
-def sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
-    """Steps between two samples of gSDE's noise; -1 is once per rollout."""
-    every = int(theirs.get("sde_sample_freq", -1))
+def _sde(value: bool, theirs: Theirs, entry: Entry) -> Ours:
+    every = int(theirs.get("sde_sample_freq", -1))  # -1 is once per rollout
     return {"sde_every": every if every > 0 else int(theirs["n_steps"])} if value else {}
 
 
-def updates(value: int, theirs: Theirs, entry: Entry) -> Ours:
-    """The steps of a number of updates."""
-    return {"total_steps" if entry.ours == ("total_updates",) else entry.ours[0]: int(value) * theirs.batch}
-
-
-Rule = Callable[[Any, Theirs, Entry], Ours | None]
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[Any, Theirs, Entry], Ours | None]] = {
     "none": lambda value, theirs, entry: None,
     "part": lambda value, theirs, entry: {},  # it is converted together with another one
-    "each": lambda value, theirs, entry: dict.fromkeys(entry.ours, value),
+    "each": lambda value, theirs, entry: dict.fromkeys(entry.ours, value),  # the same value for several settings
     # ``policy`` has converted the default.
-    "unless_default": lambda value, theirs, entry: (
-        {entry.ours[0]: entry.values[value]} if entry.values and value in entry.values else {}
-    ),
+    "unless_default": lambda value, theirs, entry: {
+        x: ours for x in entry.ours for given, ours in (entry.values or {}).items() if given == value
+    },
     "minibatches": lambda value, theirs, entry: {"num_minibatches": max(1, theirs.batch // int(value))},
     "env_settings": lambda value, theirs, entry: {"env_settings": dict(expression(value))},
     # A flag lets the learning rate of CleanRL and PPO-JAX decrease to 0.
@@ -232,12 +213,11 @@ RULES: dict[str, Rule] = {
     "head_sizes": lambda value, theirs, entry: {"shared_sizes": [int(value)], "head_sizes": [int(value)]},
     # Whole episodes become whole rollouts.
     "sequence_length": lambda value, theirs, entry: {"sequence_length": max(0, int(value))},
-    **{
-        rule.__name__: rule
-        for rule in (
-            network, policy, log_std, net_arch, optimizer, normalize, wrapper, decay, reset_params, schedule, critic_lstm, sde,
-            updates,
-        )
+    "updates": lambda value, theirs, entry: {
+        "total_steps" if entry.ours == ("total_updates",) else entry.ours[0]: int(value) * theirs.batch
     },
+    "network": _network, "policy": _policy, "log_std": _log_std, "net_arch": _net_arch, "optimizer": _optimizer, "sde": _sde,
+    "normalize": _normalize, "wrapper": _wrapper, "decay": _decay, "reset_params": _reset_params, "schedule": _schedule,
+    "critic_lstm": _critic_lstm,
 }  # fmt: skip
-"""Our settings for a value, by the name of the rule. ``each``: the same value for several settings."""
+"""The rules by name."""

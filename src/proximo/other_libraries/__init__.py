@@ -3,24 +3,21 @@
 Messages, ``proximo convert`` and the pages for users of other libraries are made from the files in ``data``:
 
 - ``library``: the name in messages; ``source``: what the names were taken from.
-- ``settings``: sections with entries; see ``Entry``.
-- ``includes``: another file, whose settings this library has too.
-- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and
-  for flags of commands that take a run. ``verbs``: commands of other programs, and our command for each.
-- ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their
-  own ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The
-  variant is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
+- ``settings``: sections with entries; see ``Entry``. ``includes``: another file, whose settings this library has too.
+- ``names``, ``flags``, ``run_flags``: entries for what people import from the package, for flags of commands, and for
+  flags of commands that take a run. ``verbs``: commands of other programs, and our command for each.
+- ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their own
+  ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The variant
+  is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
 
-An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this name
-in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
+An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this
+name in the same file or in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
 """
-
-from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +42,7 @@ class Entry:
     values: Mapping[Any, Any] | None = None
     """Our value for each of theirs."""
     convert: str = ""
-    """Its rule in ``convert.values``; ``nested``: its content are settings; empty: ``values`` and ``times``."""
+    """Its rule in ``convert.values``; ``nested``: it has settings; empty: ``values`` and ``times``."""
 
     @property
     def text(self) -> str:
@@ -53,34 +50,43 @@ class Entry:
         return re.sub(r"`([^` ]+|[a-z_]+=[^`]*)`", r"\1", self.note)
 
 
-@dataclass(frozen=True)
 class Library:
     """The content of one file."""
 
-    name: str
-    source: str = ""
-    sections: dict[str, dict[str, Entry]] = field(default_factory=dict)
-    names: dict[str, Entry] = field(default_factory=dict)
-    flags: dict[str, Entry] = field(default_factory=dict)
-    run_flags: dict[str, Entry] = field(default_factory=dict)
-    verbs: dict[str, str] = field(default_factory=dict)
-    always: dict[str, Any] = field(default_factory=dict)
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    programs: list[str] = field(default_factory=list)
-    includes: str = ""
+    def __init__(self, file: str):
+        from proximo.serialization import read_yaml  # only now: most commands need no other library
 
-    def settings(self) -> Iterator[Entry]:
-        """All settings, in their order."""
-        for entries in self.sections.values():
-            yield from entries.values()
+        content = read_yaml((DATA / f"{file}.yaml").read_bytes())
+        sections = {title: _each(table) for title, table in content["settings"].items()}
+        self.raw = {theirs: value for table in sections.values() for theirs, value in table.items()}
+        self.name: str = content["library"]
+        self.sections = {title: self._entries(table, "ours") for title, table in sections.items()}
+        self.names, self.flags, self.run_flags = (
+            self._entries(_each(content.get(kind, {})), "note") for kind in ("names", "flags", "run_flags")
+        )
+        self.verbs: dict[str, str] = _each(content.get("verbs", {}))
+        self.always: dict[str, Any] = content.get("always", {})
+        self.variants: dict[str, dict[str, Any]] = content.get("variants", {})
+        self.programs: list[str] = content.get("programs", [*self.variants])
+        self.settings = [entry for entries in self.sections.values() for entry in entries.values()]
+        included = load(content["includes"]).settings if "includes" in content else []
+        self.all_settings = [*included, *self.settings]
+        self.by_name = {entry.name: entry for entry in self.all_settings}
 
-    def all_settings(self) -> list[Entry]:
-        """The settings of the library that this one includes, and its own."""
-        return [*(load(self.includes).settings() if self.includes else ()), *self.settings()]
+    def _entries(self, table: Mapping[str, Any], text: str) -> dict[str, Entry]:
+        """The entries of a table in which a plain value is the ``text``."""
+        found = {}
+        for theirs, value in table.items():
+            while isinstance(value, Mapping) and "see" in value:
+                here = (names.get(value["see"], value) for names in (table, self.raw))
+                value = next((other for other in here if other != value), None) or load(GENERAL).raw[value["see"]]
+            fields = dict(value) if isinstance(value, Mapping) else {text: value}
+            ours = fields.pop("ours", ())
+            found[theirs] = Entry(self.name, theirs, (ours,) if isinstance(ours, str) else tuple(ours), **fields)
+        return found
 
-    def setting(self, name: str) -> Entry | None:
-        """The setting of this name, here or in the library that this one includes."""
-        return next((entry for entry in reversed(self.all_settings()) if entry.name == name), None)
+
+load = functools.cache(Library)
 
 
 @functools.cache
@@ -89,41 +95,8 @@ def libraries() -> list[str]:
     return sorted((file.stem for file in DATA.glob("*.yaml")), key=lambda name: (name == GENERAL, name))
 
 
-@functools.cache
-def load(name: str) -> Library:
-    """Read the file of this name, without ``.yaml``."""
-    from proximo.serialization import read_yaml  # only now: most commands need no other library
-
-    content = read_yaml((DATA / f"{name}.yaml").read_bytes())
-    library, sections = content.pop("library"), {title: _each(table) for title, table in content.pop("settings").items()}
-    known = {theirs: value for table in reversed(sections.values()) for theirs, value in table.items()}
-
-    def entries(table: Mapping[str, Any], text: str) -> dict[str, Entry]:
-        """The entries of a table in which a plain value is the ``text``."""
-        found = {}
-        for theirs, value in table.items():
-            while isinstance(value, Mapping) and "see" in value:
-                other = {**table, **known}.get(value["see"], value)
-                value = vars(next(e for e in load(GENERAL).settings() if e.name == value["see"])) if other is value else other
-            content = {
-                k: x for k, x in (value if isinstance(value, Mapping) else {text: value}).items() if k not in ("library", "name")
-            }
-            ours = content.pop("ours", ())
-            found[theirs] = Entry(library, theirs, (ours,) if isinstance(ours, str) else tuple(ours), **content)
-        return found
-
-    tables = {kind: entries(_each(content.pop(kind, {})), "note") for kind in ("names", "flags", "run_flags")}
-    sections = {title: entries(table, "ours") for title, table in sections.items()}
-    return Library(library, sections=sections, verbs=_each(content.pop("verbs", {})), **tables, **content)
-
-
-def _each(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for each name in ``a, b: value``."""
-    return {name: value for names, value in table.items() for name in names.split(", ")}
-
-
 def answer(name: str) -> str | None:
-    """The end of a message: what replaces the setting ``name`` of other libraries. None if no library has it."""
+    """The end of a message: what replaces the setting ``name`` of other libraries; None if none has it."""
     meanings: dict[str, list[str]] = {}
     for entry in _found(name):
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
@@ -153,11 +126,6 @@ def answer_name(name: str) -> str | None:
     return next((load(library).names[name].text for library in libraries() if name in load(library).names), None)
 
 
-def answer_verb(name: str) -> str | None:
-    """The command that does what ``name`` does in another program; None if proximo has no such command."""
-    return load(GENERAL).verbs.get(name)
-
-
 def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool) -> str:
     """Sentences about the ``unknown`` flags of a command, whose flags are ``known``. ``takes_run``: whether it takes a run."""
     general = load(GENERAL)
@@ -166,10 +134,15 @@ def answer_flags(unknown: Iterable[str], known: Collection[str], takes_run: bool
     return "".join(f" --{flag}: {text}." for flag, text in found.items() if set(re.findall("--[a-z-]+", text)) <= set(known))
 
 
+def _each(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A value for each name in ``a, b: value``."""
+    return {name: value for names, value in table.items() for name in names.split(", ")}
+
+
 def _plain(name: str) -> str:
     """Without dashes and capitals: flags have dashes, PureJaxRL's keys are in capitals."""
     return name.replace("-", "_").lower()
 
 
 def _found(name: str) -> list[Entry]:
-    return [entry for library in libraries() for entry in load(library).settings() if _plain(entry.name) == _plain(name)]
+    return [entry for library in libraries() for entry in load(library).settings if _plain(entry.name) == _plain(name)]

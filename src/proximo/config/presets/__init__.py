@@ -10,9 +10,9 @@ In either file, ``memories`` has the settings that differ if the user requests t
 
 An environment of EnvPool has the preset of Gymnasium's environment of the same name, unless it has its own, or the preset has a
 setting of ``NOT_IN_ENVPOOL``.
-"""
 
-from __future__ import annotations
+Environments that have no preset have the defaults of their kind: ``config/kinds/KIND.yaml``.
+"""
 
 import functools
 import re
@@ -24,49 +24,59 @@ from typing import Any
 from proximo.serialization import read_yaml
 
 GYMNASIUM = "gymnasium"
-ENVPOOL = "envpool"
 NOT_IN_ENVPOOL = {"stagger_steps", "preprocessing", "frame_stack", "action_repeat", "levels", "max_episode_steps"}
 """Settings of single environments. A preset that has one of them is not for a vector environment."""
+ROOT = resources.files(__name__)
+KINDS = {
+    "images": "images", "memory": "a policy with memory", "continuous": "continuous control", "discrete": "discrete actions",
+}  # fmt: skip
+"""What each kind is called in messages."""
 
 
 def load(env_id: str) -> dict[str, Any] | None:
-    """The groups of settings tuned for ``env_id``, with their ``provenance`` and ``memories``; None if it has no preset."""
+    """The groups of settings tuned for ``env_id``, with ``provenance`` and ``memories``; None without a preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
-    folder = resources.files(__name__) / (library or GYMNASIUM)
+    folder = ROOT / (library or GYMNASIUM)
     if name and re.fullmatch("[a-z-]*", library) and folder.is_dir():  # a path would lead elsewhere
         file = folder / f"{name}.yaml"
         found = [file] if file.is_file() else _files(folder)  # reading all files takes as long as a short evaluation
         for served, groups in map(_read, found):
             if name in served:
                 return groups
-    for family in map(_read, _files(resources.files(__name__))):
-        if any(fnmatchcase(env_id, pattern) for pattern in family[1]["match"]):
-            return _for(env_id, family[1])
-    if library == ENVPOOL and (preset := load(name)) is not None and not preset["env"].keys() & NOT_IN_ENVPOOL:
+    for _, family in map(_read, _files(ROOT)):
+        if any(fnmatchcase(env_id, pattern) for pattern in family["match"]):
+            changes = [x for pattern, x in family.get("exceptions", {}).items() if fnmatchcase(env_id, pattern)]
+            return _with_changes({name: x for name, x in family.items() if name not in ("match", "exceptions")}, *changes)
+    if library == "envpool" and (preset := load(name)) is not None and not preset["env"].keys() & NOT_IN_ENVPOOL:
         return preset
     return None
 
 
-def has_preset(env_id: str) -> bool:
-    """Whether ``env_id`` has a preset."""
-    return load(env_id) is not None
-
-
 def names() -> list[str]:
     """The environment ids that have a preset, without those that only a pattern matches."""
-    root = resources.files(__name__)
-    single = [
-        (folder.name, name) for folder in root.iterdir() if folder.is_dir() for path in _files(folder) for name in _read(path)[0]
-    ]
-    ids = {name if library == GYMNASIUM else f"{library}:{name}" for library, name in single}
-    return sorted({*ids, *(name for path in _files(root) for name in _read(path)[1]["match"] if "*" not in name)})
+    ids = {name for path in _files(ROOT) for name in _read(path)[1]["match"] if "*" not in name}
+    for folder in (folder for folder in ROOT.iterdir() if folder.is_dir()):
+        library = "" if folder.name == GYMNASIUM else f"{folder.name}:"
+        ids |= {library + name for path in _files(folder) for name in _read(path)[0]}
+    return sorted(ids)
 
 
 def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
-    """The groups of settings in ``preset`` if the user requests ``memory``, of any type because it is not checked yet."""
+    """The groups of settings in ``preset`` if the user requests ``memory``, which is not checked yet."""
     groups = {name: content for name, content in preset.items() if name != "memories"}
     return _with_changes(groups, preset.get("memories", {}).get(memory, {}) if isinstance(memory, str) else {})
+
+
+@functools.cache
+def load_kind(kind: str) -> dict[str, Any]:
+    """The groups of settings of a kind, with their ``provenance``."""
+    return read_yaml((resources.files("proximo.config") / "kinds" / f"{kind}.yaml").read_bytes())
+
+
+def names_of_kinds() -> set[str]:
+    """Every setting that a kind has."""
+    return {name for kind in KINDS for group in load_kind(kind).values() if isinstance(group, dict) for name in group}
 
 
 def _files(folder: Traversable) -> list[Traversable]:
@@ -80,18 +90,9 @@ def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
     return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups
 
 
-def _for(env_id: str, family: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a family has for ``env_id``."""
-    groups = {name: content for name, content in family.items() if name not in ("match", "exceptions")}
-    for pattern, changes in family.get("exceptions", {}).items():
-        if fnmatchcase(env_id, pattern):
-            groups = _with_changes(groups, changes)
-    return groups
-
-
-def _with_changes(groups: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """``groups`` with other settings, and both texts of the provenance."""
-    groups = dict(groups)
-    for name, content in changes.items():
-        groups[name] = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
+def _with_changes(groups: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
+    """``groups`` with other settings, and the texts of the provenance of all."""
+    for name, content in (item for change in changes for item in change.items()):
+        new = f"{groups[name]} {content}" if name == "provenance" else {**groups.get(name, {}), **content}
+        groups = {**groups, name: new}
     return groups
