@@ -1,6 +1,5 @@
 """The pages of the suites are up to date with the suites and their results."""
 
-import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -62,24 +61,19 @@ def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):
 
 
 def test_only_a_suite_with_marks_explains_them(suite_pages):
-    task, rows = suite_pages.Task("toys:Env", seeds=1), {"0": {"score": 1.0, "last_100": None}}
-    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
+    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": {"0": {"score": 1.0, "last_100": None}}}}}
 
     def page(**criteria):
-        return suite_pages.page(
-            "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": dataclasses.replace(task, **criteria)}), results
-        )
+        tasks = {"toys:Env": suite_pages.Task("toys:Env", seeds=1, **criteria)}
+        return suite_pages.page("toys", suite_pages.Suite("Toys", "", {}, tasks), results)
 
     assert "Collapsed |\n" in page()
     assert "**mark**" not in page()
     for text in (page(mark=2.0), page(aim=2.0)):
-        assert "Collapsed | Mark | Aim | Reached |" in text
-        assert "A **mark** is" in text
-        assert "**missed** |" in text
+        assert all(part in text for part in ("Collapsed | Mark | Aim | Reached |", "A **mark** is", "**missed** |"))
 
 
 def test_command_has_the_settings_as_a_user_writes_them(suite_pages):
     task = suite_pages.Task("toys:Env", {"hidden_sizes": [64, 64], "normalize_reward": False, "gamma": 1.0}, preset=False)
-    assert (
-        suite_pages.command(task) == "proximo train toys:Env --no-preset --hidden-sizes 64,64 --normalize-reward false --gamma 1"
-    )
+    expected = "proximo train toys:Env --no-preset --hidden-sizes 64,64 --normalize-reward false --gamma 1"
+    assert suite_pages.command(task) == expected

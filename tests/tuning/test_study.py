@@ -116,23 +116,17 @@ def test_interrupted_training_resumes_to_the_same_result(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "there was not enough memory"),
-        (MemoryError(), "there was not enough memory"),
-        (ConfigError("two epochs are too many"), "two epochs are too many"),
-    ],
+    "error", [RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), MemoryError(), ConfigError("too many epochs")]
 )
-def test_batch_that_fails_fails_alone(tmp_path, scripted, error, reason):
-    class Failing(list):
-        def __call__(self, batch, place):
-            if not self:
-                self.append(place)
-                raise error
-            return [1.0 + place]
+def test_batch_that_fails_fails_alone(tmp_path, scripted, error):
+    def returns(batch, place):
+        if not failed:
+            failed.append(place)
+            raise error
+        return [1.0 + place]
 
-    scripted(returns=property(lambda batch: lambda place: failing(batch, place)))
-    failing = Failing()
+    failed, reason = [], "too many epochs" if isinstance(error, ConfigError) else "there was not enough memory"
+    scripted(returns=returns)
     trials = searched(tmp_path / "s", plan(tmp_path, TRACED, INSIDE)).trials
     assert [(t.state, t.reason, t.score) for t in trials[:3]] == [("failed", reason, None)] * 3
     assert [(t.state, t.score) for t in trials[3:]] == [("done", 1.0), ("done", 2.0), ("done", 3.0)]
@@ -205,18 +199,14 @@ def test_batch_that_would_miss_the_deadline_is_stopped_early(tmp_path, scripted)
 
 def test_skipped_final_round_is_reported(tmp_path, scripted):
     def warnings(name, seconds, **search):
-        reporter = Recording()
-        searched(
-            tmp_path / name, plan(tmp_path, TRACED, INSIDE, **search), reporter=reporter, deadline=time.monotonic() + seconds
-        )
+        p, reporter = plan(tmp_path, TRACED, INSIDE, **search), Recording()
+        searched(tmp_path / name, p, reporter=reporter, deadline=time.monotonic() + seconds)
         return reporter.warnings
 
     scripted(returns=rising, full_seconds=10.0)
     assert warnings("whole", math.inf, finalists=2) == warnings("unasked", math.inf, trials=1) == []
-    assert warnings("base", math.inf, trials=1, finalists=2) == [
-        "there was no final round: no trial besides the base was trained to its end."
-    ]
+    [sentence] = warnings("base", math.inf, trials=1, finalists=2)
+    assert sentence == "there was no final round: no trial besides the base was trained to its end."
     [sentence] = warnings("s", 5, trials=3, finalists=1)
-    assert (
-        sentence == f"time ran out before the final round or the test of trial 2. Go on with: proximo tune --resume {tmp_path}/s"
-    )
+    late = "time ran out before the final round or the test of trial 2."
+    assert sentence == f"{late} Go on with: proximo tune --resume {tmp_path}/s"

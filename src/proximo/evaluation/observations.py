@@ -16,14 +16,9 @@ from proximo.types import Observation
 
 
 def convert_observation(given: Any, space: Space, what: str = "The observation") -> Observation:
-    """Convert ``given``, with any leading axes, to arrays with the structure and the types of ``space``. Lists become arrays.
-
-    Error messages call it ``what``.
-
-    Raises:
-        ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image
-            that was already divided by 255, a choice that does not exist, NaN or infinity.
-    """
+    """``given``, with any leading axes, as arrays with the structure and the types of ``space``. Raises ``ConfigError``, which calls it
+    ``what``, if the structure is another one, or the conversion would change a number: an image that was already divided by 255, a choice
+    that does not exist, NaN or infinity."""
     if isinstance(space, Dict):
         names = [name for name, _ in space.spaces]
         if not isinstance(given, Mapping) or set(given) != set(names):
@@ -77,21 +72,9 @@ def count_stacked(observation: Observation, space: Space) -> int | None:
 
 
 def convert_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> np.ndarray:
-    """Convert action masks as environments give them to flags.
-
-    Args:
-        given: One mask or N masks of numbers other than 0 for allowed choices: flat, with an axis for the
-            components, or as a tuple or list with an array for each component. N masks may also be a sequence
-            of masks.
-        sizes: Entries of the mask for each component of the action.
-        count: N; None for one mask.
-
-    Returns:
-        Flags ``[N, sum(sizes)]``, with N = 1 for one mask.
-
-    Raises:
-        ConfigError: ``given`` has another form, allows no action, or may be a sequence of masks or of components.
-    """
+    """Flags ``[N, sum(sizes)]`` for ``count`` N masks (None: one mask, N = 1), whose components have ``sizes`` entries. A mask has numbers
+    other than 0 for allowed choices: flat, with an axis for the components, or as a tuple or list with an array for each component. N masks
+    may also be a sequence of masks. Raises ``ConfigError`` for another form, or if no action is allowed."""
     total, stacked, by_component, flags = sum(sizes), count or 1, False, None
     try:
         masks = [given] if count is None else given

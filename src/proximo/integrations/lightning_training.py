@@ -42,7 +42,7 @@ try:
 except ModuleNotFoundError as error:
     raise lacking("proximo.integrations.lightning", "lightning") from error
 
-ON_BAR = ("rollout/return_mean", "eval/return_mean")
+ON_BAR = ("progress", "rollout/return_mean", "eval/return_mean")
 STATE = "_extra_state"
 NETWORKS = """
     self.actor = equinox.nn.MLP(4, 2, 64, 2, activation=jax.numpy.tanh, key=self.next_key())  # jax.vmap(self.actor)(x) in forward
@@ -60,10 +60,6 @@ def is_jax_network(value: Any) -> bool:
         return getattr(value.func, "__module__", "") == "proximo.integrations.flax"
     libraries = {str(base.__module__).split(".")[0] for base in type(value).__mro__}
     return "flax" in libraries or ("equinox" in libraries and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
 
 
 class _UpdatesUntilEvaluation:
@@ -101,11 +97,9 @@ class Shapes(torch.nn.Module):
         """Stay on the device ``meta``."""
         return self
 
-    def _save_to_state_dict(self, *_: Any, **__: Any) -> None:
-        """Save nothing."""
+    def _save_to_state_dict(self, *_: Any, **__: Any) -> None: ...
 
-    def _load_from_state_dict(self, *_: Any, **__: Any) -> None:
-        """Load nothing."""
+    def _load_from_state_dict(self, *_: Any, **__: Any) -> None: ...
 
 
 class _ModuleName(str):
@@ -149,8 +143,7 @@ class LightningTraining:
         self.agent = PPO(env, preset=preset, **settings)
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
-        policy = policy_shapes(self.agent.env, self.agent.config)
-        self.jax_parameters = Shapes(dataclasses.replace(policy, normalizer=None))
+        self.jax_parameters = Shapes(dataclasses.replace(policy_shapes(self.agent.env, self.agent.config), normalizer=None))
 
     def _check_overrides(self) -> None:
         """Raise ``ConfigError`` if a subclass has a network or a method without effect. One that calls ``super()`` has one."""
@@ -160,10 +153,10 @@ class LightningTraining:
             code = getattr(inspect.unwrap(method), "__code__", None)  # None: a jitted method or a partial
             if method.__module__ != __name__ and "super" not in getattr(code, "co_names", ()):
                 names.append(name)
-        for name in names:
+        if names:
             raise ConfigError(
-                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, or pass a "
-                "network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
+                f"{type(self).__name__}.{names[0]} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, or pass "
+                "a network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
             )
 
     def configure_optimizers(self) -> Any:
@@ -172,8 +165,7 @@ class LightningTraining:
 
     def configure_callbacks(self) -> list[Any]:
         """Return no callback. Lightning calls this first, so settings of the Trainer are checked here."""
-        clip = self.trainer.gradient_clip_val
-        if clip:
+        if clip := self.trainer.gradient_clip_val:
             raise ConfigError(
                 f"Trainer(gradient_clip_val={clip}) has no effect on proximo, which clips the gradient's norm itself: leave it out, and use "
                 f"PPOModule(…, max_grad_norm={clip})."
@@ -240,11 +232,11 @@ class LightningTraining:
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
         if isinstance(optimizer, tuple) and isinstance(optimizer[0], list):  # ([optimizer], [its schedule])
             optimizer = optimizer[0]
-        if isinstance(optimizer, list) and len(optimizer) == 1:
-            optimizer = optimizer[0]
+        if isinstance(optimizer, list) and len(optimizer) < 2:
+            optimizer = optimizer[0] if optimizer else None
         if isinstance(optimizer, dict):
             optimizer = optimizer.get("optimizer", optimizer)
-        if isinstance(optimizer, list) and not optimizer:
+        if optimizer is None:
             return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
@@ -255,7 +247,7 @@ class LightningTraining:
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:
-            _warn(warning)
+            warnings.warn(warning, stacklevel=2)
         self._interrupts = Interrupts()
         self._calls = learn_in_calls(self.agent, self._steps_left(), self._interrupts, Reporter(), max_updates=1)
         with self._interrupts:
@@ -280,24 +272,17 @@ class LightningTraining:
         count = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         count.increment_ready()
         count.increment_completed()  # global_step counts updates, because there is no PyTorch optimizer to count
+        shown = {"progress": self.agent.step / (config.total_updates * config.batch_size)}
         for row in self.agent.history[known:]:
-            self._log_row({name: x for name, x in row.items() if x is not None})
-        self._show("progress", self.agent.step / (config.total_updates * config.batch_size), True)
+            values = {name: x for name, x in row.items() if x is not None and name != "step"}
+            for logger in self.loggers:  # directly, because Lightning would round the environment step to float32
+                logger.log_metrics(dict(values), step=row["step"])
+            shown |= values
+        for name, x in shown.items():  # for callbacks and the progress bar
+            self.log(name, x, prog_bar=name in ON_BAR, logger=False, batch_size=1)
         self._describe_bar()
         if not continues:
             self.trainer.should_stop = True
-
-    def _log_row(self, row: dict[str, Any]) -> None:
-        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32.
-        Callbacks and the progress bar get it from ``self.log``."""
-        step = row.pop("step")
-        for logger in self.loggers:
-            logger.log_metrics(row, step=step)
-        for name, x in row.items():
-            self._show(name, x, name in ON_BAR)
-
-    def _show(self, name: str, x: float, on_bar: bool) -> None:
-        self.log(name, x, prog_bar=on_bar, logger=False, batch_size=1)
 
     def _describe_bar(self) -> None:
         """Count environment steps on Lightning's progress bar, which shows epochs otherwise."""
@@ -341,7 +326,7 @@ class LightningTraining:
         saved = agent.config
         change_settings(agent, changed_for_resume(agent.config, changed))
         for warning in resume_warnings(saved, agent.config):
-            _warn(warning)
+            warnings.warn(warning, stacklevel=2)
         self.agent = agent
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

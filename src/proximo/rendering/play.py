@@ -52,10 +52,8 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
-        rewards, drawn = np.array([reward], np.float32), None if deterministic else key()
-        action, memory = policy.predict(
-            observation, memory, [episode_start], deterministic=deterministic, key=drawn, reward=rewards
-        )
+        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": np.array([reward], np.float32)}
+        action, memory = policy.predict(observation, memory, [episode_start], **how)
         return action
 
     return act

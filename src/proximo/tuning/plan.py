@@ -22,6 +22,7 @@ from proximo.config import Config, from_mapping, override, to_mapping
 from proximo.config.loading import read_file
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
+from proximo.evaluation.evaluate import check_number
 from proximo.jax_setup import prepare_jax
 from proximo.tracking.reporter import Reporter
 from proximo.training.backends import make_backend
@@ -55,10 +56,8 @@ class StudyPlan:
     finalists: int = 3
 
     def __post_init__(self) -> None:
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ConfigError(f"{name} = {value!r}: expected a whole number, {low} … {high:,}.")
+        for name, limits in LIMITS.items():
+            check_number(name, getattr(self, name), *limits)
         if self.pruner not in PRUNERS:
             raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
         if not self.base.run.eval_episodes:
@@ -96,7 +95,7 @@ def read_plan(journal: optuna.Study, folder: Path) -> StudyPlan:
 def make_plan(
     config: Config,
     fixed: Collection[str],
-    space_file: str | Path | None,
+    file: str | Path | None,
     reporter: Reporter,
     together: int | None = None,
     **search: Any,
@@ -112,23 +111,26 @@ def make_plan(
         reporter.warned(warning)
     backend = make_backend(base, env, stacked=True)
     backend.template()  # the network may not fit the spaces
-    if together is None:
-        together = 8 if backend.stacked else 1
-    elif together > 1 and not backend.stacked:
+    together = (8 if backend.stacked else 1) if together is None else together
+    if not backend.stacked and isinstance(together, int) and together > 1:
         raise ConfigError(
             f"together = {together}: {base.env.id} is a Gymnasium environment, where trials train one after the other: use 1."
         )
-    if space_file is None:
+    if file is None:
         space = default_space(base, env, fixed)
     else:
-        given = read_file(Path(space_file), "--space", "settings with their values, such as `num_steps: [64, 128]`")
-        space = read_space(given, base, str(space_file), backend.stacked, fixed)
+        given = read_file(Path(file), "--space", "settings with their values, such as `num_steps: [64, 128]`")
+        space = read_space(given, base, str(file), backend.stacked, fixed)
     if not space:
         raise ConfigError("There is nothing to search: the space is empty, or every setting of it was given as a flag.")
     constant = {"minibatch_size": base.batch_size // base.ppo.num_minibatches} if "minibatch_size" in fixed else {}
     plan = StudyPlan(base, space, constant, together=together, **search)
     draw(plan, optuna.create_study(), 1, {}, at_random=True)  # raises if no trial can be trained
     return plan
+
+
+def _read_by_network(config: Config) -> tuple[Any, ...]:
+    return config.env, config.network, config.ppo.normalize_observation
 
 
 def draw(
@@ -140,10 +142,6 @@ def draw(
     differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can
     be trained.
     """
-
-    def read_by_network(config: Config) -> tuple[Any, ...]:
-        return config.env, config.network, config.ppo.normalize_observation
-
     unfit: list[optuna.Trial] = []
     last = None
     for attempt in range(DRAWS):
@@ -156,7 +154,7 @@ def draw(
         settings = drawn_settings(trial.params, plan.space, plan.base) | plan.constant
         try:
             config = validate(override(plan.base, settings, join=False))
-            if read_by_network(config) != read_by_network(plan.base):
+            if _read_by_network(config) != _read_by_network(plan.base):
                 policy_shapes(environment(config), config)
         except ProximoError as error:
             unfit.append(trial)  # still running, and so a bad one
