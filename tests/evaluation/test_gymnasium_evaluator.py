@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import proximo
+from evaluation.test_evaluate import by_hand
 from proximo.config import Config, override
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.construction import from_factory, from_vector
@@ -100,22 +101,13 @@ class EchoVector(gymnasium.vector.SyncVectorEnv):
         super().__init__(made, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-def test_carried_memory_observes_the_last_reward_of_every_episode(mode):
-    env = from_vector(functools.partial(EchoVector, mode=mode), "toy", NONE)
+def test_carried_memory_observes_the_last_reward_of_every_episode():
+    env = from_vector(functools.partial(EchoVector, mode="NextStep"), "toy", NONE)
     evaluator, network = evaluator_of(env, 9, **REMEMBERING["observing over episodes"])
     evaluated = evaluator(network, 0, EVALUATION_STREAM)
     evaluator.close()
-    policy, expected = Policy(network, env, evaluator.config, step=0), []
-    for steps in (1, 2, 3):
-        memory, reward = policy.init_memory(1), np.zeros(1)
-        for _ in range(3):
-            reached = 0.0
-            for time in range(steps):
-                action, memory = policy.predict(np.ones((1, 3), np.float32), memory, [time == 0], reward=reward)
-                reward = action[:, 0]
-                reached += float(reward[0])
-            expected.append(reached)
+    policy = Policy(network, env, evaluator.config, step=0)
+    expected = np.concatenate([by_hand(policy, [steps] * 3) for steps in (1, 2, 3)])
     np.testing.assert_allclose(evaluated.episode_return, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -170,16 +162,16 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
     np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
 
 
-def test_requested_number_of_environments_plays_together():
+@pytest.mark.parametrize(("asked", "together", "episodes"), [(None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)])
+def test_requested_number_of_environments_plays_together(asked, together, episodes):
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
     config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
-    for asked, together, episodes in ((None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)):
-        evaluator = make_evaluator(env, config, episodes, asked)
-        assert evaluator.num_envs == together
-        result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
-        np.testing.assert_array_equal(result.length, np.full(episodes, 5))
-        assert (result.success, result.unfinished) == (None, 0)
-        evaluator.close()
+    evaluator = make_evaluator(env, config, episodes, asked)
+    assert evaluator.num_envs == together
+    result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
+    np.testing.assert_array_equal(result.length, np.full(episodes, 5))
+    assert (result.success, result.unfinished) == (None, 0)
+    evaluator.close()
 
 
 def test_episodes_that_cannot_be_played_are_a_warning():
@@ -216,12 +208,11 @@ class Spoiled(gymnasium.Env):
 def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
     for module in (stepper, vector_env_adapter):
         monkeypatch.setattr(module, "STRICT_STEPS", 1)
-
-    def vector(num_envs):
-        return gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode)
-
-    in_process = mode == "in process"
-    env = from_factory(functools.partial(Spoiled, value), "toy", NONE) if in_process else from_vector(vector, "toy", NONE)
-    result = played(env, 6, num_envs=2, num_workers=0 if in_process else -1)
+    make = functools.partial(Spoiled, value)
+    if mode == "in process":
+        env = from_factory(make, "toy", NONE)
+    else:
+        env = from_vector(lambda n: gymnasium.vector.SyncVectorEnv([make] * n, autoreset_mode=mode), "toy", NONE)
+    result = played(env, 6, num_envs=2, num_workers=0 if mode == "in process" else -1)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2

@@ -1,7 +1,5 @@
 """Evaluates a trained policy: whole episodes on seeds or levels that it has not seen."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Sequence
@@ -30,8 +28,8 @@ class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
 
     played: dict[str, Any]
-    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``, ``step`` of the
-    checkpoint."""
+    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``,
+    ``step`` of the checkpoint."""
     episodes: dict[Mode, Episodes]
     """``greedy`` and ``sampled``, or one of them."""
 

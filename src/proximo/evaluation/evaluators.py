@@ -1,7 +1,5 @@
 """What plays whole episodes with a policy that does not learn, on Gymnasium and on JAX environments."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import warnings
@@ -34,19 +32,18 @@ from proximo.networks.recurrent import select
 from proximo.types import CompensatedSum, Observation, Previous
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
-"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More environments fit where Gymnasium
-steps all of them as arrays, as for CartPole."""
+"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More fit
+where Gymnasium steps all of them as arrays, as for CartPole."""
 JAX_TOGETHER = 512
-"""JAX environments at a time."""
 _select = jax.jit(select)
 
 
 class Evaluator(abc.ABC):
-    """Plays ``episodes`` episodes with any policy, or only ``part`` (i, n): part i of n of them.
+    """Plays ``episodes`` episodes with any policy; with ``part`` (i, n), only part i of n of them.
 
-    It is called with a policy, a seed and a stream (``SELECTION_STREAM``, …), which give the same episodes to every policy; with
-    ``deterministic=False`` to sample the actions; and with ``episodes`` to play fewer ones, a multiple of ``num_envs``. The first call
-    compiles, unless ``compile`` was called before, with a policy that may have ``jax.ShapeDtypeStruct`` instead of arrays.
+    A seed and a stream (``SELECTION_STREAM``, …) give the same episodes to every policy. A call may play
+    fewer ``episodes``, a multiple of ``num_envs``. The first one compiles, unless ``compile`` was called,
+    whose policy may have ``jax.ShapeDtypeStruct`` for arrays.
     """
 
     def __init__(self, env: Any, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
@@ -83,9 +80,9 @@ class Evaluator(abc.ABC):
 
 
 class GymnasiumEvaluator(Evaluator):
-    """Plays on its own environments, which are made at the first call. Every environment plays the same number of episodes (or one less), so
-    that short ones are not favored. The first episodes of all environments come first in the result, then the second ones, and so on; if the
-    memory is kept between episodes, all episodes of the first environment come first."""
+    """Plays on its own environments. Each plays the same number of episodes (or one less), so that short ones
+    are not favored. The first episodes of all environments come first in the result, or, if the memory is
+    kept, all episodes of the first environment."""
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         super().__init__(env, config, episodes, num_envs, part)
@@ -100,7 +97,7 @@ class GymnasiumEvaluator(Evaluator):
         predict = getattr(Forward.of(config.network), "predict", None)
         self.compiles = predict is None
 
-        def act_at(policy: ActorCritic, carried: Carried, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
+        def act_at(policy: Any, carried: Any, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
             if predict is not None:
                 return carried, predict(policy, observation, key is None)
             return act(policy, carried, observation, episode_start, None if key is None else jax.random.fold_in(key, t))
@@ -164,8 +161,8 @@ class GymnasiumEvaluator(Evaluator):
 
 
 class JaxEvaluator(Evaluator):
-    """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory that is not reset is carried
-    to the next episodes. It uses only the time limits and the precision of ``config``."""
+    """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory
+    that is not reset is carried to the next episodes."""
 
     def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         super().__init__(env, config, episodes, num_envs, part)
@@ -195,8 +192,8 @@ class JaxEvaluator(Evaluator):
     def _play_chunk(
         self, policy: ActorCritic, carried: Carried, numbers: UInt32[Array, "3"], deterministic: bool
     ) -> tuple[Carried, dict[str, Array]]:
-        """Play an episode in each environment. The seed, the stream and the number of the chunk determine all random numbers. Returns what
-        is carried to the next episodes, and the results."""
+        """Play an episode in each environment, with random numbers of ``numbers``: the seed, the stream and
+        the number of the chunk."""
         seed, stream, chunk = numbers
         env, num_envs = self.env, len(self.own)
 
@@ -252,10 +249,11 @@ def _all_finite(observation: Observation, num_envs: int, xp: Any) -> Bool[Array,
 def make_evaluator(
     env: Environment, config: Config, episodes: int, num_envs: int | None = None, part: tuple[int, int] = (0, 1)
 ) -> Evaluator:
-    """Make an evaluator for any policy of ``config``; for JAX environments, one that this process has already compiled is used again if it fits.
+    """An evaluator for any policy of ``config``; for JAX environments, one that this process has already
+    compiled if it fits.
 
-    ``num_envs`` environments play at a time. None: as many as in the training. 0: a number that runs fast, or as many as in the training if
-    the memory is kept across episodes. For JAX environments, None means 0.
+    ``num_envs`` environments play at a time. None: as many as in the training. 0: a number that runs fast, or
+    as many as in the training if the memory is kept across episodes. For JAX environments, None means 0.
     """
     keeps_memory = not config.network.reset_memory
     if isinstance(env, GymnasiumEnvironment):

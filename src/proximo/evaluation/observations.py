@@ -1,7 +1,5 @@
 """Conversion and checks of the observations, action masks and demonstrated actions that a user passes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +14,9 @@ from proximo.types import Observation
 
 
 def convert_observation(given: Any, space: Space, what: str = "The observation") -> Observation:
-    """``given``, with any leading axes, as arrays with the structure and the types of ``space``. Raises ``ConfigError``, which calls it
-    ``what``, if the structure is another one, or the conversion would change a number: an image that was already divided by 255, a choice
-    that does not exist, NaN or infinity."""
+    """``given``, with any leading axes, as arrays with the structure and the types of ``space``. Raises
+    ``ConfigError`` for another structure, or if a number would change: of an image that was already divided
+    by 255, of a choice that does not exist, NaN, infinity."""
     if isinstance(space, Dict):
         names = [name for name, _ in space.spaces]
         if not isinstance(given, Mapping) or set(given) != set(names):
@@ -72,9 +70,12 @@ def count_stacked(observation: Observation, space: Space) -> int | None:
 
 
 def convert_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> np.ndarray:
-    """Flags ``[N, sum(sizes)]`` for ``count`` N masks (None: one mask, N = 1), whose components have ``sizes`` entries. A mask has numbers
-    other than 0 for allowed choices: flat, with an axis for the components, or as a tuple or list with an array for each component. N masks
-    may also be a sequence of masks. Raises ``ConfigError`` for another form, or if no action is allowed."""
+    """Flags ``[N, sum(sizes)]`` for ``count`` N masks (None: one) of numbers that are 0 for forbidden
+    choices.
+
+    ``sizes`` are the entries of each component. A mask may be flat, have an axis for the components, or be a
+    tuple or list with an array for each component. N masks may also be a sequence of masks.
+    """
     total, stacked, by_component, flags = sum(sizes), count or 1, False, None
     try:
         masks = [given] if count is None else given

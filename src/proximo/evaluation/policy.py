@@ -1,12 +1,10 @@
 """A trained policy that acts, and how to load one from a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +36,7 @@ class Carried(NamedTuple):
     """The last action and reward, if the policy observes either of them."""
 
     @classmethod
-    def initial(cls, network: ActorCritic, num_envs: int) -> Carried:
+    def initial(cls, network: ActorCritic, num_envs: int) -> Self:
         """What is carried to the first step."""
         return cls(network.init_memory(num_envs), network.no_previous_step(num_envs))
 
@@ -253,7 +251,7 @@ class Policy:
 def act(
     network: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None
 ) -> tuple[Carried, Array]:
-    """One step of ``predict`` and of evaluations. The reward in what it carries is 0 until it is known."""
+    """One step of ``predict`` and of evaluations. The reward that it carries is 0 until it is known."""
     observation = network.with_previous_step(observation, episode_start, carried.previous)
     memory, action, _, value = network.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
     return Carried(memory, network.previous_step(action, jnp.zeros_like(value))), network.to_space(action)
@@ -268,8 +266,9 @@ def _forward(
 
 @functools.lru_cache(maxsize=16)
 def _programs(treedef: Any, leaves: tuple[Any, ...], matmul_precision: str) -> list[Callable[..., Any]]:
-    """``act`` and ``_forward``, compiled for networks of this structure, whose arrays (``jax.Array`` in ``leaves``) are the first
-    argument. To flatten and to hash the networks in every call, as ``equinox.filter_jit`` does, takes several times as long as the call."""
+    """``act`` and ``_forward``, compiled for this structure, whose arrays (``jax.Array`` in ``leaves``) are
+    the first argument: flattening the networks in every call, as ``equinox.filter_jit`` does, takes several
+    times as long as the call."""
 
     def call(function: Callable[..., Any], arrays: tuple[Any, ...], *arguments: Any) -> Any:
         left = iter(arrays)

@@ -1,10 +1,5 @@
-"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of
-both bridges share.
-
-The algorithm is proximo's. PyTorch only has the shapes of the parameters, for summaries.
-"""
-
-from __future__ import annotations
+"""Training under a ``Trainer`` of Lightning: what ``PPOModule`` and ``PPO`` of both bridges share. The
+algorithm is proximo's; PyTorch only has the shapes of the parameters, for summaries."""
 
 import dataclasses
 import functools
@@ -15,7 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +58,7 @@ def is_jax_network(value: Any) -> bool:
 
 
 class _UpdatesUntilEvaluation:
-    """The data of one epoch: one item for each update until the next evaluation or the end of training. It
-    starts at the agent's current step, also after a resume."""
+    """The data of one epoch: an item for each update from the agent's step to the next evaluation or the end."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -93,7 +87,7 @@ class Shapes(torch.nn.Module):
             if jnp.issubdtype(leaf.dtype, jnp.inexact):
                 self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
 
-    def _apply(self, *_: Any, **__: Any) -> Shapes:
+    def _apply(self, *_: Any, **__: Any) -> Self:
         """Stay on the device ``meta``."""
         return self
 
@@ -103,10 +97,10 @@ class Shapes(torch.nn.Module):
 
 
 class _ModuleName(str):
-    """``__module__`` of a class. The other package's Trainer asks for it before it refuses the class."""
+    """``__module__`` of a class. Raises ``ConfigError`` if the other package's Trainer asks for it, before it
+    refuses the class."""
 
     def startswith(self, prefix: Any, *more: Any) -> bool:
-        """As of a string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
         if prefix in ("pytorch_lightning", "lightning.pytorch"):
             raise ConfigError(
                 "The Trainer is from another package: a lightning.Trainer needs the class of proximo.integrations.lightning, and a "
@@ -146,7 +140,7 @@ class LightningTraining:
         self.jax_parameters = Shapes(dataclasses.replace(policy_shapes(self.agent.env, self.agent.config), normalizer=None))
 
     def _check_overrides(self) -> None:
-        """Raise ``ConfigError`` if a subclass has a network or a method without effect. One that calls ``super()`` has one."""
+        """Raise ``ConfigError`` if a network, or a method without ``super()``, has no effect."""
         names = [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]
         for name in self.without_effect:
             method = getattr(type(self), name)
@@ -160,7 +154,7 @@ class LightningTraining:
             )
 
     def configure_optimizers(self) -> Any:
-        """Return no optimizer. A subclass may return a value of the setting ``optimizer``, such as ``optax.adam(3e-4)``."""
+        """None. A subclass may return a value of the setting ``optimizer``, such as ``optax.adam(3e-4)``."""
         return []
 
     def configure_callbacks(self) -> list[Any]:
@@ -217,7 +211,7 @@ class LightningTraining:
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:
-        """Raise ``ConfigError`` for trainable PyTorch parameters, because no optimizer would train them."""
+        """Raise ``ConfigError`` for trainable PyTorch parameters: no optimizer would train them."""
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and not name.startswith("jax_parameters."):
                 raise ConfigError(
@@ -226,7 +220,7 @@ class LightningTraining:
                 )
 
     def _given_optimizer(self) -> dict[str, Any]:
-        """What ``configure_optimizers`` returns, as a setting. Lightning's own call then gets nothing."""
+        """What ``configure_optimizers`` returns, as a setting. Lightning's call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
@@ -286,10 +280,10 @@ class LightningTraining:
 
     def _describe_bar(self) -> None:
         """Count environment steps on Lightning's progress bar, which shows epochs otherwise."""
-        bar, config = self.trainer.progress_bar_callback, self.agent.config
+        bar: Any = self.trainer.progress_bar_callback
         if bar is None or not bar.is_enabled:
             return
-        text = f"Step {self.agent.step:,}/{config.total_updates * config.batch_size:,}"
+        text = f"Step {self.agent.step:,}/{self.agent.config.total_updates * self.agent.config.batch_size:,}"
         if hasattr(bar, "progress"):  # RichProgressBar
             bar.progress.update(bar.train_progress_bar_id, description=text)
         elif hasattr(bar, "train_progress_bar"):  # TQDMProgressBar
@@ -299,7 +293,7 @@ class LightningTraining:
         self._calls.close()
 
     def get_extra_state(self) -> Any:
-        """The files of ``PPO.save`` as a zip archive, for every checkpoint. Nothing of proximo is pickled."""
+        """The files of ``PPO.save`` as a zip archive: nothing of proximo is pickled."""
         packed = io.BytesIO()
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed, "w") as archive:
             for path in sorted(self.agent.save(folder).rglob("*")):
@@ -307,7 +301,7 @@ class LightningTraining:
         return torch.frombuffer(bytearray(packed.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Continue from a checkpoint. Raises ``ConfigError`` for a setting that a resume cannot change."""
+        """Continue from a checkpoint."""
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with zipfile.ZipFile(io.BytesIO(state.cpu().numpy().tobytes())) as archive:

@@ -1,11 +1,11 @@
 """The environments in which episodes to watch are played: one JAX environment, or one Gymnasium environment.
 
-Both play the first episodes of an evaluation, with the same keys and preprocessing. ``reset`` begins the episode with an index and returns its
-observation [1, ...]; ``step`` takes an action [1, ...] and returns observation, reward, terminated, truncated, and success, if it is reported.
-``key`` returns the key that samples the next action, and ``picture`` a function that draws the environment as it is now, at any later time.
+Both play the first episodes of an evaluation, with the same keys and preprocessing. ``reset`` begins the
+episode with an index and returns its observation [1, ...]; ``step`` takes an action [1, ...] and returns
+observation, reward, terminated, truncated, and success, if it is reported. ``key`` returns the key that
+samples the next action, and ``picture`` a function that draws the environment as it is now, at any later
+time.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
@@ -56,8 +56,8 @@ class GymnasiumPlayer:
         self._observation: Any = None
 
     def _make(self) -> Any:
-        """One environment that draws. One that does not declare the mode ``rgb_array`` may still accept it, and one whose constructor has
-        no argument ``render_mode`` may still draw."""
+        """One environment that draws, if it can: one without the mode ``rgb_array`` may accept it, one
+        without the argument may draw."""
         if self.env.make is None:
             assert self.env.make_vector is not None
             return OnlyEnvironment(self.env.make_vector(1), self.env.id)
@@ -131,8 +131,7 @@ class GymnasiumPlayer:
 
 
 class OnlyEnvironment:
-    """A vector environment with one environment, as a single environment. The last observation of an episode is the true final one,
-    whatever the autoreset mode."""
+    """A vector environment with one environment, as a single one, whose last observation of an episode is the true final one."""
 
     def __init__(self, env: Any, env_id: str):
         self.env, self.resets_at_once = env, autoreset_of(env, env_id) == "same_step"
@@ -155,8 +154,8 @@ class OnlyEnvironment:
         return seen, reward[0], terminated, truncated, success
 
     def render(self) -> np.ndarray | None:
-        """The picture of the environment; None if the vector environment cannot draw. With same-step autoreset, the last state of an
-        episode cannot be drawn, so the picture before it is returned."""
+        """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode ends
+        with its last but one."""
         if not self._was_reset:
             frames = self.env.render() if hasattr(self.env, "render") else None
             self._frame = None if frames is None else frames[0]
@@ -167,8 +166,7 @@ class OnlyEnvironment:
 
 
 class JaxPlayer:
-    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order. A chunk has
-    ``JAX_TOGETHER`` episodes, or one if the memory is kept between episodes."""
+    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order."""
 
     draws_at_once = False
 
@@ -183,7 +181,7 @@ class JaxPlayer:
         self._state: Any = None
         self._observation: Any = None
         self._now = self._key, np.int32(0), np.int32(0)
-        """The key of the evaluation, the episode, and its step."""
+        """Key of the evaluation, episode, and step."""
 
     def reset(self, episode: int) -> Any:
         self._now = self._key, np.int32(episode), np.int32(0)
@@ -220,24 +218,22 @@ class JaxPlayer:
 
 
 def _programs(env: JaxEnvironment, matmul_precision: str, together: int) -> tuple[Callable[..., Any], ...]:
-    """Compiled reset, step and key of the action, with the keys of an episode of an evaluation whose chunks have ``together`` episodes. (Key
-    ``i`` of ``jax.random.split(key, n)`` does not depend on ``n``.)"""
+    """Compiled reset, step and key of the action, with the keys of an evaluation that plays ``together``
+    episodes at a time. (Key ``i`` of ``jax.random.split(key, n)`` does not depend on ``n``.)"""
 
-    def keys(key: Key[Array, ""], episode: Array, time: Array | None = None) -> tuple[Key[Array, ""], Key[Array, " 1"]]:
-        """The keys of an action and of its step; without ``time``, the second one is that of the reset."""
+    def keys(key: Array, episode: Array, time: Array | None = None) -> tuple[Array, Array]:
+        """The keys of an action and of its step; without ``time``, the second one is for the reset."""
         chunk, key_own = jax.random.split(jax.random.fold_in(key, episode // together))
         if time is not None:
             chunk, key_own = jax.random.split(jax.random.fold_in(chunk, time))
         return chunk, jax.random.split(key_own, JAX_TOGETHER)[episode % together][None]
 
-    def reset(key: Key[Array, ""], episode: Array, params: Any) -> tuple[Any, Any]:
-        return jax_vector.reset(env, keys(key, episode)[1], params)
-
-    def step(key: Key[Array, ""], episode: Array, time: Array, *arguments: Any) -> tuple:
-        return jax_vector.step(env, keys(key, episode, time)[1], *arguments)
-
-    with_precision = jax.default_matmul_precision(matmul_precision)
-    return jax.jit(with_precision(reset)), jax.jit(with_precision(step)), jax.jit(lambda *now: keys(*now)[0])
+    functions = (
+        lambda key, episode, params: jax_vector.reset(env, keys(key, episode)[1], params),
+        lambda key, episode, time, *arguments: jax_vector.step(env, keys(key, episode, time)[1], *arguments),
+        lambda key, episode, time: keys(key, episode, time)[0],
+    )
+    return tuple(jax.jit(jax.default_matmul_precision(matmul_precision)(function)) for function in functions)
 
 
 def _single(x: Any) -> Any:
@@ -248,7 +244,7 @@ Player = GymnasiumPlayer | JaxPlayer
 
 
 def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:
-    """One environment to play on. Raises ``EnvError`` if it cannot be drawn, as far as that is known."""
+    """One environment to play on. Raises ``EnvError`` if it is known that it cannot be drawn."""
     if isinstance(env, GymnasiumEnvironment):
         return GymnasiumPlayer(env, config, seed, stream, window)
     return JaxPlayer(env, config, seed, stream)

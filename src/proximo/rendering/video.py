@@ -1,7 +1,5 @@
 """Video files, MP4 and GIF, encoded by the ffmpeg that imageio-ffmpeg brings."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -23,7 +21,7 @@ H264 = ["-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv
 """Arguments of ffmpeg for an MP4 that every browser and phone plays."""
 LOSSLESS = ["-c:v", "libx264rgb", "-preset", "ultrafast", "-qp", "0", "-f", "matroska"]
 PALETTE = "[0]palettegen=stats_mode=diff[palette];[1][palette]paletteuse=dither=none"
-"""Filter for a GIF: one palette for all frames, of the colors that change. It reads the frames twice, so they are in a lossless file first."""
+"""Filter for a GIF: one palette for all frames. It reads them twice, so they are in a lossless file first."""
 
 
 class VideoError(ProximoError):
@@ -31,11 +29,9 @@ class VideoError(ProximoError):
 
 
 class Video:
-    """Writes frames into the file ``path``, one by one, by a process of ffmpeg with this many ``threads`` (0: one for each core). Frames of
-    another size than the first one are resized to it. Raises ``VideoError`` if the ending is unknown, or the file cannot be written.
+    """Writes frames into the file ``path``, one by one, by a process of ffmpeg with ``threads`` (0: one for each core).
 
-    imageio would write the same file, but ignores it if ffmpeg fails, and forks this process, which can hang because of JAX's threads
-    (decision 0014).
+    imageio would ignore that ffmpeg fails, and forks this process, which can hang because of JAX's threads (decision 0014).
     """
 
     def __init__(self, path: Path, fps: float, threads: int = 0, enlarge: bool = True):
@@ -46,16 +42,15 @@ class Video:
         self.fps = min(fps, MAX_GIF_FPS) if self._is_gif else fps
         with worded_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        self._executable, self._errors = ffmpeg(), tempfile.TemporaryFile()  # noqa: SIM115 (read after ffmpeg has ended)
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read after ffmpeg has ended)
+        self._executable = ffmpeg()
         self._temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         self._frames = self._temporary.with_suffix(".frames") if self._is_gif else self._temporary
-        """The file of the frames as they come."""
-        self._shape: tuple[int, ...] | None = None
-        """The shape of the first frame."""
+        self._shape: tuple[int, ...] | None = None  # of the first frame, to which others are resized
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, frame: np.ndarray) -> np.ndarray:
-        """Append a frame, uint8 [height, width, 3], and return it as it was written."""
+        """Append a frame, uint8 [height, width, 3], and return it as it is written."""
         self._shape = self._shape or frame.shape
         if frame.shape != self._shape:
             from PIL import Image
@@ -154,7 +149,7 @@ def enlarged(frame: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def worded_errors(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` into a ``VideoError`` that names ``path`` and the reason."""
+    """An ``OSError`` becomes a ``VideoError``."""
     try:
         yield
     except OSError as error:

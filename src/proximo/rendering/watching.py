@@ -1,7 +1,5 @@
 """What is watched, and how it is recorded: a trained policy, by any name of its run, or a random agent."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import tempfile
@@ -28,10 +26,8 @@ from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 
 MAX_EPISODES = 10_000
-MAX_STEPS = 10_000
-"""Steps of an episode by default: five minutes at 30 frames per second."""
-LONGEST = 10**9
-"""Maximum number of steps of an episode."""
+MAX_STEPS, LONGEST = 10_000, 10**9
+"""Maximum number of steps of an episode: by default five minutes at 30 frames per second."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Subject:
     run_dir: Path | None = None
     step: int | None = None
     seeds: tuple[str, ...] = ()
-    """If a group of seeds was named: all of them. ``run_dir`` is the first."""
+    """All seeds of the group that was named; ``run_dir`` is the first."""
     other: str | None = None
     """The id of the environment if it is not that of the training."""
     warnings: tuple[str, ...] = ()
@@ -70,12 +66,9 @@ class Subject:
         return f"{where}{at}, {'actions at random' if self.acts == 'random' else self.acts}"
 
     def play(self, episodes: int, seed: int, max_steps: int | None = None, window: bool = False) -> Iterator[PlayedStep]:
-        """Play ``episodes`` episodes: the first ones that `proximo eval` plays with this seed. An episode is cut off after
-        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000).
-
-        With sampled actions, only the first episode is the one of `proximo eval`. Environments that are evaluated as a vector environment
-        may play other episodes. With ``window``, an environment that has its own window shows itself.
-        """
+        """Play the first episodes of `proximo eval` with this seed; of sampled actions, only the first one is the same, and vector
+        environments may play others. An episode is cut off after ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000). With
+        ``window``, an environment that has its own window shows itself."""
         limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
         with contextlib.closing(make_player(self.env, self.config, seed, EVALUATION_STREAM, window)) as player:
             yield from play(player, self.agent, episodes, limit)
@@ -126,8 +119,7 @@ class Clip:
 def record(
     subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode. Raises
-    ``EnvError`` if the environment cannot be drawn, or ``VideoError``; then no file remains."""
+    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
     frames, played = 0, []
     with recording(path, fps or subject.fps) as video:
         for step in subject.play(episodes, seed, max_steps):
@@ -170,8 +162,7 @@ def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) ->
 
 
 def trained(run: str, runs_dir: Path, deterministic: bool, levels: str | None, env_settings: Any, other: str | None) -> Subject:
-    """The policy of ``run``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given. Raises
-    ``CheckpointError`` if there is no such run."""
+    """The policy of ``run``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given."""
     prepare_jax()
     try:
         run_dir, which, seeds = _find_run(run, runs_dir)
@@ -192,7 +183,7 @@ def trained(run: str, runs_dir: Path, deterministic: bool, levels: str | None, e
 
 
 def untrained(name: str, runs_dir: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> Subject:
-    """Random actions in the environment of a run, or in the environment with this id. Raises ``EnvError`` if it is neither."""
+    """Random actions in the environment of a run, or in the environment with this id."""
     prepare_jax()
     given = {"levels": levels, "env_settings": env_settings or None}
     settings = {name: value for name, value in given.items() if value is not None}

@@ -1,7 +1,5 @@
 """A pygame window that shows frames."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -75,11 +73,10 @@ class Window:
             paused ^= toggled
 
     def _size(self, frame: np.ndarray) -> tuple[int, int]:
-        """The size of the window: the frame enlarged by an integer factor, or reduced, so that it fits the screen."""
+        """The size of the window: the frame, enlarged if it is small, or reduced so that it fits the screen."""
         height, width = frame.shape[:2]
         room_x, room_y = (MAX_SCREEN * side for side in self._pygame.display.get_desktop_sizes()[0])
-        factor = min(room_x / width, room_y / height)
-        factor = min(int(factor), max(1, 600 // max(height, width))) if factor >= 1 else factor
+        factor = min(room_x / width, room_y / height, max(1, 600 // max(height, width)))
         return round(width * factor), round(height * factor)
 
     def close(self) -> None:
@@ -88,8 +85,8 @@ class Window:
 
 
 def show(subject: Subject, play: Callable[[bool], Iterator[PlayedStep]], fps: float | None = None) -> None:
-    """Show the episodes that ``play(window)`` plays until they end or the user closes the window. Without ``fps``, an environment that can
-    shows itself: ``window`` is true then."""
+    """Show the episodes of ``play(window)`` until the user closes the window. Without ``fps``, an environment that can shows itself:
+    ``window`` is true then."""
     if fps is None and "human" in getattr(subject.env, "render_modes", ()):
         for _ in play(True):
             pygame = sys.modules.get("pygame")  # Gymnasium's environments ignore that the user closes their window

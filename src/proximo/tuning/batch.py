@@ -1,7 +1,5 @@
 """Trains a batch of trials, without run directories, by the backend that `train` uses."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -41,9 +39,9 @@ def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState
 class Batch:
     """Trials that share a compiled program, each with all ``seeds``. Their settings ``configs`` differ in hyperparameters.
 
-    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The program is
-    compiled for ``width`` trials; missing trials repeat the first one. Another backend trains one trial, seed after
-    seed. At an evaluation its score is the mean over the seeds so far, so a bad trial is pruned within its first seed.
+    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state, in a program for ``width`` trials;
+    missing trials repeat the first one. Another backend trains one trial, seed after seed, whose score at an evaluation is the mean over
+    the seeds so far: a bad trial is pruned within its first seed.
     """
 
     def __init__(self, configs: list[Config], seeds: Sequence[int], width: int, interrupts: Interrupts):
@@ -74,11 +72,8 @@ class Batch:
         return self.timed.seconds_per_update * self.total_updates * len(self.groups) * whole / now
 
     def train(self, evaluations: int) -> Generator[tuple[float, int, dict[int, list[float] | str]]]:
-        """Train to the end, or until no trial is ``live``. The ``evaluations`` of a seed are evenly spaced.
-
-        Yields the share that is done, 0 … 1, the number of the next evaluation, and its results if it is over: by
-        trial, its mean returns by seed, or why it failed. Raises ``StoppedError`` if the user asks to stop.
-        """
+        """Train to the end, or until no trial is ``live``. Yields the share that is done, the number of the next of the ``evaluations``
+        of a seed, and its results if it is over: by trial, its mean returns by seed, or why it failed."""
         total = self.total_updates
         # At most as many as updates.
         boundaries = {max(1, round(total * i / evaluations)): i for i in range(1, evaluations + 1)}

@@ -1,7 +1,5 @@
 """What a study searches, and how: its plan, and the draws of its trials."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection
@@ -64,18 +62,16 @@ class StudyPlan:
             raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 
     def seeds_of(self, kind: str) -> range:
-        """The seeds of every ``trial``, of the ``final`` round (as many as the compiled program trains together) and of the
-        ``test`` (as many; nothing is selected by its result)."""
+        """The seeds of every ``trial``; or of the ``final`` round or the ``test``, as many as the compiled program trains together."""
         count = self.seeds if kind == TRIAL else self.seeds * self.together
         first = self.base.run.seed + {TRIAL: 0, FINAL: self.seeds, TEST: self.seeds + count}[kind]
         return range(first, first + count)
 
     def config(self, trial: Record) -> Config:
-        """All settings of a trial. Raises ``ConfigError`` if they do not fit together."""
+        """All settings of a trial."""
         return self.base if trial.number == 0 else validate(override(self.base, trial.settings, join=False))
 
     def store(self, journal: optuna.Study) -> None:
-        """Store the plan in the journal of a study."""
         journal.set_user_attr("plan", {**vars(self), "base": to_mapping(self.base), "space": as_mapping(self.space)})
 
 
@@ -100,8 +96,8 @@ def make_plan(
     together: int | None = None,
     **search: Any,
 ) -> StudyPlan:
-    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched; trials use seeds from
-    100 up, unless ``seed`` is one of them. Raises ``ConfigError`` or ``EnvError`` for what would fail later."""
+    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched. Raises ``ConfigError`` or ``EnvError``
+    for what would fail later."""
     prepare_jax(for_seeds=True)
     seed = config.run.seed if "seed" in fixed else FIRST_SEED
     run = dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name="")
@@ -138,9 +134,8 @@ def draw(
 ) -> tuple[dict[str, Any], optuna.Trial]:
     """Settings of trial ``number`` that can be trained, and Optuna's trial. The parameters ``fixed`` are not drawn.
 
-    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch
-    differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can
-    be trained.
+    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch differ. A draw
+    depends only on the seed, the number and the trials of ``study``.
     """
     unfit: list[optuna.Trial] = []
     last = None

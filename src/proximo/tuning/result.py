@@ -1,7 +1,5 @@
 """The result of a study and its files: a table of its trials, and a preset for ``train --config``."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import dataclass
@@ -72,8 +70,7 @@ class TuneResult:
         }
 
     def write(self) -> None:
-        """Write ``trials.csv``, and the best trial as ``preset.yaml``. The preset has every setting of environment, learner
-        and network, so that no later default changes them."""
+        """Write ``trials.csv``, and the best trial as ``preset.yaml``, with all settings, so that no later default changes them."""
         out = io.StringIO()
         writer, names = csv.writer(out), list(self.plan.space)
         writer.writerow(["trial", "state", *MEANS.values(), *names, "seconds", *SCORES.values(), "evaluations", "reason"])

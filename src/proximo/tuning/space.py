@@ -1,7 +1,5 @@
 """The search space: one Optuna distribution for each searched setting, from a YAML file or by default."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -53,9 +51,8 @@ Each value of the others needs its own program."""
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool, fixed: Collection[str] = ()) -> Space:
-    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``)
-    has no settings of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``. Raises
-    ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
+    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``) has no
+    settings of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``."""
     not_searched = NOT_SEARCHED | (NOT_IN_JAX if in_jax else {})
     fixed = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
     space: Space = {}
@@ -74,7 +71,6 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
 
 
 def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
-    """The distribution of a list or a range. Optuna raises ``ValueError`` for an empty one, and ``TypeError`` for an unknown word."""
     if isinstance(given, list):
         return CategoricalDistribution([plain(coerce(leaf, value)) for value in given])
     if not isinstance(given, Mapping):
@@ -114,8 +110,7 @@ def shaping(space: Space) -> set[str]:
 
 
 def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
-    """The default space for ``base`` on ``env``. It contains the base. It has no ``normalize_observation`` and
-    ``normalize_reward`` where they would normalize nothing."""
+    """The default space for ``base`` on ``env``, which contains the base. It does not search a normalization of nothing."""
     observation, reward = base.ppo.normalize_observation or "auto", base.ppo.normalize_reward or "auto"
     declared = DEFAULT | {"normalize_observation": [False, observation], "normalize_reward": [False, reward]}
     if make_statistics(env.observation_space, observation) is None:
@@ -149,8 +144,7 @@ def base_parameters(space: Space, base: Config) -> dict[str, Any] | None:
 
 
 def drawn_settings(parameters: Mapping[str, Any], space: Space, base: Config) -> dict[str, Any]:
-    """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``.
-    The others are shared within a batch and stay exact."""
+    """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``."""
     settings = dict(parameters)
     for name, distribution in space.items():
         if isinstance(distribution, FloatDistribution) and SEARCHED[name].traced:

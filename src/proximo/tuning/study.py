@@ -1,7 +1,5 @@
 """Runs a study: trains batches of trials until trials or time are used up, then runs the final round."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -26,8 +24,8 @@ from proximo.tuning.result import TuneResult
 from proximo.tuning.space import SEARCHED, base_parameters, plain, shaping
 
 EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
-"""This many batches, after the one of the base, draw the settings that need a compilation at random, and later every fourth
-batch. TPE alone would soon stop exploring them, because all trials of a batch share them."""
+"""This many batches after the base's, and later every fourth one, draw the settings that need a compilation at random: TPE would soon
+stop exploring them, because all trials of a batch share them."""
 MIN_SHARE = 0.03
 """After this share of a batch, its measured speed is used to predict its end."""
 
@@ -128,10 +126,7 @@ class Study:
             self._finish(record, trial, "pruned")
 
     def _finish(self, record: Record, trial: optuna.Trial, state: str, reason: str = "") -> None:
-        """Report a trial of the batch that is over to Optuna and the user.
-
-        A failed trial counts as pruned, so that the sampler avoids its settings. A base outside of the space does not count.
-        """
+        """Report a trial that is over to Optuna and the user. A failed one counts as pruned, so that the sampler avoids its settings."""
         record.state, record.reason = state, reason
         if state == "failed":
             record.scores.clear()
@@ -145,8 +140,7 @@ class Study:
         self.reporter.trial_finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
 
     def final_round(self) -> None:
-        """Train the best trials again on other seeds, and the base if it may still be better. The best of them wins. Then
-        train the winner on test seeds, because the highest of several scores is too high on average."""
+        """Train the best trials again on other seeds, and the best of them on test seeds: a highest score is too high on average."""
         late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if not (FINAL in t.scores or t.name in late)]:
             self._train_again(left[0], FINAL, late)
