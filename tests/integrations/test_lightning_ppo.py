@@ -246,9 +246,9 @@ def having(make, base=Model, name="Mine"):
         (having(lambda: flax_linen.Dense(2), PPO), {}, r"wrap self\.actor by proximo\.integrations\.flax\.linen in its __init__"),
         (having(lambda: flax_nnx.BatchNorm(4, rngs=flax_nnx.Rngs(0))), {}, "BatchNorm has variables besides its param"),
         (
-            subclass(predict=lambda self, x, deterministic: np.zeros(1)),
+            subclass(predict=lambda self, x, deterministic: np.zeros(3)),
             {},
-            r"predict returns \(1,\) for \d+ observations: expected",
+            r"predict returns \(3,\) for \d+ observations: expected",
         ),
         (
             subclass(predict=lambda self, x, deterministic: x),
@@ -309,7 +309,9 @@ class Always(Model):
         self.seen.append((x.shape, [np.asarray(leaf) for leaf in leaves(self.actor)]))
         return np.ones(len(x), int)
 
-    seen = property(lambda self: self.__dict__.setdefault("_seen", []))
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = []
 
 
 def test_an_overridden_predict_plays_all_episodes_outside_jax(tmp_path, monkeypatch):

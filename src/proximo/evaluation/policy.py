@@ -279,7 +279,6 @@ def _programs(treedef: Any, leaves: tuple[Any, ...], matmul_precision: str) -> l
 
 
 def _one_each(name: str, given: Any, stacked: int | None, expected: str) -> np.ndarray:
-    """``given`` as an array with one finite number per environment."""
     x = np.asarray(given)
     x = x[None] if stacked is None and x.ndim == 0 else x
     if x.shape != (stacked or 1,) or x.dtype.kind not in "biuf" or not np.isfinite(x).all():

@@ -58,7 +58,7 @@ def is_jax_network(value: Any) -> bool:
 
 
 class _UpdatesUntilEvaluation:
-    """The data of one epoch: an item for each update from the agent's step to the next evaluation or the end."""
+    """The data of one epoch: an item for each update until the next evaluation or the end of the training."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -88,7 +88,6 @@ class Shapes(torch.nn.Module):
                 self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
 
     def _apply(self, *_: Any, **__: Any) -> Self:
-        """Stay on the device ``meta``."""
         return self
 
     def _save_to_state_dict(self, *_: Any, **__: Any) -> None: ...

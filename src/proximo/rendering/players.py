@@ -111,7 +111,6 @@ class GymnasiumPlayer:
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
-        """The picture that the environment draws; None if it draws none."""
         try:
             with construction_errors(self.env.id, "Drawing"):
                 frame = self._single.render()

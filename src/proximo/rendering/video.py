@@ -71,7 +71,6 @@ class Video:
         return frame
 
     def _start(self, arguments: list[str], file: Path) -> subprocess.Popen[bytes]:
-        """Start ffmpeg, which writes ``file``."""
         target = ["-threads", str(self._threads), f"file:{file}"]  # a name may have a colon
         # A new session, so that Ctrl-C does not reach ffmpeg. No Python runs between fork and exec: threads of JAX could make it hang.
         return subprocess.Popen(

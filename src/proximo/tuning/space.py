@@ -110,7 +110,7 @@ def shaping(space: Space) -> set[str]:
 
 
 def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
-    """The default space for ``base`` on ``env``, which contains the base. It does not search a normalization of nothing."""
+    """The default space, which contains ``base``. It does not search a normalization that has no effect."""
     observation, reward = base.ppo.normalize_observation or "auto", base.ppo.normalize_reward or "auto"
     declared = DEFAULT | {"normalize_observation": [False, observation], "normalize_reward": [False, reward]}
     if make_statistics(env.observation_space, observation) is None:

@@ -126,7 +126,7 @@ class Study:
             self._finish(record, trial, "pruned")
 
     def _finish(self, record: Record, trial: optuna.Trial, state: str, reason: str = "") -> None:
-        """Report a trial that is over to Optuna and the user. A failed one counts as pruned, so that the sampler avoids its settings."""
+        """Report a trial that is over. For the sampler, a failed one counts as pruned: it avoids its settings."""
         record.state, record.reason = state, reason
         if state == "failed":
             record.scores.clear()
@@ -140,7 +140,7 @@ class Study:
         self.reporter.trial_finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
 
     def final_round(self) -> None:
-        """Train the best trials again on other seeds, and the best of them on test seeds: a highest score is too high on average."""
+        """Train the best trials again on other seeds, and the best of them on test seeds."""
         late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if not (FINAL in t.scores or t.name in late)]:
             self._train_again(left[0], FINAL, late)
@@ -176,7 +176,6 @@ class Study:
 
     @property
     def _reserved(self) -> float:
-        """Seconds of the final round and of the test."""
         chosen = finalists(self._known, self.plan.finalists)
         left = [t.full_seconds for t in chosen if FINAL not in t.scores]
         return sum(left) + max((t.full_seconds for t in chosen), default=0.0)
