@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,12 +16,10 @@ import numpy as np
 from proximo.collect import JaxCollector, JaxTrainer
 from proximo.collect.learning import fresh_policy
 from proximo.config import Config, override
-from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
-from proximo.networks import ActorCritic, make_policy
+from proximo.networks import make_policy
 from proximo.networks.recurrent import CELLS
-from proximo.ppo import LearnerState
-from proximo.spaces import ActionSpace, Discrete, Space
-from proximo.types import Rollout, TrainState
+from proximo.spaces import Discrete
+from proximo.types import TrainState
 
 import toys
 
@@ -51,21 +49,21 @@ REMEMBERING: dict[str, dict[str, Any]] = {
 """All cells, and all that is done around them."""
 
 
-def small_config(**settings: Any) -> Config:
+def small_config(**settings):
     """Settings that compile and run in seconds."""
     return override(Config(), {**SMALL, **settings})
 
 
-def small_collector(env: Any = None, seeds_axis: bool = False, **settings: Any) -> JaxCollector:
-    """A device driver on a toy environment."""
+def small_collector(env=None, seeds_axis=False, **settings):
+    """A collector on a toy environment."""
     return JaxCollector(small_config(**settings), env or toys.RandomEnds(), seeds_axis)
 
 
-def kill_first_worker(vector_env: WorkerVectorEnvironment, calls: Sequence[int]) -> None:
+def kill_first_worker(vector_env, calls):
     """Kill the first worker before these steps, counted from now on."""
     send, numbers = vector_env.send, itertools.count()
 
-    def kill_and_send(t: int, group: int) -> None:
+    def kill_and_send(t, group):
         if next(numbers) in calls:
             process = vector_env.workers[0][0].popen.pid
             os.kill(process, signal.SIGKILL)
@@ -87,7 +85,7 @@ CAPACITY = 4
 
 
 @functools.cache
-def trainer(memory: str = "none") -> Trainer:
+def trainer(memory="none"):
     """One compiled trainer a kind of memory, shared by all tests: sequences of 4 in rollouts of 8."""
     collector = small_collector(**MEMORIES[memory], sequence_length=4, normalize_reward=True)
     init, program = jax.jit(collector.init), jax.jit(JaxTrainer(collector).advance, static_argnums=2)
@@ -97,7 +95,7 @@ def trainer(memory: str = "none") -> Trainer:
 
 
 @functools.cache
-def collected(memory: str = "gru") -> tuple[LearnerState, Rollout]:
+def collected(memory="gru"):
     """A fresh learner and its first rollout."""
     t = trainer(memory)
     state = t.init(0)
@@ -106,7 +104,7 @@ def collected(memory: str = "gru") -> tuple[LearnerState, Rollout]:
 
 
 @functools.cache
-def collected_parts() -> tuple[LearnerState, Rollout]:
+def collected_parts():
     """``collected`` with the observations of ``toys.PARTS`` and an action mask."""
     collector = small_collector(toys.AnySpaces(toys.masked(toys.PARTS, 2), toys.RandomEnds.action_space))
     state = jax.jit(collector.init)(jax.random.key(0))
@@ -114,46 +112,34 @@ def collected_parts() -> tuple[LearnerState, Rollout]:
     return state.learner, rollout
 
 
-def spoiled(rollout: Rollout) -> Rollout:
+def spoiled(rollout):
     """The same rollout with the last two rows made padding with garbage."""
-
-    def garbage(x: jax.Array, value: float) -> jax.Array:
-        changed = np.array(x)
-        changed[-2:] = value
-        return jnp.asarray(changed)
-
-    return dataclasses.replace(
-        rollout,
-        observation=garbage(rollout.observation, jnp.nan),
-        reward=garbage(rollout.reward, jnp.inf),
-        valid=garbage(rollout.valid, False),
-    )
+    garbage = {"observation": jnp.nan, "reward": jnp.inf, "valid": False}
+    return dataclasses.replace(rollout, **{name: getattr(rollout, name).at[-2:].set(x) for name, x in garbage.items()})
 
 
-def small_policy(
-    observation_space: Space, towers: str = "shared", action_space: ActionSpace | None = None, **settings: Any
-) -> ActorCritic:
+def small_policy(observation_space, towers="shared", action_space=None, **settings):
     """A policy whose biases and heads are not near zero, so that a part that is left out is seen."""
     network = small_config(towers=towers, **settings).network
     return drawn(lambda key: make_policy(key, observation_space, action_space or Discrete(3), network, True))
 
 
-def drawn_policy(env: Any, config: Config) -> ActorCritic:
+def drawn_policy(env, config):
     """The same for an environment."""
     return drawn(lambda key: fresh_policy(key, env, config))
 
 
-def on_device(array: np.ndarray) -> jax.Array:
+def on_device(array):
     """What ``jnp.asarray`` returns, but without a program for each shape."""
     return jax.device_put(array)
 
 
-def drawn(make: Callable[[jax.Array], Any]) -> Any:
+def drawn(make):
     """What ``make(key)`` returns, with random numbers of NumPy in its floating-point leaves and zeros in the others. Initializers
     compile for seconds."""
     rng = np.random.default_rng(0)
 
-    def draw(path: Any, leaf: Any) -> Any:
+    def draw(path, leaf):
         name, x = str(path[-1]), rng.normal(size=leaf.shape)
         if name == ".count" or not jnp.issubdtype(leaf.dtype, jnp.floating):
             return on_device(np.zeros(leaf.shape, leaf.dtype))
@@ -163,12 +149,12 @@ def drawn(make: Callable[[jax.Array], Any]) -> Any:
     return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(make, jax.random.key(0)))
 
 
-def shaken(tree: Any, scale: float = 0.3) -> Any:
+def shaken(tree, scale=0.3):
     """``tree`` with random numbers added to all its floating-point leaves (shrunk for wide ones) but the counts of statistics; variances stay
     positive."""
     rng = np.random.default_rng(0)
 
-    def shake(path: Any, x: Any) -> Any:
+    def shake(path, x):
         if not (isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)):
             return x
         width = int(np.prod(x.shape[:-1])) or 1
@@ -178,17 +164,17 @@ def shaken(tree: Any, scale: float = 0.3) -> Any:
     return jax.tree_util.tree_map_with_path(shake, tree)
 
 
-def cast(tree: Any, dtype: str) -> Any:
+def cast(tree, dtype):
     """All floating-point leaves in ``dtype``."""
     return jax.tree.map(lambda x: on_device(np.asarray(x, dtype)) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
-def precision(dtype: str) -> contextlib.AbstractContextManager:
+def precision(dtype):
     """In float64, JAX's 64-bit mode."""
     return jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
 
 
-def difference(a: Any, b: Any) -> Any:
+def difference(a, b):
     """Largest difference of two pytrees, relative to the size of ``b`` (plus one)."""
     xp = jnp if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((a, b))) else np  # NumPy compiles nothing
     pairs = [map(xp.asarray, pair) for pair in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
@@ -196,21 +182,18 @@ def difference(a: Any, b: Any) -> Any:
     return xp.max(xp.stack(worst)) if worst else xp.zeros(())
 
 
-def bits(tree: Any) -> list[bytes]:
+def bits(tree):
     """Every leaf as raw bytes."""
-
-    def raw(x: Any) -> bytes:
-        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x).tobytes()
-
-    return [raw(x) for x in jax.tree.leaves(tree)]
+    keys = jax.tree.map(lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x, tree)
+    return [np.asarray(x).tobytes() for x in jax.tree.leaves(keys)]
 
 
 @contextlib.contextmanager
-def compilations() -> Iterator[list[str]]:
+def compilations():
     """The list that is yielded grows with every program that XLA is asked to compile (or to fetch from its cache)."""
-    seen: list[str] = []
+    seen = []
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event, duration, **_):
         if event == "/jax/core/compile/backend_compile_duration":
             seen.append(event)
 

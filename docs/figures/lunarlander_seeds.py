@@ -26,7 +26,13 @@ def draw() -> Figure:
     axes = figure.subplots()
     for line in returns:
         axes.plot(steps / 1e6, line, color="#7cc4b8", linewidth=1)
-    axes.plot(steps / 1e6, interquartile_mean(returns, axis=0), color="#00796b", linewidth=2.5, label="interquartile mean")
+    axes.plot(
+        steps / 1e6,
+        np.apply_along_axis(interquartile_mean, 0, returns),
+        color="#00796b",
+        linewidth=2.5,
+        label="interquartile mean",
+    )
     axes.axhline(SOLVED, color="0.5", linestyle=":", linewidth=1)
     axes.text(steps[-1] / 1e6, SOLVED + 6, "solved", color="0.4", fontsize=8, ha="right")
     axes.set(

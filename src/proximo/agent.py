@@ -587,7 +587,11 @@ def load(
     with agent._backend() as backend:
         agent._state = backend.restore(saved)
     check_finite(saved.path, agent._state.learner.policy, here)
-    agent.step, agent._evaluation, agent.warnings = saved.step, saved.info.get("evaluation"), warnings + resume_warnings(config, here)
+    agent.step, agent._evaluation, agent.warnings = (
+        saved.step,
+        saved.info.get("evaluation"),
+        warnings + resume_warnings(config, here),
+    )
     if eval_env is None and config.run.eval_env == stored.run.eval_env:  # else they were perhaps on another environment
         best = saved.info.get("best") or agent._evaluation
         agent._best = best if best and best["return_mean"] is not None else None

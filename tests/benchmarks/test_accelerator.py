@@ -11,18 +11,13 @@ def options(**more):
     return argparse.Namespace(**{**given, **more})
 
 
-def test_small_batches_and_scaling_are_measured_first():
-    from accelerator import planned
+def test_small_batches_and_scaling_are_measured_first_each_case_in_its_process():
+    from accelerator import measured, planned
 
     rows = [(row["case"], row["program"], row["envs"], row["devices"]) for row in planned(options(), devices=5)]
     both = [(case, program) for case in ("CartPole", "Nature CNN") for program in ("proximo", "PureJaxRL")]
     scaled = [("CartPole", "proximo", 32, 2), ("CartPole", "proximo", 64, 4)]
     assert rows == [*((*each, 16, 1) for each in both), *scaled, *((*each, 64, 1) for each in both)]
-
-
-def test_a_case_is_measured_in_its_process():
-    from accelerator import measured
-
     row = {"case": "CartPole", "program": "proximo", "envs": 4, "devices": 1}
     found = measured(row, options(), time.monotonic() + 120)
     assert found["steps_per_second"] > 100, found

@@ -57,38 +57,36 @@ def fake_seeds(suite, monkeypatch, tmp_path):
     monkeypatch.setattr(suite, "HERE", tmp_path)
 
 
-def test_seeds_that_are_missing_are_trained_lowest_first(suite, fake_seeds, tmp_path, capsys):
+def test_seeds_that_are_missing_or_given_are_trained_lowest_first(suite, fake_seeds, tmp_path, monkeypatch, capsys):
     file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}, "broken": {"seeds": 1}})
     given, loaded = arguments(tmp_path, file), suite.load_suite(file)
-    assert suite.pending(loaded, suite.read_results(given.out)) == [("a", 0), ("b", 100), ("broken", 0), ("a", 1)]
-    assert suite.train(given, suite.pending(loaded, suite.read_results(given.out))) == 1
-    assert "this task fails" in capsys.readouterr().out
-    assert suite.pending(loaded, suite.read_results(given.out)) == [("broken", 0)]
 
-
-def test_only_given_seeds_are_trained(suite, fake_seeds, tmp_path, monkeypatch):
-    file = written(tmp_path, {"a": {"seeds": 2}, "b": {"seeds": 1, "first_seed": 100}})
-    out = tmp_path / "out.json"
+    def pending():
+        return suite.pending(loaded, suite.read_results(given.out))
 
     def run(*seeds):
-        monkeypatch.setattr(sys, "argv", ["", str(file), "--out", str(out), "--work", str(tmp_path / "work"), "--seeds", *seeds])
+        flags = ["--out", str(given.out), "--work", str(given.work), "--seeds", *seeds]
+        monkeypatch.setattr(sys, "argv", ["", str(file), *flags])
         return suite.main()
 
+    assert pending() == [("a", 0), ("b", 100), ("broken", 0), ("a", 1)]
     assert run("1", "100") == 0
-    assert {name: list(task["seeds"]) for name, task in suite.read_results(out)["tasks"].items()} == {"a": ["1"], "b": ["100"]}
-    with pytest.raises(SystemExit, match=r"There is no seed 7: expected some of 0, 1, 100\."):
-        run("1", "7")
-    with pytest.raises(SystemExit, match="2"):
-        run("1", "--show")
+    assert pending() == [("a", 0), ("broken", 0)]
+    for seeds, sentence in (("1", "7"), r"There is no seed 7: expected some of 0, 1, 100\."), (("1", "--show"), "2"):
+        with pytest.raises(SystemExit, match=sentence):
+            run(*seeds)
+    assert suite.train(given, pending()) == 1
+    assert "this task fails" in capsys.readouterr().out
+    assert pending() == [("broken", 0)]
 
 
 def test_end_of_the_time_stops_running_seeds_and_starts_no_others(suite, fake_seeds, tmp_path, capsys):
     file = written(tmp_path, {"endless": {"seeds": 1}, "a": {"seeds": 1}})
     assert suite.train(arguments(tmp_path, file, jobs=1, minutes=0.02), [("endless", 0), ("a", 0)]) == 0
     log = tmp_path / "work" / "toy" / "endless-0.log"
-    assert capsys.readouterr().out == (
-        f"endless seed 0: started; its log is {log}\nendless seed 0: stopped, the next start continues it\n"
-    )
+    started, stopped = capsys.readouterr().out.splitlines()
+    assert started == f"endless seed 0: started; its log is {log}"
+    assert stopped == "endless seed 0: stopped, the next start continues it"
     assert not (tmp_path / "out.json").exists()
 
 
@@ -114,11 +112,8 @@ def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
         with pytest.raises(SystemExit, match="130"):
             suite_seed.main()
     assert not out.exists()
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        suite_seed.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # it keeps the handlers of the tests
+    suite_seed.main()
     record = json.loads(out.read_text())["tasks"]["random ends"]
     row = record["seeds"]["3"]
     assert row["sessions"] == 2
@@ -130,10 +125,7 @@ def test_interrupted_seed_is_resumed_and_evaluated(monkeypatch, tmp_path):
     out.unlink()
     sessions = tmp_path / "work" / "toy" / "toys-RandomEnds" / "random-ends-seed-3" / suite_seed.SESSIONS
     sessions.write_text(json.dumps(json.loads(sessions.read_text())[1:]))  # the first session was killed
-    try:
-        suite_seed.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    suite_seed.main()
     row = json.loads(out.read_text())["tasks"]["random ends"]["seeds"]["3"]
     assert (row["score"], row["steps_per_second"], row["wall_seconds"]) == (record["seeds"]["3"]["score"], None, None)
 
@@ -168,17 +160,12 @@ def test_curve_and_last_episodes_weight_by_the_number_of_episodes():
         ("{title: t, tasks: {a: {sedes: 1}}}", "a has unknown entries: sedes"),
     ],
 )
-def test_a_suite_with_a_fault_says_what_is_wrong(text, message, tmp_path):
-    from suite_tasks import load_suite
+def test_a_file_that_is_no_suite_or_result_says_what_is_wrong(text, message, tmp_path):
+    from suite_tasks import load_suite, read_results
 
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(SystemExit, match=message):
         load_suite(tmp_path / "s.yaml")
-
-
-def test_a_file_without_results_of_a_suite_is_refused(tmp_path):
-    from suite_tasks import read_results
-
     (tmp_path / "r.json").write_text("{}")
     with pytest.raises(SystemExit, match="no results of a suite"):
         read_results(tmp_path / "r.json")

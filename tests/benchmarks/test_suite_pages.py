@@ -1,6 +1,5 @@
 """The pages of the suites are up to date with the suites and their results."""
 
-import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -46,40 +45,29 @@ def test_evaluation_of_a_page_is_that_of_the_suite(suite_pages):
         make_parser().parse_args(["last", *flags.split()])
 
 
-def test_page_lists_command_time_and_memory_of_a_seed(suite_pages):
+def page(suite_pages, task, rows):
+    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
+    return suite_pages.page("toys", suite_pages.Suite("Toys", "Two toys.", {}, {"toys:Env": task}), results)
+
+
+def test_page_lists_command_time_and_memory_of_a_seed_and_explains_marks(suite_pages):
     task = suite_pages.Task("toys:Env", {"total_steps": 10, "learning_rate": "linear(1, 0)"}, seeds=3)
     used = {"peak_memory_mb": 300, "device": "cpu", "cores": 1}
     rows = {str(seed): {"score": 1.0, "last_100": None, "wall_seconds": 60.0 * seed, **used} for seed in (1, 3)}
-    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
-    text = suite_pages.page("toys", suite_pages.Suite("Toys", "Two toys.", {}, {"toys:Env": task}), results)
+    text = page(suite_pages, task, rows)
     assert "2 of 3 seeds are trained." in text
     command = "proximo train toys:Env --total-steps 10 --learning-rate 'linear(1, 0)'"
     assert f"| toys:Env | `{command}` | 10 | 2.0 (1.0 … 3.0) | 1 core | 300 |" in text
+    assert "Collapsed |\n" in text
+    assert "**mark**" not in text
     rows["3"]["device"] = "NVIDIA H200"
-    assert "| 2.0 (1.0 … 3.0) | NVIDIA H200 | 300 |" in suite_pages.page(
-        "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": task}), results
-    )
-
-
-def test_only_a_suite_with_marks_explains_them(suite_pages):
-    task, rows = suite_pages.Task("toys:Env", seeds=1), {"0": {"score": 1.0, "last_100": None}}
-    results = {"tasks": {"toys:Env": {"steps": 10, "seeds": rows}}}
-
-    def page(**criteria):
-        return suite_pages.page(
-            "toys", suite_pages.Suite("Toys", "", {}, {"toys:Env": dataclasses.replace(task, **criteria)}), results
-        )
-
-    assert "Collapsed |\n" in page()
-    assert "**mark**" not in page()
-    for text in (page(mark=2.0), page(aim=2.0)):
-        assert "Collapsed | Mark | Aim | Reached |" in text
-        assert "A **mark** is" in text
-        assert "**missed** |" in text
+    assert "| 2.0 (1.0 … 3.0) | NVIDIA H200 | 300 |" in page(suite_pages, task, rows)
+    for criteria in ({"mark": 2.0}, {"aim": 2.0}):
+        text = page(suite_pages, suite_pages.Task("toys:Env", seeds=1, **criteria), {"0": {"score": 1.0, "last_100": None}})
+        assert all(part in text for part in ("Collapsed | Mark | Aim | Reached |", "A **mark** is", "**missed** |"))
 
 
 def test_command_has_the_settings_as_a_user_writes_them(suite_pages):
     task = suite_pages.Task("toys:Env", {"hidden_sizes": [64, 64], "normalize_reward": False, "gamma": 1.0}, preset=False)
-    assert (
-        suite_pages.command(task) == "proximo train toys:Env --no-preset --hidden-sizes 64,64 --normalize-reward false --gamma 1"
-    )
+    expected = "proximo train toys:Env --no-preset --hidden-sizes 64,64 --normalize-reward false --gamma 1"
+    assert suite_pages.command(task) == expected

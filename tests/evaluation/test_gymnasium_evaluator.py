@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import proximo
+from evaluation.test_evaluate import by_hand
 from proximo.config import Config, override
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.construction import from_factory, from_vector
@@ -100,31 +101,20 @@ class EchoVector(gymnasium.vector.SyncVectorEnv):
         super().__init__(made, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-def test_carried_memory_observes_the_last_reward_of_every_episode(mode):
-    env = from_vector(functools.partial(EchoVector, mode=mode), "toy", NONE)
+def test_carried_memory_observes_the_last_reward_of_every_episode():
+    env = from_vector(functools.partial(EchoVector, mode="NextStep"), "toy", NONE)
     evaluator, network = evaluator_of(env, 9, **REMEMBERING["observing over episodes"])
     evaluated = evaluator(network, 0, EVALUATION_STREAM)
     evaluator.close()
-    policy, expected = Policy(network, env, evaluator.config, step=0), []
-    for steps in (1, 2, 3):
-        memory, reward = policy.init_memory(1), np.zeros(1)
-        for _ in range(3):
-            reached = 0.0
-            for time in range(steps):
-                action, memory = policy.predict(np.ones((1, 3), np.float32), memory, [time == 0], reward=reward)
-                reward = action[:, 0]
-                reached += float(reward[0])
-            expected.append(reached)
+    policy = Policy(network, env, evaluator.config, step=0)
+    expected = np.concatenate([by_hand(policy, [steps] * 3) for steps in (1, 2, 3)])
     np.testing.assert_allclose(evaluated.episode_return, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_streams_and_seeds_play_different_episodes():
     env = from_factory(gym_toys.Walk, "toy", NONE)
-    runs = [
-        played(env, 6, seed, stream, num_workers=0)
-        for seed, stream in ((0, SELECTION_STREAM), (0, EVALUATION_STREAM), (1, EVALUATION_STREAM))
-    ]
+    places = (0, SELECTION_STREAM), (0, EVALUATION_STREAM), (1, EVALUATION_STREAM)
+    runs = [played(env, 6, *place, num_workers=0) for place in places]
     assert len({run.episode_return.tobytes() for run in runs}) == 3
     evaluator, policy = evaluator_of(env, 6, num_workers=0)
     greedy, sampled, again = (evaluator(policy, 0, EVALUATION_STREAM, deterministic) for deterministic in (True, False, True))
@@ -149,21 +139,15 @@ class Told(gymnasium.Env):
         return np.zeros(1, np.float32), float(-1 if self.seed is None else self.seed % 1000), True, False, {}
 
 
-def test_seeds_of_first_episodes_are_reported():
-    result = played(from_factory(Told, "toy", NONE), 8, num_workers=2)
-    known = [seed for seed in result.seed if seed is not None]
-    assert len(known) == 3  # of each environment
-    for seed, reached in zip(result.seed, result.episode_return, strict=True):
-        assert reached == (-1 if seed is None else seed % 1000)
-    assert result.level is None
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_level_of_every_episode_is_reported(workers):
-    env = from_factory(Told, "toy", Preprocessing(levels="100:140"))
-    result = played(env, 20, num_workers=workers, levels="100:140")
-    assert result.level == [int(x) for x in result.episode_return]
-    assert len(set(result.level)) > 5
+def test_seeds_of_first_episodes_and_level_of_every_episode_are_reported(workers):
+    result = played(from_factory(Told, "toy", NONE), 8, num_workers=workers)
+    assert sum(seed is not None for seed in result.seed) == 3, "of each environment"
+    assert result.episode_return.tolist() == [-1 if seed is None else seed % 1000 for seed in result.seed]
+    assert result.level is None
+    levels = played(from_factory(Told, "toy", Preprocessing(levels="100:140")), 20, num_workers=workers, levels="100:140")
+    assert levels.level == [int(x) for x in levels.episode_return]
+    assert len(set(levels.level)) > 5
 
 
 @pytest.mark.parametrize("reset_memory", [True, False])
@@ -178,16 +162,16 @@ def test_first_episodes_of_all_environments_come_first_unless_memory_is_kept(res
     np.testing.assert_array_equal(joined.episode_return, whole.episode_return)
 
 
-def test_requested_number_of_environments_plays_together():
+@pytest.mark.parametrize(("asked", "together", "episodes"), [(None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)])
+def test_requested_number_of_environments_plays_together(asked, together, episodes):
     env = from_factory(functools.partial(gym_toys.Countdown, 5), "toy", NONE)
     config = override(Config(), {"id": "toy", "num_envs": 3, "hidden_sizes": (8,), "num_workers": 0})
-    for asked, together, episodes in ((None, 3, 20), (16, 16, 20), (64, 20, 20), (0, 7, 7)):
-        evaluator = make_evaluator(env, config, episodes, asked)
-        assert evaluator.num_envs == together
-        result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
-        np.testing.assert_array_equal(result.length, np.full(episodes, 5))
-        assert (result.success, result.unfinished) == (None, 0)
-        evaluator.close()
+    evaluator = make_evaluator(env, config, episodes, asked)
+    assert evaluator.num_envs == together
+    result = evaluator(drawn_policy(env, config), 0, EVALUATION_STREAM)
+    np.testing.assert_array_equal(result.length, np.full(episodes, 5))
+    assert (result.success, result.unfinished) == (None, 0)
+    evaluator.close()
 
 
 def test_episodes_that_cannot_be_played_are_a_warning():
@@ -224,12 +208,11 @@ class Spoiled(gymnasium.Env):
 def test_only_episodes_with_nan_or_infinity_have_the_return_nan(value, mode, monkeypatch):
     for module in (stepper, vector_env_adapter):
         monkeypatch.setattr(module, "STRICT_STEPS", 1)
-
-    def vector(num_envs):
-        return gymnasium.vector.SyncVectorEnv([lambda: Spoiled(value)] * num_envs, autoreset_mode=mode)
-
-    in_process = mode == "in process"
-    env = from_factory(functools.partial(Spoiled, value), "toy", NONE) if in_process else from_vector(vector, "toy", NONE)
-    result = played(env, 6, num_envs=2, num_workers=0 if in_process else -1)
+    make = functools.partial(Spoiled, value)
+    if mode == "in process":
+        env = from_factory(make, "toy", NONE)
+    else:
+        env = from_vector(lambda n: gymnasium.vector.SyncVectorEnv([make] * n, autoreset_mode=mode), "toy", NONE)
+    result = played(env, 6, num_envs=2, num_workers=0 if mode == "in process" else -1)
     assert sorted(result.episode_return[np.isfinite(result.episode_return)]) == [4.0] * 4
     assert np.isnan(result.episode_return).sum() == 2

@@ -70,19 +70,18 @@ def test_flax_module_learns(kind):
     assert sum(jax.tree.leaves(changed)) >= len(jax.tree.leaves(changed)) - 1  # one bias of a cell may have no gradient yet
 
 
-def test_module_with_other_state_than_parameters_raises():
-    with pytest.raises(ConfigError, match="Normalised has the variables batch_stats, which change while it runs"):
-        check_policy(ENV, small_config(encoder=flax.linen(Normalised()), hidden_sizes=(64, 64)))
-
-
-def test_nnx_module_with_dropout_raises():
-    def make(space, rngs):
-        return flax_nnx.Dropout(0.5, rngs=rngs)
-
-    with pytest.raises(ConfigError, match="Dropout has variables besides its parameters"):
-        check_policy(ENV, small_config(encoder=flax.nnx(make), hidden_sizes=(64, 64)))
-
-
-def test_wrong_size_raises_the_same_error_as_other_networks():
-    with pytest.raises(ConfigError, match=r"^actor: actor\(8 features\) gives \(3,\) .* a vector of 4"):
-        check_policy(ENV, small_config(actor=flax.linen(nn.Dense(3))))
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"encoder": flax.linen(Normalised())}, "Normalised has the variables batch_stats, which change while it runs"),
+        (
+            {"encoder": flax.nnx(lambda space, rngs: flax_nnx.Dropout(0.5, rngs=rngs))},
+            "Dropout has variables besides its parameters",
+        ),
+        ({"actor": flax.linen(nn.Dense(3))}, r"^actor: actor\(8 features\) gives \(3,\) .* a vector of 4"),
+    ],
+)
+def test_wrong_module_raises_one_sentence(settings, sentence):
+    sizes = {"hidden_sizes": (64, 64)} if "encoder" in settings else {}
+    with pytest.raises(ConfigError, match=sentence):
+        check_policy(ENV, small_config(**settings, **sizes))

@@ -72,47 +72,42 @@ def same(**settings):
     return module(**GRU, learning_rate="linear(1e-3, 0)", **settings)
 
 
-def test_fit_equals_learn_bit_for_bit_with_the_same_rows(tmp_path, whole):
+def checkpoint_of(learner, folder):
+    """A checkpoint after two updates."""
+    first = trainer(folder, max_steps=2, enable_checkpointing=False)
+    first.fit(learner)
+    first.save_checkpoint(folder / "c.ckpt")
+    return folder / "c.ckpt"
+
+
+@pytest.mark.parametrize("package", [lightning, pytorch_lightning], ids=lambda package: package.__name__)
+def test_fit_equals_learn_bit_for_bit_with_the_same_rows(tmp_path, whole, package):
     agent, state = whole
-    learner, recorded = same(), Recorded()
-    fitted = trainer(tmp_path, logger=recorded, enable_checkpointing=False)
+    cls, recorded = (PPOModule if package is lightning else other_package.PPOModule), Recorded()
+    learner = cls("toys:RandomEnds", preset=False, **SETTINGS, **GRU, learning_rate="linear(1e-3, 0)")
+    options = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "max_epochs": -1}
+    fitted = package.Trainer(accelerator="cpu", logger=recorded if package is lightning else False, **options)
     fitted.fit(learner)
     assert saved(learner.agent, tmp_path / "saved") == state
     assert rows(learner.agent) == rows(agent)
     assert (fitted.global_step, fitted.current_epoch) == (UPDATES, -(-UPDATES // EPOCH))
-    assert [row["step"] for row in recorded.rows] == [row["step"] for row in agent.history]
-    assert all(isinstance(row["step"], int) for row in recorded.rows)
-    assert [r["eval/return_mean"] for r in recorded.rows if "eval/return_mean" in r] == [
-        r["eval/return_mean"] for r in agent.history if "eval/return_mean" in r
-    ]
-    assert (recorded.settings["env"], recorded.settings["num_envs"]) == ("toys:RandomEnds", SETTINGS["num_envs"])
+    if package is lightning:
+        logged = [{name: x for name, x in row.items() if x is not None} for row in agent.history]
+        names = "step", "eval/return_mean"
+        assert [[row.get(x) for x in names] for row in recorded.rows] == [[row.get(x) for x in names] for row in logged]
+        assert all(isinstance(row["step"], int) for row in recorded.rows)
+        assert (recorded.settings["env"], recorded.settings["num_envs"]) == ("toys:RandomEnds", SETTINGS["num_envs"])
 
 
-def test_fit_on_gymnax_equals_learn_bit_for_bit(tmp_path):
-    settings = {**SETTINGS, "total_steps": 6 * BATCH, "eval_every": 3 * BATCH}
-    learner = module("gymnax:CartPole-v1", **settings)
-    trainer(tmp_path, enable_checkpointing=False).fit(learner)
-    del settings["total_steps"]
-    expected = proximo.PPO("gymnax:CartPole-v1", preset=False, **settings).learn(6 * BATCH)
-    assert saved(learner.agent, tmp_path / "ours") == saved(expected, tmp_path / "theirs")
+def optimized(make, env="toys:RandomEnds", **settings):
+    """A module with ``configure_optimizers``."""
+    cls = type("WithOptimizer", (PPOModule,), {"configure_optimizers": make})
+    return cls(env, **{**SETTINGS, "preset": False, **settings})
 
 
-def test_pytorch_lightning_trains_to_the_same_bits(tmp_path):
-    learners = module(), other_package.PPOModule("toys:RandomEnds", preset=False, **SETTINGS)
-    for package, learner in zip((lightning, pytorch_lightning), learners, strict=True):
-        silent = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "enable_checkpointing": False}
-        package.Trainer(accelerator="cpu", max_steps=3, default_root_dir=tmp_path, **silent).fit(learner)
-    assert saved(learners[0].agent, tmp_path / "a") == saved(learners[1].agent, tmp_path / "b")
-
-
-@pytest.mark.parametrize("make", [lambda: optax.adam(1e-2, eps=1e-5), lambda: lambda rate: optax.adam(rate, eps=1e-5)])
+@pytest.mark.parametrize("make", [lambda _: optax.adam(1e-2, eps=1e-5), lambda _: lambda rate: optax.adam(rate, eps=1e-5)])
 def test_configure_optimizers_may_return_an_optax_transformation(tmp_path, make):
-    class WithOptimizer(PPOModule):
-        def configure_optimizers(self):
-            return make()
-
-    rate = {} if isinstance(make(), tuple) else {"learning_rate": 1e-2}
-    learner = WithOptimizer("toys:RandomEnds", preset=False, **{**SETTINGS, "learning_rate": 3e-4, **rate})
+    learner = optimized(make, learning_rate=3e-4 if isinstance(make(0), tuple) else 1e-2)
     trainer(tmp_path, max_steps=2).fit(learner)
     settings = {name: x for name, x in SETTINGS.items() if name != "total_steps"}
     expected = proximo.PPO("toys:RandomEnds", preset=False, **{**settings, "learning_rate": 1e-2}).learn(learner.agent.step)
@@ -120,28 +115,19 @@ def test_configure_optimizers_may_return_an_optax_transformation(tmp_path, make)
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_an_optimizer_of_pytorch_is_refused(tmp_path):
-    class WithOptimizer(PPOModule):
-        def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters())
-
-    with pytest.raises(ConfigError, match="returned Adam: expected one optax optimizer, not a PyTorch optimizer"):
-        trainer(tmp_path).fit(WithOptimizer("toys:RandomEnds", preset=False, **SETTINGS))
+def test_an_optimizer_replaces_the_learning_rate_of_a_preset(tmp_path):
+    learner = optimized(lambda _: optax.adam(1e-3), "gymnax:CartPole-v1", preset=True)
+    assert learner.agent.config.ppo.learning_rate != proximo.Config().ppo.learning_rate
+    trainer(tmp_path, max_steps=1).fit(learner)
+    assert learner.agent.step == learner.agent.config.batch_size
 
 
 def test_a_resume_has_the_evaluation_environment_of_the_module(tmp_path):
-    first = module(eval_env=RandomEnds(), eval_max_steps=7)
-    fitted = trainer(tmp_path, max_steps=1)
-    fitted.fit(first)
-    fitted.save_checkpoint(tmp_path / "kept.ckpt")
+    path = checkpoint_of(module(eval_env=RandomEnds(), eval_max_steps=7), tmp_path)
     second = module(eval_env=RandomEnds(), eval_max_steps=9)
-    trainer(tmp_path, max_steps=2).fit(second, ckpt_path=tmp_path / "kept.ckpt")
-    assert second.agent.step == 2 * BATCH
+    trainer(tmp_path, max_steps=3).fit(second, ckpt_path=path)
+    assert second.agent.step == 3 * BATCH
     assert second.agent._evaluated_on[1].run.eval_max_steps == 9
-
-
-class NanAfterThreeUpdates(Broken):
-    default_params = {"observation": -1, "reward": 20}  # noqa: RUF012  (8 steps an update)
 
 
 class Kept(Callback):
@@ -159,17 +145,13 @@ class Kept(Callback):
 @pytest.mark.parametrize(
     ("hook", "update"),
     [
-        ("on_train_batch_end", 7),
-        ("on_train_batch_end", EPOCH),
-        ("on_train_epoch_end", EPOCH),
-        ("on_train_batch_end", UPDATES - 1),
+        (f"on_train_{part}_end", update)
+        for part, update in (("batch", 7), ("batch", EPOCH), ("epoch", EPOCH), ("batch", UPDATES - 1))
     ],
 )
 def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(tmp_path, whole, hook, update, recwarn):
-    path = tmp_path / "c.ckpt"
-    learner = same()
-    stopped = trainer(tmp_path, callbacks=[Kept(hook, update, path)], max_steps=update, enable_checkpointing=False)
-    stopped.fit(learner)
+    path, learner = tmp_path / "c.ckpt", same()
+    trainer(tmp_path, callbacks=[Kept(hook, update, path)], max_steps=update, enable_checkpointing=False).fit(learner)
     assert learner.agent.step == update * BATCH
     resumed, second = same(), trainer(tmp_path, enable_checkpointing=False)
     second.fit(resumed, ckpt_path=path)
@@ -182,14 +164,11 @@ def test_a_fit_resumed_from_lightnings_checkpoint_equals_the_uninterrupted_one(t
 
 
 def test_two_resumes_on_a_gymnasium_environment_are_equal(tmp_path):
-    path, states = tmp_path / "c.ckpt", []
-    first = trainer(tmp_path, max_steps=4, enable_checkpointing=False)
-    first.fit(module(Countdown))
-    first.save_checkpoint(path)
+    path, states = checkpoint_of(module(Countdown), tmp_path), []
     for name in "ab":
         resumed = module(Countdown)
-        trainer(tmp_path, max_steps=8, enable_checkpointing=False).fit(resumed, ckpt_path=path)
-        assert resumed.agent.step == 8 * BATCH
+        trainer(tmp_path, max_steps=4, enable_checkpointing=False).fit(resumed, ckpt_path=path)
+        assert resumed.agent.step == 4 * BATCH
         states.append(saved(resumed.agent, tmp_path / name))
     assert states[0] == states[1]
 
@@ -222,7 +201,6 @@ def test_early_stopping_ends_at_the_evaluated_return(tmp_path):
     ("options", "updates"),
     [
         ({"max_steps": 7}, 7),
-        ({"max_epochs": 2}, 2 * EPOCH),
         ({"max_time": {"seconds": 0}}, 0),
         ({"fast_dev_run": 3}, 3),
         ({"limit_train_batches": 2}, UPDATES),
@@ -243,12 +221,10 @@ def test_trainer_limits_stop_training_which_then_continues(tmp_path, options, up
 
 
 def test_an_environment_may_be_an_object(tmp_path):
-    learner, first = module(RandomEnds()), trainer(tmp_path, max_steps=2, enable_checkpointing=False)
-    first.fit(learner)
-    first.save_checkpoint(tmp_path / "c.ckpt")
+    path = checkpoint_of(learner := module(RandomEnds()), tmp_path)
     with pytest.raises(EnvError, match="was given as an object, so it has no id by which it can be found again"):
-        PPOModule.load_from_checkpoint(tmp_path / "c.ckpt")
-    loaded = PPOModule.load_from_checkpoint(tmp_path / "c.ckpt", env=RandomEnds())
+        PPOModule.load_from_checkpoint(path)
+    loaded = PPOModule.load_from_checkpoint(path, env=RandomEnds())
     assert saved(loaded.agent, tmp_path / "a") == saved(learner.agent, tmp_path / "b")
 
 
@@ -294,6 +270,10 @@ def test_module_continues_after_a_signal(tmp_path, monkeypatch, number, within):
     assert learner.agent.step == UPDATES * BATCH
 
 
+class NanAfterThreeUpdates(Broken):
+    default_params = {"observation": -1, "reward": 20}  # noqa: RUF012  (8 steps an update)
+
+
 def test_nan_stops_training_with_its_source_and_without_later_checkpoints(tmp_path):
     every = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
     with pytest.raises(TrainingError, match="NaN or infinity in the reward"):
@@ -314,16 +294,6 @@ def test_metrics_reach_the_logger_and_progress_bar_of_lightning(tmp_path, capsys
     assert "progress" in out
 
 
-def checkpoint_of(learner, folder, **changes):
-    path = folder / "c.ckpt"
-    first = trainer(folder, max_steps=2, enable_checkpointing=False)
-    first.fit(learner)
-    first.save_checkpoint(path)
-    content = torch.load(path, weights_only=True)
-    torch.save({**content, **changes}, path)
-    return path
-
-
 def test_resume_accepts_longer_training_but_no_other_settings(tmp_path):
     path = checkpoint_of(module(), tmp_path)
     with pytest.raises(ConfigError, match="made with num_epochs = 2, but this module has 3: use the same value, or PPOModule"):
@@ -334,42 +304,59 @@ def test_resume_accepts_longer_training_but_no_other_settings(tmp_path):
     assert longer.agent.step == 3 * BATCH
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"state_dict": {}}, "This checkpoint is not from a PPOModule"),
-        ({"state_dict": {"_extra_state": torch.zeros(9, dtype=torch.uint8)}}, "The state in this checkpoint is damaged"),
-    ],
-)
-def test_unrelated_checkpoint_raises_one_sentence(tmp_path, changes, message):
-    path = checkpoint_of(module(), tmp_path, **changes)
-    with pytest.raises(CheckpointError, match=message):
-        PPOModule.load_from_checkpoint(path)
-    with pytest.raises(CheckpointError, match=message):
-        trainer(tmp_path).fit(module(), ckpt_path=path)
+def test_unrelated_checkpoint_raises_one_sentence(tmp_path):
+    path = checkpoint_of(module(), tmp_path)
+    content = torch.load(path, weights_only=True)
+    damaged = {"_extra_state": torch.zeros(9, dtype=torch.uint8)}
+    for state, message in (({}, "is not from a PPOModule"), (damaged, "The state in this checkpoint is damaged")):
+        torch.save({**content, "state_dict": state}, path)
+        with pytest.raises(CheckpointError, match=message):
+            PPOModule.load_from_checkpoint(path)
+        with pytest.raises(CheckpointError, match=message):
+            trainer(tmp_path).fit(module(), ckpt_path=path)
 
 
 def test_fitting_a_complete_training_raises(tmp_path):
     learner = module(total_steps=2 * BATCH)
     trainer(tmp_path, enable_checkpointing=False).fit(learner)
-    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: set a larger total_steps"):
-        trainer(tmp_path, enable_checkpointing=False).fit(learner)
-    with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: set a larger total_steps"):
-        trainer(tmp_path, min_steps=3, enable_checkpointing=False).fit(module(total_steps=2 * BATCH))
+    for model, options in ((learner, {}), (module(total_steps=2 * BATCH), {"min_steps": 3})):
+        with pytest.raises(ConfigError, match=f"is complete at step {2 * BATCH}: set a larger total_steps"):
+            trainer(tmp_path, **options, enable_checkpointing=False).fit(model)
 
 
-def test_invalid_setting_raises_the_same_error_as_ppo():
-    with pytest.raises(ConfigError, match=r"num_env.*called num_envs here"):
-        module(num_env=3)
-    with pytest.raises(ConfigError, match="track is a setting of run directories"):
-        module(track="csv")
+def with_head(trained):
+    model = module()
+    model.head = torch.nn.Linear(3, 4).requires_grad_(trained)
+    return model
 
 
-def test_several_processes_raise(tmp_path):
-    fitted = trainer(tmp_path)
-    fitted.strategy.world_size = 2
-    with pytest.raises(ConfigError, match="PPOModule trains in one process, but this Trainer has 2: set devices=1"):
-        fitted.fit(module())
+@pytest.mark.parametrize(
+    ("make", "options", "sentence"),
+    [
+        (lambda: module(num_env=3), {}, r"num_env.*called num_envs here"),
+        (lambda: module(track="csv"), {}, "track is a setting of run directories"),
+        (lambda: module(encoder=torch.nn.Linear(3, 4), hidden_sizes=(64, 64)), {}, "encoder: Linear is a PyTorch module"),
+        (lambda: with_head(True), {}, r"^head\.weight is a PyTorch parameter, but proximo trains with JAX"),
+        (
+            lambda: optimized(lambda self: torch.optim.Adam(self.parameters())),
+            {},
+            "returned Adam: expected one optax optimizer, not a P",
+        ),
+        (
+            lambda: optimized(lambda _: optax.sgd(1e-2), learning_rate=1e-2),
+            {},
+            "learning_rate = .* has no effect with optimizer = ",
+        ),
+        (module, {"gradient_clip_val": 0.3}, r"^Trainer\(gradient_clip_val=0.3\) .* use PPOModule\(…, max_grad_norm=0.3\)\.$"),
+        (module, {"world_size": 2}, "PPOModule trains in one process, but this Trainer has 2: set devices=1"),
+    ],
+)
+def test_mistake_raises_one_sentence(tmp_path, make, options, sentence):
+    processes = options.pop("world_size", 1)
+    fitted = trainer(tmp_path, **options)
+    fitted.strategy.world_size = processes
+    with pytest.raises(ConfigError, match=sentence):
+        fitted.fit(make())
 
 
 def test_summary_counts_parameters_which_no_checkpoint_has(tmp_path):
@@ -379,13 +366,6 @@ def test_summary_counts_parameters_which_no_checkpoint_has(tmp_path):
     summary = lightning.pytorch.utilities.model_summary.ModelSummary(learner)
     assert (summary.total_parameters, summary.trainable_parameters) == (count, count)
     assert list(learner.to("cpu").state_dict()) == ["_extra_state"]
-
-
-def test_gradient_clip_val_is_answered_with_max_grad_norm(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"^Trainer\(gradient_clip_val=0.3\) .*: leave it out, and use PPOModule\(…, max_grad_norm=0.3\)\.$"
-    ):
-        trainer(tmp_path, gradient_clip_val=0.3).fit(module())
 
 
 def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
@@ -401,19 +381,6 @@ def test_module_predicts_and_evaluates_and_renders_like_its_agent(tmp_path):
     assert learner.video_path.stat().st_size > 1000
 
 
-def test_parameters_of_pytorch_in_a_subclass_are_refused_unless_they_are_frozen(tmp_path):
-    class Model(PPOModule):
-        def __init__(self, trained):
-            super().__init__("toys:RandomEnds", preset=False, **SETTINGS)
-            self.head = torch.nn.Linear(3, 4).requires_grad_(trained)
-
-    with pytest.raises(ConfigError, match=r"^head\.weight is a PyTorch parameter, but proximo trains with JAX"):
-        trainer(tmp_path).fit(Model(True))
-    frozen = Model(False)
-    trainer(tmp_path, max_steps=1).fit(frozen)
+def test_a_frozen_module_of_pytorch_may_be_an_attribute(tmp_path):
+    trainer(tmp_path, max_steps=1).fit(frozen := with_head(False))
     assert frozen.agent.step == BATCH
-
-
-def test_a_torch_network_is_refused_by_that_name():
-    with pytest.raises(ConfigError, match="encoder: Linear is a PyTorch module"):
-        module(encoder=torch.nn.Linear(3, 4), hidden_sizes=(64, 64))

@@ -3,21 +3,29 @@
 After Andy Jones 2021, "Debugging RL, without the agonizing pain".
 """
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from proximo.spaces import Box, Discrete
 
 
+@dataclasses.dataclass(frozen=True)
 class Probe:
-    """Observation float32[1], two actions, episodes of ``length`` steps that terminate; the state is (time, a random bit
-    as ±1). Subclasses say what is seen and what is paid."""
+    """Observation float32[1], episodes of ``length`` steps that terminate, or are truncated; the state is (time, a random bit as ±1)."""
 
+    observation: Callable[[Any], Any]
+    """Of a state."""
+    reward: Callable[[Any, Any], Any]
+    """Of a state and an action."""
+    length: int = 1
+    terminates: bool = True
+    action_space: Any = Discrete(2)
     observation_space = Box((1,))
-    action_space = Discrete(2)
     default_params = ()
-    length = 1
-    terminates = True
 
     def reset(self, key, params):
         state = (jnp.int32(0), jnp.where(jax.random.bernoulli(key), 1.0, -1.0))
@@ -33,88 +41,29 @@ class Probe:
     def _seen(self, state):
         return jnp.reshape(self.observation(state), (1,)).astype(jnp.float32)
 
-    def observation(self, state):
-        return 0.0
 
-    def reward(self, state, action):
-        return 1.0
-
-
-class OneStepValue(Probe):
-    """Reward 1 after one step: the value is 1."""
+def agrees(state, action):
+    """1 if the action is the bit, otherwise -1."""
+    return state[1] * (2.0 * action - 1.0)
 
 
-class ObservationValue(Probe):
-    """The reward is the observation: the value follows it."""
-
-    def observation(self, state):
-        return state[1]
-
-    def reward(self, state, action):
-        return state[1]
-
-
-class DiscountOverTwoSteps(Probe):
-    """Reward 1 after the second step: the first value is γ, the second 1."""
-
-    length = 2
-
-    def observation(self, state):
-        return state[0]
-
-    def reward(self, state, action):
-        return state[0] == 1
-
-
-class ActionReward(Probe):
-    """Action 1 is paid, action 0 costs."""
-
-    def reward(self, state, action):
-        return 2.0 * action - 1.0
-
-
-class ObservationAndAction(Probe):
-    """The action that agrees with the observation is paid."""
-
-    def observation(self, state):
-        return state[1]
-
-    def reward(self, state, action):
-        return state[1] * (2.0 * action - 1.0)
-
-
-class OneBitOfMemory(Probe):
-    """The bit shows in the first observation only; the action in the last of four steps must agree with it."""
-
-    length = 4
-
-    def observation(self, state):
-        return jnp.where(state[0] == 0, state[1], 0.0)
-
-    def reward(self, state, action):
-        return jnp.where(state[0] == 3, state[1] * (2.0 * action - 1.0), 0.0)
-
-
-class ConstantReward(Probe):
-    """Reward 1 for ever, cut every four steps by a time limit: the value is 1 / (1 - γ)."""
-
-    length = 4
-    terminates = False
-
-
-class FailureEveryFourSteps(ConstantReward):
-    """The mutation: the time limit is reported as a failure."""
-
-    terminates = True
-
-
-class ContinuousTarget(Probe):
-    """The action should be half of the observation, ±½; the cost is the squared distance."""
-
-    action_space = Box((1,), -1.0, 1.0)
-
-    def observation(self, state):
-        return state[1]
-
-    def reward(self, state, action):
-        return -jnp.square(action[0] - 0.5 * state[1])
+VALUE = Probe(lambda state: state[1], lambda state, action: state[1])
+"""The reward is the observation: the value follows it."""
+DISCOUNT = Probe(lambda state: state[0], lambda state, action: state[0] == 1, length=2)
+"""Reward 1 after the second step: the first value is γ, the second 1."""
+ACTION = Probe(lambda state: state[1], agrees)
+"""The action that agrees with the observation is paid."""
+MEMORY = Probe(
+    lambda state: jnp.where(state[0] == 0, state[1], 0.0),
+    lambda state, action: jnp.where(state[0] == 3, agrees(state, action), 0.0),
+    length=4,
+)
+"""The bit shows in the first observation only; the action in the last of four steps must agree with it."""
+ENDLESS = Probe(lambda state: 0.0, lambda state, action: 1.0, length=4, terminates=False)
+"""Reward 1 for ever, cut every four steps by a time limit: the value is 1 / (1 - γ)."""
+FAILING = dataclasses.replace(ENDLESS, terminates=True)
+"""The mutation: the time limit is reported as a failure."""
+TARGET = Probe(
+    lambda state: state[1], lambda state, action: -jnp.square(action[0] - 0.5 * state[1]), action_space=Box((1,), -1.0, 1.0)
+)
+"""The action should be half of the observation, ±½; the cost is the squared distance."""

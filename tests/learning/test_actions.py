@@ -41,24 +41,15 @@ def identity(space):
     return Identity(space, space, lambda x: x.astype(jnp.int32))
 
 
-SIGNS = MultiBinary((2,))
+SIGNS, BOUNDED = MultiBinary((2,)), Box((3,), (-2.0, 0.0, -np.inf), (2.0, np.inf, 2.0))
 PARTS = Dict((("one", Discrete(3, 3)), ("others", MultiDiscrete((2, 3), (1, 0)))))
+CHOICES = Identity(PARTS, MultiDiscrete((3, 2, 3), (3, 1, 0)), lambda x: jnp.concatenate([x["one"][None], x["others"]]))
 # By kind: the environment, the return of a random policy is at most the first number, a trained one passes the second.
 ENVIRONMENTS = {
-    "discrete from 3": (lambda: identity(Discrete(4, 3)), 0.35, 0.95),
-    "bits": (lambda: identity(MultiBinary((2, 2))), 0.6, 0.95),
-    "bounded and half bounded": (
-        lambda: Identity(
-            MultiBinary((3,)), Box((3,), (-2.0, 0.0, -np.inf), (2.0, np.inf, 2.0)), lambda x: jnp.where(x, 1.0, 0.5)
-        ),
-        0.3,
-        0.85,
-    ),
-    "several choices, observed in parts": (
-        lambda: Identity(PARTS, MultiDiscrete((3, 2, 3), (3, 1, 0)), lambda x: jnp.concatenate([x["one"][None], x["others"]])),
-        0.45,
-        0.9,
-    ),
+    "discrete from 3": (identity(Discrete(4, 3)), 0.35, 0.95),
+    "bits": (identity(MultiBinary((2, 2))), 0.6, 0.95),
+    "bounded and half bounded": (Identity(MultiBinary((3,)), BOUNDED, lambda x: jnp.where(x, 1.0, 0.5)), 0.3, 0.85),
+    "several choices, observed in parts": (CHOICES, 0.45, 0.9),
 }
 
 
@@ -67,7 +58,7 @@ def program(name):
     """A training of 60 updates of 128 steps, and its settings."""
     settings = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "normalize_observation": False}
     settings |= {"total_steps": 60 * 128, "hidden_sizes": (32,)}
-    env = toys.Forbidden() if name == "forbidden" else ENVIRONMENTS[name][0]()
+    env = toys.Forbidden() if name == "forbidden" else ENVIRONMENTS[name][0]
     if isinstance(env.action_space, Box):
         settings["log_std_init"] = -0.5
     return jax.jit(make_train(small_config(**settings), env)), settings

@@ -15,17 +15,16 @@ from proximo.ppo import make_hyperparameters
 from helpers import small_config
 
 pytestmark = pytest.mark.learning
-GAMMA = 0.9
+DEFAULTS = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "gamma": 0.9, "normalize_observation": False}
 
 
 def config_of(updates, **settings):
-    defaults = {"num_envs": 16, "num_steps": 8, "num_epochs": 4, "gamma": GAMMA, "normalize_observation": False}
-    return small_config(**{**defaults, **settings, "total_steps": updates * 128})
+    return small_config(**{**DEFAULTS, **settings, "total_steps": updates * 128})
 
 
 @functools.cache
 def program(env, updates, **settings):
-    return jax.jit(make_train(config_of(updates, **settings), env()))
+    return jax.jit(make_train(config_of(updates, **settings), env))
 
 
 @functools.cache
@@ -56,66 +55,40 @@ def last(metrics, name, updates=5):
     return float(metrics[name][-updates:].mean())
 
 
-@pytest.mark.slow  # what it detects, the next test detects
-def test_value_of_one_step_is_learned():
-    policy, _ = trained(probes.OneStepValue)
-    assert said(policy, [0.0])[1] == pytest.approx([1.0], abs=0.05)
-
-
-def test_values_follow_the_observation():
-    policy, metrics = trained(probes.ObservationValue)
-    assert said(policy, [1.0, -1.0])[1] == pytest.approx([1.0, -1.0], abs=0.1)
-    assert last(metrics, "train/explained_variance") > 0.95
-
-
-def test_a_reward_is_discounted_over_two_steps():
-    policy, _ = trained(probes.DiscountOverTwoSteps, gamma=0.5)
-    assert said(policy, [0.0, 1.0])[1] == pytest.approx([0.5, 1.0], abs=0.08)
-
-
-@pytest.mark.slow  # what it detects, the next test detects
-def test_rewarded_action_is_found():
-    policy, _ = trained(probes.ActionReward)
-    assert probability_of_one(policy, [0.0]) > 0.95
+@pytest.mark.parametrize(
+    ("env", "settings", "observations", "values", "within"),
+    [
+        (probes.VALUE, {}, [1.0, -1.0], [1.0, -1.0], 0.1),
+        (probes.DISCOUNT, {"gamma": 0.5}, [0.0, 1.0], [0.5, 1.0], 0.08),
+        (probes.ENDLESS, {"updates": 150}, [0.0], [10.0], 1.0),
+        (probes.FAILING, {"updates": 150}, [0.0], [2.26], 0.4),  # the mean of 1, 1.9, 2.71, 3.439
+    ],
+)
+def test_values_are_learned(env, settings, observations, values, within):
+    policy, metrics = trained(env, **settings)
+    assert said(policy, observations)[1] == pytest.approx(values, abs=within)
+    assert env is not probes.VALUE or last(metrics, "train/explained_variance") > 0.95
 
 
 def test_the_action_follows_the_observation():
-    policy, metrics = trained(probes.ObservationAndAction)
+    policy, metrics = trained(probes.ACTION)
     assert probability_of_one(policy, [1.0, -1.0]) == pytest.approx([1.0, 0.0], abs=0.05)
     assert last(metrics, "rollout/success_rate") > 0.95
-
-
-@pytest.mark.parametrize("memory", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
-def test_one_bit_is_remembered(memory):
-    _, metrics = trained(probes.OneBitOfMemory, memory=memory, updates=100)
-    assert last(metrics, "rollout/success_rate") > 0.95
-
-
-def test_one_bit_is_not_solved_without_memory():
-    _, metrics = trained(probes.OneBitOfMemory, updates=100)
-    assert last(metrics, "rollout/success_rate", 20) == pytest.approx(0.5, abs=0.1)
-
-
-def test_truncated_constant_reward_is_worth_r_over_one_minus_gamma():
-    policy, _ = trained(probes.ConstantReward, updates=150)
-    assert said(policy, [0.0])[1] == pytest.approx([10.0], abs=1.0)
-
-
-def test_terminating_at_the_limit_makes_the_task_worth_less():
-    policy, _ = trained(probes.FailureEveryFourSteps, updates=150)
-    # The mean of 1, 1.9, 2.71, 3.439
-    assert said(policy, [0.0])[1] == pytest.approx([2.26], abs=0.4)
-
-
-def test_a_continuous_target_is_hit():
-    policy, metrics = trained(probes.ContinuousTarget, updates=100, log_std_init=-1.0)
-    distribution, _ = said(policy, [1.0, -1.0])
-    assert np.asarray(distribution.mode()[0, :, 0]) == pytest.approx([0.5, -0.5], abs=0.12)
-    assert last(metrics, "rollout/return_mean") > -0.15
-
-
-def test_an_untrained_policy_misses_every_threshold():
-    policy, metrics = trained(probes.ObservationAndAction, learning_rate=0)
+    policy, metrics = trained(probes.ACTION, learning_rate=0)
     assert probability_of_one(policy, [1.0, -1.0]) == pytest.approx([0.5, 0.5], abs=0.1)
     assert abs(said(policy, [0.0])[1][0]) < 0.5
     assert last(metrics, "rollout/success_rate") < 0.7
+
+
+@pytest.mark.parametrize("memory", ["none", "gru", pytest.param("lstm", marks=pytest.mark.slow)])
+def test_one_bit_is_remembered_only_with_a_memory(memory):
+    _, metrics = trained(probes.MEMORY, memory=memory, updates=100)
+    rate = last(metrics, "rollout/success_rate", 20)
+    assert rate == pytest.approx(0.5, abs=0.1) if memory == "none" else last(metrics, "rollout/success_rate") > 0.95
+
+
+def test_a_continuous_target_is_hit():
+    policy, metrics = trained(probes.TARGET, updates=100, log_std_init=-1.0)
+    distribution, _ = said(policy, [1.0, -1.0])
+    assert np.asarray(distribution.mode()[0, :, 0]) == pytest.approx([0.5, -0.5], abs=0.12)
+    assert last(metrics, "rollout/return_mean") > -0.15

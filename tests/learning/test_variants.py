@@ -8,6 +8,7 @@ import pytest
 
 from learning import probes
 from learning.test_actions import SIGNS, Identity
+from learning.test_probes import DEFAULTS
 from proximo.collect import make_train
 from proximo.spaces import Box
 
@@ -22,15 +23,8 @@ TARGETS = Identity(SIGNS, Box((2,), (-2.0, 0.0), (2.0, 4.0)), lambda x: jax.nump
 @functools.cache
 def returns(env, updates, **settings):
     """Mean returns of updates of 128 steps."""
-    defaults = {
-        "num_envs": 16,
-        "num_steps": 8,
-        "num_epochs": 4,
-        "learning_rate": 1e-2,
-        "gamma": 0.9,
-        "normalize_observation": False,
-    }
-    config = small_config(**{**defaults, "hidden_sizes": (16,), "total_steps": updates * 128, **settings})
+    sizes = {"hidden_sizes": (16,), "total_steps": updates * 128, "learning_rate": 1e-2}
+    config = small_config(**{**DEFAULTS, **sizes, **settings})
     state, metrics = jax.jit(lambda key: make_train(config, env)(key))(jax.random.key(0))
     assert bool(state.healthy)
     return {name: np.asarray(x) for name, x in jax.device_get(metrics).items()}
@@ -40,23 +34,22 @@ def last(metrics, name="rollout/return_mean"):
     return float(metrics[name][-5:].mean())
 
 
-def test_a_beta_policy_hits_its_targets():
-    metrics = returns(TARGETS, 60, distribution="beta")
-    assert metrics["rollout/return_mean"][0] < 0.4
-    assert last(metrics) > 0.75
+SQUASHED = {"action_mapping": "tanh", "state_dependent_std": True, "log_std_init": -0.5}
 
 
-@pytest.mark.slow
-def test_squashed_policy_with_state_dependent_std_hits_its_targets():
-    metrics = returns(TARGETS, 60, action_mapping="tanh", state_dependent_std=True, log_std_init=-0.5)
-    assert last(metrics) > 0.85
+@pytest.mark.parametrize(
+    ("settings", "untrained", "trained"),
+    [({"distribution": "beta"}, 0.4, 0.75), pytest.param(SQUASHED, 0.85, 0.85, marks=pytest.mark.slow)],
+)
+def test_policy_hits_its_targets(settings, untrained, trained):
+    metrics = returns(TARGETS, 60, **settings)
+    assert metrics["rollout/return_mean"][0] < untrained
+    assert last(metrics) > trained
 
 
 def test_kl_penalty_finds_the_action_and_limits_the_divergence():
     metrics, free = (
-        returns(
-            probes.ObservationAndAction(), 60, objective="kl_penalty", objective_settings=f"kl_coef={beta},kl_target={target}"
-        )
+        returns(probes.ACTION, 60, objective="kl_penalty", objective_settings=f"kl_coef={beta},kl_target={target}")
         for beta, target in ((20.0, 0.003), (1e-6, 0.0))
     )
     assert last(metrics, "rollout/success_rate") > 0.95

@@ -131,7 +131,7 @@ def test_an_update_with_recomputed_advantages_differs_from_one_without():
 def moved(epochs, **settings):
     """Change of the value in one update, in a task with one step and reward 1. Values begin near 0."""
     settings = {"towers": "separate", "normalize_observation": False, "num_minibatches": 1, "learning_rate": 1e-3, **settings}
-    collector = small_collector(probes.OneStepValue(), num_epochs=epochs, **settings)
+    collector = small_collector(probes.Probe(lambda state: 0.0, lambda state, action: 1.0), num_epochs=epochs, **settings)
     state = collector.init(jax.random.key(0))
     _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)
     learned, _ = jax.jit(ppo.update)(state.learner, rollout)

@@ -62,43 +62,32 @@ def assert_as_evaluated(policy, episodes, evaluated, **how):
     assert np.abs(np.subtract(others, returns)).max() > 1e-3
 
 
-def test_jax_player_plays_the_episodes_of_the_evaluation():
-    policy = made("proximo:PocMemory", **GRU, observe_action=True, observe_reward=True)
-    assert_as_evaluated(policy, 4, proximo.evaluate(policy, 9))
-    assert_as_evaluated(policy, 2, proximo.evaluate(policy, 2, seed=2**32 - 1), seed=2**32 - 1)
+OBSERVING = {**GRU, "observe_action": True, "observe_reward": True}
+KEEPING = {**OBSERVING, "reset_memory": False, "num_envs": 1, "num_minibatches": 1}
 
 
-def test_first_sampled_episode_is_the_one_of_the_evaluation():
+@pytest.mark.parametrize(
+    ("env_id", "settings", "episodes"),
+    [
+        ("proximo:PocMemory", OBSERVING, (4, 9)),
+        ("proximo:PocMemory", KEEPING, (5, 5)),
+        ("gym_toys:DrawnWalk", {"levels": "3:40"}, (6, 20)),
+        ("gym_toys:DrawnWalk", {"max_episode_steps": 4, "frame_stack": 2}, (3, 8)),
+        ("gym_toys:DrawnWalk", GRU, (3, 8)),
+        ("gym_toys:DrawnWalk", KEEPING, (4, 4)),
+        *(("gym_toys:DrawnVector", {"env_settings": {"mode": mode}}, (5, 20)) for mode in ("NextStep", "SameStep", "Disabled")),
+    ],
+)
+def test_player_plays_the_episodes_of_the_evaluation(env_id, settings, episodes):
+    policy = made(env_id, **settings)
+    num_envs = {"num_envs": 8} if episodes[1] == 20 else {}
+    assert_as_evaluated(policy, episodes[0], proximo.evaluate(policy, episodes[1], **num_envs))
+
+
+def test_player_samples_its_first_episode_as_the_evaluation_and_accepts_every_seed():
     policy = made("proximo:PocMemory", **GRU)
     assert_as_evaluated(policy, 1, proximo.evaluate(policy, 3, deterministic=False), deterministic=False)
-
-
-OBSERVING = {**GRU, "observe_action": True, "observe_reward": True}
-
-
-def test_jax_player_keeps_a_memory_between_episodes():
-    policy = made("proximo:PocMemory", **OBSERVING, reset_memory=False, num_envs=1, num_minibatches=1)
-    assert_as_evaluated(policy, 5, proximo.evaluate(policy, 5))
-    forgetful = made("proximo:PocMemory", **GRU)
-    assert ends(steps(policy, 5)) != ends(steps(forgetful, 5))
-
-
-@pytest.mark.parametrize("settings", [{"levels": "3:40"}, {"max_episode_steps": 4, "frame_stack": 2}, GRU])
-def test_gymnasium_player_plays_the_episodes_of_the_evaluation(settings):
-    policy = made("gym_toys:DrawnWalk", **settings)
-    assert_as_evaluated(policy, 3, proximo.evaluate(policy, 8))
-    assert_as_evaluated(policy, 6, proximo.evaluate(policy, 20, num_envs=8))
-
-
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-def test_player_of_a_vector_environment_plays_the_episodes_of_the_evaluation(mode):
-    policy = made("gym_toys:DrawnVector", env_settings={"mode": mode})
-    assert_as_evaluated(policy, 5, proximo.evaluate(policy, 20, num_envs=8))
-
-
-def test_gymnasium_player_keeps_a_memory_between_episodes():
-    policy = made("gym_toys:DrawnWalk", **OBSERVING, reset_memory=False, num_envs=1, num_minibatches=1)
-    assert_as_evaluated(policy, 4, proximo.evaluate(policy, 4))
+    assert_as_evaluated(policy, 2, proximo.evaluate(policy, 2, seed=2**32 - 1), seed=2**32 - 1)
 
 
 def trained_on(env_id, **settings):
@@ -180,26 +169,21 @@ def test_environment_without_the_mode_rgb_array_shows_its_images(mode):
 
 
 @pytest.mark.parametrize(("modes", "draws"), [(["human", "rgb_array"], False), ([], True), ([], False)])
-def test_constructor_without_render_mode_is_watched_if_it_draws(modes, draws):
+def test_constructor_without_render_mode_is_watched_if_it_draws(modes, draws, monkeypatch):
     class Plain(gym_toys.Walk):
         metadata = {"render_modes": modes}  # noqa: RUF012
 
         def render(self):
             return np.full((20, 20, 4), 7, np.uint8) if draws else super().render()
 
-    gym.register("Plain-v0", Plain)
-    try:
-        for window in (False, True):
-            played = Subject(*drawn("Plain-v0"), "random").play(1, 0, window=window)
-            if draws:
-                assert {step.draw().shape for step in played} == {(20, 20, 3)}, "without its opacity"
-            else:
-                with pytest.raises(
-                    EnvError, match=r"^Plain-v0 cannot be watched: it (was made without a render_mode|has no rend)"
-                ):
-                    next(played).draw()
-    finally:
-        del gym.registry["Plain-v0"]
+    monkeypatch.setitem(gym.registry, "Plain-v0", gym.envs.registration.EnvSpec("Plain-v0", Plain))
+    for window in (False, True):
+        played = Subject(*drawn("Plain-v0"), "random").play(1, 0, window=window)
+        if draws:
+            assert {step.draw().shape for step in played} == {(20, 20, 3)}, "without its opacity"
+            continue
+        with pytest.raises(EnvError, match=r"^Plain-v0 cannot be watched: it (was made without a render_mode|has no rend)"):
+            next(played).draw()
 
 
 @pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.RenderCollection])
@@ -236,9 +220,8 @@ def test_episode_is_cut_at_max_steps_and_marked_as_cut():
 
 @pytest.mark.parametrize("env_id", ["toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"])
 def test_environment_without_renderer_or_images_raises_one_sentence(env_id):
-    with pytest.raises(
-        EnvError, match=rf"^{env_id} cannot be watched: it has no renderer, and its observations are not images\."
-    ):
+    sentence = rf"^{env_id} cannot be watched: it has no renderer, and its observations are not images\."
+    with pytest.raises(EnvError, match=sentence):
         steps(made(env_id))
 
 

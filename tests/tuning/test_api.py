@@ -13,15 +13,13 @@ from studies import ENV, SETTINGS
 
 SPACE = "learning_rate: {low: 1e-4, high: 1e-1, log: true}\ngamma: [0.9, 0.99]\n"
 SEARCH = {"trials": 3, "seeds": 1, "together": 3, "evaluations": 2, "finalists": 0, "pruner": "none"}
-GIVEN = {**SETTINGS, "learning_rate": 1e-3}
 
 
 def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys):
     (tmp_path / "space.yaml").write_text(SPACE)
-    fixed = {name: x for name, x in SETTINGS.items() if name != "learning_rate"}
-    result = proximo.tune(
-        ENV, preset=False, space=tmp_path / "space.yaml", tune_dir=tmp_path, name="s", gamma=0.9, progress=True, **SEARCH, **fixed
-    )
+    given = {name: x for name, x in SETTINGS.items() if name != "learning_rate"} | SEARCH
+    where = {"space": tmp_path / "space.yaml", "tune_dir": tmp_path, "name": "s"}
+    result = proximo.tune(ENV, preset=False, gamma=0.9, progress=True, **where, **given)
     lines = [line for line in capsys.readouterr().out.splitlines() if " finished · " in line]
     assert [line.rpartition(" · ")[0].rpartition(" · ")[2] for line in lines] == [f"{n} of 3 finished" for n in (1, 2, 3)], lines
     assert [trial.number for trial in result.trials] == [0, 1, 2]
@@ -43,7 +41,7 @@ def test_study_fixes_given_settings_and_its_preset_is_a_config(tmp_path, capsys)
 )
 def test_wrong_argument_raises_before_anything_is_trained(tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):
-        proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**GIVEN, **arguments})
+        proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**SETTINGS, **arguments})
     assert not (tmp_path / "tune").exists()
 
 
@@ -53,7 +51,7 @@ def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, m
 
     monkeypatch.setattr("proximo.tuning.study.Study.search", abandoned)
     with pytest.raises(KeyboardInterrupt):
-        proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **GIVEN)
+        proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **SETTINGS)
     folder = tmp_path / ENV.replace(":", "-") / "s"
     assert (folder / "trials.csv").is_file()
     with RunLock(folder):

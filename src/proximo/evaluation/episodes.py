@@ -1,18 +1,15 @@
 """The episodes of an evaluation: their random keys, their results and statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
 EVALUATIONS = 2**30
-"""On JAX environments, evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``; the first children of the key belong to the
-training. Gymnasium environments are seeded by ``SeedSequence([seed, stream])``."""
+"""Evaluation keys are ``fold_in(key(seed), EVALUATIONS + stream)``: the first children of the key belong to the training."""
 SELECTION_STREAM, EVALUATION_STREAM, TUNING_STREAM, PREDICTION_STREAM, NETWORK_STREAM = 1, 2, 3, 4, 5
 """Streams of random keys. No evaluation plays the episodes that select a checkpoint or settings."""
 MAX_STEPS = 100_000
@@ -58,7 +55,7 @@ class Episodes:
         return iter((self.episode_return.tolist(), self.length.tolist()))
 
     @classmethod
-    def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Episodes:
+    def from_rows(cls, rows: Sequence[dict[str, Any]], unfinished: int) -> Self:
         """The episodes of ``rows`` by ``index``. If any reports success, others count as failures."""
         index, seed, level, returns, lengths, success = (
             [row[name] for row in sorted(rows, key=lambda row: row["index"])] for name in COLUMNS
@@ -66,10 +63,10 @@ class Episodes:
         return cls(
             np.array(returns, np.float64),
             np.array(lengths, np.int64),
-            np.array([x is True for x in success]) if any(x is not None for x in success) else None,
+            None if success.count(None) == len(rows) else np.array([x is True for x in success]),
             unfinished,
-            seed=seed if any(x is not None for x in seed) else None,
-            level=level if any(x is not None for x in level) else None,
+            seed=None if seed.count(None) == len(rows) else seed,
+            level=None if level.count(None) == len(rows) else level,
             index=np.array(index, np.int64),
         )
 
@@ -106,30 +103,26 @@ class Episodes:
         }
 
 
-def interquartile_mean(x: np.ndarray, axis: int | None = None) -> Any:
-    """The mean along ``axis`` (None: of all values) without the lowest and the highest quarter, whose sizes are rounded
-    down. NaN if any value is NaN. ``scipy.stats.trim_mean(x, 0.25)`` is the same, but takes long to import."""
-    ordered = np.sort(x, axis=axis)
-    n = ordered.shape[axis or 0]
-    mean = np.take(ordered, range(n // 4, n - n // 4), axis=axis or 0).mean(axis=axis)
-    return np.where(np.isnan(x).any(axis=axis), np.nan, mean)[()]  # NaN is sorted last, and would be trimmed
+def interquartile_mean(x: np.ndarray) -> float:
+    """The mean without the lowest and the highest quarter, as ``scipy.stats.trim_mean(x, 0.25)``, which takes
+    long to import. NaN if any value is NaN, which is sorted last."""
+    ordered, n = np.sort(x), len(x)
+    return float("nan" if np.isnan(ordered[-1]) else ordered[n // 4 : n - n // 4].mean())
 
 
-def bootstrap_interval(x: np.ndarray, resamples: int = 2000) -> list[float]:
+def bootstrap_interval(x: np.ndarray) -> list[float]:
     """``[low, high]``: the 95 % interval of the mean of ``x``, by the percentile bootstrap."""
-    return stratified_interval([x], resamples)
+    return stratified_interval([x])
 
 
 def stratified_interval(strata: Sequence[np.ndarray], resamples: int = 2000) -> list[float]:
-    """``[low, high]``: the 95 % interval of the mean over ``strata`` of their means, by the stratified percentile bootstrap
-    (Agarwal et al. 2021, arXiv:2108.13264, section 4). Each stratum is resampled separately. If the strata are the episodes of several
-    policies, the interval applies to these policies, not to new trainings."""
-    rng = np.random.default_rng(0)
-    means = np.mean([_resampled_means(x, rng, resamples) for x in strata], axis=0)
+    """``[low, high]``: the 95 % interval of the mean over ``strata`` of their means, by the stratified
+    percentile bootstrap (Agarwal et al. 2021, arXiv:2108.13264, section 4). For episodes of several policies,
+    it applies to these policies, not to new trainings."""
+    rng, means = np.random.default_rng(0), np.zeros(resamples)
+    for x in strata:
+        at_once = max(1, 1_000_000 // len(x))  # bounds the memory for thousands of episodes
+        for first in range(0, resamples, at_once):
+            count = min(at_once, resamples - first)
+            means[first : first + count] += x[rng.integers(0, len(x), (count, len(x)))].mean(axis=1) / len(strata)
     return [float(v) for v in np.percentile(means, [2.5, 97.5])]
-
-
-def _resampled_means(x: np.ndarray, rng: np.random.Generator, resamples: int) -> np.ndarray:
-    at_once = max(1, 1_000_000 // len(x))  # bounds the memory for thousands of episodes
-    draws = [x[rng.integers(0, len(x), (min(at_once, resamples - done), len(x)))] for done in range(0, resamples, at_once)]
-    return np.concatenate([drawn.mean(axis=1) for drawn in draws])

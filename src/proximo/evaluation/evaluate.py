@@ -1,12 +1,10 @@
 """Evaluates a trained policy: whole episodes on seeds or levels that it has not seen."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,8 +28,8 @@ class EvaluationResult:
     """The episodes of one policy, in one or both modes on the same environment seeds."""
 
     played: dict[str, Any]
-    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``, ``step`` of the
-    checkpoint."""
+    """``env``, ``env_settings`` (those that differ from the training), ``levels`` (None: any), ``seed``,
+    ``step`` of the checkpoint."""
     episodes: dict[Mode, Episodes]
     """``greedy`` and ``sampled``, or one of them."""
 
@@ -127,7 +125,7 @@ def evaluate_policy(
     """
     prepare_jax()
     check_numbers(episodes, seed, num_envs)
-    if not modes or not isinstance(modes, list | tuple) or any(mode not in get_args(Mode) for mode in modes):
+    if not modes or not set(modes) <= {"greedy", "sampled"}:
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
     if isinstance(policy, str | Path):
         policy = load_policy(policy, runs_dir, env=env)
@@ -135,26 +133,20 @@ def evaluate_policy(
     if not isinstance(policy, Policy):
         raise ConfigError(f"{type(policy).__name__} is no policy: expected an agent, a policy, or a run, such as 'last@best'.")
     made, config = evaluation_environment(policy.config, policy.env, env, env_settings, levels)
-    played: dict[Mode, Episodes] = {}
+    warnings, played = [*policy.warnings, *_level_warnings(policy.config, config, levels is not None)], dict[Mode, Episodes]()
     with contextlib.closing(make_evaluator(made, config, episodes, num_envs)) as evaluator:
         for mode in modes:
             result = evaluator(policy.actor_critic, seed, EVALUATION_STREAM, deterministic=mode == "greedy")
-            _check_returns(result, config.env.id)
-            warnings = [*policy.warnings, *_level_warnings(policy.config, config, levels is not None)]
-            if result.unfinished:
-                warnings.append(f"{result.unfinished} {mode} episodes did not end: their returns so far are counted.")
-            if missing := episodes - len(result.length):
-                why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
-                warnings.append(f"{missing} of {episodes} {mode} episodes were not played: {why}")
-            played[mode] = dataclasses.replace(result, warnings=tuple(warnings))
+            found = _episode_warnings(result, config.env.id, mode, episodes)
+            played[mode] = dataclasses.replace(result, warnings=(*warnings, *found))
     trained = policy.config.env.env_settings
     changed = {name: value for name, value in config.env.env_settings.items() if trained.get(name) != value}
     where = {"env": config.env.id, "env_settings": changed, "levels": config.env.levels or None}
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
 
 
-def _check_returns(episodes: Episodes, env_id: str) -> None:
-    """Raise ``EnvError`` if the return of an episode is NaN or infinite."""
+def _episode_warnings(episodes: Episodes, env_id: str, mode: Mode, count: int) -> list[str]:
+    """Warnings of episodes that did not end. Raises ``EnvError`` if the return of an episode is NaN or infinite."""
     wrong = np.flatnonzero(~np.isfinite(episodes.episode_return))
     if len(wrong):
         row = episodes.rows()[wrong[0]]
@@ -163,6 +155,13 @@ def _check_returns(episodes: Episodes, env_id: str) -> None:
             f"{len(wrong)} of {len(episodes.length)} episodes of {env_id} have no finite return, first {first}: an observation or a reward "
             "is NaN or infinite. Check the code of the environment."
         )
+    found = []
+    if episodes.unfinished:
+        found.append(f"{episodes.unfinished} {mode} episodes did not end: their returns so far are counted.")
+    if missing := count - len(episodes.length):
+        why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
+        found.append(f"{missing} of {count} {mode} episodes were not played: {why}")
+    return found
 
 
 def check_numbers(episodes: Any, seed: Any, num_envs: Any = 0) -> None:
@@ -180,9 +179,9 @@ def check_number(name: str, value: Any, low: int, high: int) -> None:
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> list[str]:
     """Warnings that the requested ``levels`` may overlap those of the training."""
-    if trained.env.id != evaluated.env.id:
-        return []
     found = []
+    if trained.env.id != evaluated.env.id:
+        return found
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
     shared = levels and part != "all" if before == part else "all" in (before, part)
     if shared and before in PARTS and part in PARTS:

@@ -1,27 +1,25 @@
 """What plays whole episodes with a policy that does not learn, on Gymnasium and on JAX environments."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, PyTree, UInt32
 
 from proximo.collect import jax_vector
 from proximo.collect.environment import LazyVectorEnvironment, vector_options
-from proximo.collect.episode_tally import Episode, EpisodeTally
+from proximo.collect.episode_tally import EpisodeTally
 from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
 from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment, split
+from proximo.envs.gymnasium.vector_environment import split
 from proximo.envs.level_seeds import JaxLevels, LevelRange
 from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
 from proximo.evaluation.policy import Carried, act
@@ -31,32 +29,36 @@ from proximo.networks.custom.forward import Forward
 from proximo.types import CompensatedSum, Observation, Previous
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
-"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More environments fit where Gymnasium
-steps all of them as arrays, as for CartPole."""
+"""Gymnasium environments at a time: a step of the policy for 64 takes little longer than one for 8. More fit
+where Gymnasium steps all of them as arrays, as for CartPole."""
 JAX_TOGETHER = 512
-"""JAX environments at a time."""
 _select = jax.jit(select)
 
 
 class Evaluator(abc.ABC):
-    """Plays a fixed number of episodes with any policy. ``make_evaluator`` describes its arguments."""
+    """Plays ``episodes`` episodes with any policy; with ``part`` (i, n), only part i of n of them.
+
+    A seed and a stream (``SELECTION_STREAM``, …) give the same episodes to every policy. A call may play
+    fewer ``episodes``, a multiple of ``num_envs``. The first one compiles, unless ``compile`` was called,
+    whose policy may have ``jax.ShapeDtypeStruct`` for arrays.
+    """
 
     def __init__(self, env: Any, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config, self.episodes, self.num_envs = env, config, episodes, min(episodes, num_envs)
         self.own = split(range(self.num_envs), part[1])[part[0]]
         """Numbers of the environments that it plays in."""
+        self.compiles = True
 
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
     ) -> Episodes:
-        """Play (see ``make_evaluator``)."""
         if not self.own:
             return Episodes.from_rows([], 0)
         return self._play(policy, seed, stream, deterministic, min(self.episodes, episodes or self.episodes))
 
     def compile(self, policy: ActorCritic) -> None:
         """Compile what a call with the most probable actions needs."""
-        if self.own:
+        if self.own and self.compiles:
             with TRACING:
                 carried = jax.eval_shape(lambda network: Carried.initial(network, len(self.own)), policy)
                 lowered = self._lowered(policy, carried)
@@ -75,11 +77,9 @@ class Evaluator(abc.ABC):
 
 
 class GymnasiumEvaluator(Evaluator):
-    """Plays on environments of its own, which are made with the first call, and kept until ``close``. Every environment plays the same number
-    of episodes (or one less), so that short ones are not favored.
-
-    The first episodes of all environments come first in the result, then the second ones, and so on. If the
-    memory is kept between episodes, all episodes of the first environment come first."""
+    """Plays on its own environments. Each plays the same number of episodes (or one less), so that short ones
+    are not favored. The first episodes of all environments come first in the result, or, if the memory is
+    kept, all episodes of the first environment."""
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         super().__init__(env, config, episodes, num_envs, part)
@@ -91,108 +91,77 @@ class GymnasiumEvaluator(Evaluator):
         )
         numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=self.own.start))
         self.environments = LazyVectorEnvironment(numbered, options, len(self.own), 1, "for an evaluation")
-        self._predict = getattr(Forward.of(config.network), "predict", None)
+        predict = getattr(Forward.of(config.network), "predict", None)
+        self.compiles = predict is None
 
-        def act_at(policy: ActorCritic, carried: Carried, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
+        def act_at(policy: Any, carried: Any, observation: Any, episode_start: Any, key: Any, t: Any) -> Any:
+            if predict is not None:
+                return carried, predict(policy, observation, key is None)
             return act(policy, carried, observation, episode_start, None if key is None else jax.random.fold_in(key, t))
 
-        self._act = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act_at))
+        self._act: Any = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act_at)) if self.compiles else act_at
 
     def _lowered(self, policy: ActorCritic, carried: Carried) -> Any:
         parts = [np.zeros((len(self.own), *leaf.shape), leaf.dtype) for leaf in leaves(self.env.observation_space)]
         observation = unflatten(self.env.observation_space, parts)
         return self._act.lower(policy, carried, observation, np.zeros(len(self.own), bool), None, 0)
 
-    def compile(self, policy: ActorCritic) -> None:
-        if self._predict is None:
-            super().compile(policy)
-
     def close(self) -> None:
         self.environments.close()
 
     def _play(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool, count: int) -> Episodes:
         source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
-        vector_env = self.environments.reset(source)
+        vector_env, num_envs, levels = self.environments.reset(source), len(self.own), self.config.env.levels
+        seeds = environment_seeds(self.own.stop, source)[self.own.start :]
+        draws = [LevelRange.parse(levels).draws(seed) for seed in seeds] if levels else []
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
+        played, left, rows = [0] * num_envs, np.array(quotas[self.own.start : self.own.stop]), list[dict[str, Any]]()
+
+        def add(i: int, episode_return: float, length: int, success: int) -> None:
+            env, k = self.own.start + i, played[i]
+            index = k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k
+            start = {"index": index, "env_seed": None if k else seeds[i], "level": next(draws[i]) if levels else None}
+            result = None if success == UNREPORTED else success == SUCCESS
+            rows.append({**start, "return": episode_return, "length": length, "success": result})
+            played[i], left[i] = k + 1, left[i] - 1
+
         max_steps = self.config.run.eval_max_steps or MAX_STEPS
-        buffer, tally, finished, unfinished = vector_env.buffer, EpisodeTally(len(self.own)), list[Episode](), 0
-        left = np.array(quotas[self.own.start : self.own.stop])
+        buffer, tally, unfinished = vector_env.buffer, EpisodeTally(num_envs), 0
         key = None if deterministic else evaluation_key(seed, stream)
-        carried, t = Carried.initial(policy, len(self.own)), 0
+        carried, t = Carried.initial(policy, num_envs), 0
         while left.any():
-            before, valid = carried, buffer.valid[0].copy()
-            parts = [leaf[0].copy() for leaf in buffer.observation]
-            for x in parts:  # an episode in which the policy acts on NaN or infinity has no return
-                if x.dtype.kind == "f" and not (finite := np.isfinite(x)).all():
-                    tally.episode_return[valid & ~finite.reshape(len(x), -1).all(axis=1)] = np.nan
+            before, parts = carried, [leaf[0].copy() for leaf in buffer.observation]
+            # An episode in which the policy acts on NaN or infinity has no return.
+            tally.episode_return[buffer.valid[0] & ~_all_finite(parts, num_envs, np)] = np.nan
             observation = unflatten(self.env.observation_space, parts)
-            if self._predict is None:
-                carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key, t)
-            else:
-                action = self._predict(policy, observation, deterministic)
+            carried, action = self._act(policy, before, observation, buffer.episode_start[0].copy(), key, t)
             buffer.clear()
             buffer.action[0] = np.asarray(action).reshape(buffer.action[0].shape)
             vector_env.send(0, 0)
             vector_env.receive(0, 0)
             if carried.previous is not None:
                 carried = Carried(carried.memory, Previous(carried.previous.action, jax.device_put(buffer.reward[0].copy())))
-            valid = buffer.valid[0].copy()
-            if not valid.all():  # a padding step, or a lost one
+            if not (valid := buffer.valid[0].copy()).all():  # a padding step, or a lost one
                 carried = _select(valid, carried, before)
             for episode in tally.add(buffer):  # an environment that was lost plays its episode once more
                 if left[episode.env]:
-                    finished.append(episode)
-                    left[episode.env] -= 1
+                    add(*episode)
             for i in np.flatnonzero((tally.length >= max_steps) & (left > 0)).tolist():
                 # An endless episode cannot be reset from here: the environment plays no other one.
-                finished.append(Episode(i, float(tally.episode_return[i]), int(tally.length[i]), int(buffer.success[0, i])))
+                add(i, float(tally.episode_return[i]), int(tally.length[i]), int(buffer.success[0, i]))
                 left[i], unfinished = 0, unfinished + 1
             buffer.begin_again()
             t += 1
-        return Episodes.from_rows(self._rows(finished, quotas, vector_env, source), unfinished)
-
-    def _rows(
-        self, finished: list[Episode], quotas: list[int], vector_env: VectorEnvironment, source: int
-    ) -> list[dict[str, Any]]:
-        """``Episodes.rows``. Seeds and levels are unknown if a worker was lost, and for environments that vectorize themselves, which are
-        given one seed for all."""
-        is_known = not (self.env.uses_vector_env(self.environments.options) or vector_env.restarts)
-        seeds, levels = environment_seeds(self.own.stop, source), self.config.env.levels
-        draws = [LevelRange.parse(levels).draws(seed) for seed in seeds] if levels else []
-        rows, counts = [], [0] * self.own.stop
-        for episode in finished:
-            env = self.own.start + episode.env
-            k, counts[env] = counts[env], counts[env] + 1
-            row = {
-                "index": k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k,
-                "env_seed": seeds[env] if is_known and k == 0 else None,
-                "level": next(draws[env]) if is_known and levels else None,
-                "return": episode.episode_return,
-                "length": episode.length,
-                "success": None if episode.success == UNREPORTED else episode.success == SUCCESS,
-            }
-            rows.append(row)
-        return rows
-
-
-class _RunningEpisodes(NamedTuple):
-    """Episodes so far, one in each of ``N`` environments, after ``time`` steps."""
-
-    time: Int32[Array, ""]
-    state: jax_vector.StepState
-    episode_return: CompensatedSum
-    length: Int32[Array, " N"]
-    success: Bool[Array, " N"]
-    done: Bool[Array, " N"]
+        if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:  # is given one seed for all, or lost some
+            rows = [{**row, "env_seed": None, "level": None} for row in rows]
+        return Episodes.from_rows(rows, unfinished)
 
 
 class JaxEvaluator(Evaluator):
-    """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory that is not reset is carried
-    to the next episodes. It uses only the time limits and the precision of ``config``."""
+    """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory
+    that is not reset is carried to the next episodes."""
 
-    def __init__(
-        self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int = JAX_TOGETHER, part: tuple[int, int] = (0, 1)
-    ):
+    def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         super().__init__(env, config, episodes, num_envs, part)
         max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
@@ -211,7 +180,7 @@ class JaxEvaluator(Evaluator):
             chunks.append(played)
         index = np.add.outer(self.num_envs * np.arange(len(chunks)), self.own).ravel()
         result = {name: np.concatenate([np.asarray(c[name]) for c in chunks])[index < count] for name in chunks[0]}
-        unfinished = 0 if self.ends else int((~result["done"]).sum())
+        unfinished = 0 if self.ends else int((~result.pop("done")).sum())
         level = result["level"].tolist() if "level" in result else None
         return Episodes(
             result["episode_return"], result["length"], result.get("success"), unfinished, level=level, index=index[index < count]
@@ -220,8 +189,8 @@ class JaxEvaluator(Evaluator):
     def _play_chunk(
         self, policy: ActorCritic, carried: Carried, numbers: UInt32[Array, "3"], deterministic: bool
     ) -> tuple[Carried, dict[str, Array]]:
-        """Play an episode in each environment. The seed, the stream and the number of the chunk determine all random numbers. Returns what
-        is carried to the next episodes, and the results."""
+        """Play an episode in each environment, with random numbers of ``numbers``: the seed, the stream and
+        the number of the chunk."""
         seed, stream, chunk = numbers
         env, num_envs = self.env, len(self.own)
 
@@ -232,68 +201,57 @@ class JaxEvaluator(Evaluator):
         key, key_reset = jax.random.split(jax.random.fold_in(evaluation_key(seed, stream), chunk))
         keys_reset = own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
-        state, never = jax_vector.StepState(env_state, observation, *carried), jnp.zeros(num_envs, bool)
-        start = _RunningEpisodes(
-            jnp.int32(0), state, CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
+        state, no_steps, never = (
+            jax_vector.StepState(env_state, observation, *carried),
+            jnp.zeros(num_envs, jnp.int32),
+            jnp.zeros(num_envs, bool),
         )
+        start = jnp.int32(0), state, CompensatedSum.zeros(num_envs), no_steps, never, never
 
-        def play(now: _RunningEpisodes) -> _RunningEpisodes:
-            key_act, key_step = jax.random.split(jax.random.fold_in(key, now.time))
-            episode_start = jnp.broadcast_to(now.time == 0, (num_envs,))
+        def play(now: tuple[Any, ...]) -> tuple[Any, ...]:
+            """A step of all environments whose episode is not done."""
+            time, state, episode_return, length, succeeded, done = now
+            key_act, key_step = jax.random.split(jax.random.fold_in(key, time))
+            episode_start = jnp.broadcast_to(time == 0, (num_envs,))
             # An episode in which the policy acts on NaN or infinity has no return.
-            or_nan = jnp.where(_all_finite(now.state.observation, num_envs), 0.0, jnp.nan)
+            or_nan = jnp.where(_all_finite(state.observation, num_envs, jnp), 0.0, jnp.nan)
             noise = None if deterministic else own(policy.actor.noise(key_act, (self.num_envs,)))
             keys_step = own(jax.random.split(key_step, self.num_envs))
-            after, step, success = jax_vector.policy_step(
-                env, policy, now.state, episode_start, ~now.done, noise, keys_step, params
-            )
-            return _RunningEpisodes(
-                now.time + 1,
-                after._replace(previous=select(now.done, now.state.previous, after.previous)),
-                now.episode_return.plus(jnp.where(now.done, 0.0, step["reward"] + or_nan)),
-                now.length + ~now.done,
-                now.success if success is None else jnp.where(now.done, now.success, success),
-                now.done | step["terminated"] | step["truncated"],
-            )
+            after, step, success = jax_vector.policy_step(env, policy, state, episode_start, ~done, noise, keys_step, params)
+            after = after._replace(previous=select(done, state.previous, after.previous))
+            episode_return = episode_return.plus(jnp.where(done, 0.0, step["reward"] + or_nan))
+            succeeded = succeeded if success is None else jnp.where(done, succeeded, success)
+            return time + 1, after, episode_return, length + ~done, succeeded, done | step["terminated"] | step["truncated"]
 
-        end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)
-        result: dict[str, PyTree] = {"episode_return": end.episode_return.value, "length": end.length, "done": end.done}
+        _, state, episode_return, length, succeeded, done = jax.lax.while_loop(
+            lambda now: (now[0] < self.limit) & ~now[-1].all(), play, start
+        )
+        result: dict[str, PyTree] = {"episode_return": episode_return.value, "length": length, "done": done}
         if jax_vector.reports_success(env):
             # An episode that is cut off counts as no success.
-            result["success"] = end.success if self.ends else end.success & end.done
+            result["success"] = succeeded if self.ends else succeeded & done
         if isinstance(env, JaxLevels):
             result["level"] = jax.vmap(env.level)(keys_reset)
-        return Carried(end.state.memory, end.state.previous), result
+        return Carried(state.memory, state.previous), result
 
 
-def _all_finite(observation: Observation, num_envs: int) -> Bool[Array, " N"]:
-    """Whether all floating-point numbers in the observation of each environment are finite."""
-    finite = jnp.ones(num_envs, bool)
+def _all_finite(observation: Observation, num_envs: int, xp: Any) -> Bool[Array, " N"]:
+    """Whether all floating-point numbers in the observation of each environment are finite; ``xp`` is NumPy or JAX's."""
+    finite = xp.ones(num_envs, bool)
     for x in jax.tree.leaves(observation):
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            finite &= jnp.isfinite(x).reshape(num_envs, -1).all(axis=1)
+        if xp.issubdtype(x.dtype, xp.floating):
+            finite &= xp.isfinite(x).reshape(num_envs, -1).all(axis=1)
     return finite
 
 
 def make_evaluator(
     env: Environment, config: Config, episodes: int, num_envs: int | None = None, part: tuple[int, int] = (0, 1)
 ) -> Evaluator:
-    """Make an evaluator, which plays a fixed number of episodes with any policy of ``config``. For JAX environments, an evaluator that this
-    process has already compiled is used again if it fits.
+    """An evaluator for any policy of ``config``; for JAX environments, one that this process has already
+    compiled if it fits.
 
-    An evaluator is called with a policy, a seed and a stream (``SELECTION_STREAM``, …), which give the same
-    episodes to every policy; with ``deterministic=False`` to sample the actions; and with ``episodes`` to
-    play fewer episodes, a multiple of its ``num_envs``. Its first call compiles, unless ``compile`` was
-    called before, with a policy that may have ``jax.ShapeDtypeStruct`` instead of arrays.
-
-    Args:
-        env: the environment.
-        config: settings of the training.
-        episodes: number of episodes.
-        num_envs: environments that play at a time. None: as many as in the training. 0: a number that runs
-            fast, or as many as in the training if the memory is kept across episodes. For JAX environments,
-            None means 0.
-        part: ``(i, n)``: play only part i of n of the episodes, which together are those of one evaluator.
+    ``num_envs`` environments play at a time. None: as many as in the training. 0: a number that runs fast, or
+    as many as in the training if the memory is kept across episodes. For JAX environments, None means 0.
     """
     keeps_memory = not config.network.reset_memory
     if isinstance(env, GymnasiumEnvironment):

@@ -1,7 +1,5 @@
 """Conversion and checks of the observations, action masks and demonstrated actions that a user passes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +14,9 @@ from proximo.types import Observation
 
 
 def convert_observation(given: Any, space: Space, what: str = "The observation") -> Observation:
-    """Convert ``given``, with any leading axes, to arrays with the structure and the types of ``space``. Lists become arrays.
-
-    Error messages call it ``what``.
-
-    Raises:
-        ConfigError: If entries are missing or unknown, or if the conversion would change a number: an image
-            that was already divided by 255, a choice that does not exist, NaN or infinity.
-    """
+    """``given``, with any leading axes, as arrays with the structure and the types of ``space``. Raises
+    ``ConfigError`` for another structure, or if a number would change: of an image that was already divided
+    by 255, of a choice that does not exist, NaN, infinity."""
     if isinstance(space, Dict):
         names = [name for name, _ in space.spaces]
         if not isinstance(given, Mapping) or set(given) != set(names):
@@ -77,20 +70,11 @@ def count_stacked(observation: Observation, space: Space) -> int | None:
 
 
 def convert_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> np.ndarray:
-    """Convert action masks as environments give them to flags.
+    """Flags ``[N, sum(sizes)]`` for ``count`` N masks (None: one) of numbers that are 0 for forbidden
+    choices.
 
-    Args:
-        given: One mask or N masks of numbers other than 0 for allowed choices: flat, with an axis for the
-            components, or as a tuple or list with an array for each component. N masks may also be a sequence
-            of masks.
-        sizes: Entries of the mask for each component of the action.
-        count: N; None for one mask.
-
-    Returns:
-        Flags ``[N, sum(sizes)]``, with N = 1 for one mask.
-
-    Raises:
-        ConfigError: ``given`` has another form, allows no action, or may be a sequence of masks or of components.
+    ``sizes`` are the entries of each component. A mask may be flat, have an axis for the components, or be a
+    tuple or list with an array for each component. N masks may also be a sequence of masks.
     """
     total, stacked, by_component, flags = sum(sizes), count or 1, False, None
     try:

@@ -1,12 +1,10 @@
 """A trained policy that acts, and how to load one from a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +36,7 @@ class Carried(NamedTuple):
     """The last action and reward, if the policy observes either of them."""
 
     @classmethod
-    def initial(cls, network: ActorCritic, num_envs: int) -> Carried:
+    def initial(cls, network: ActorCritic, num_envs: int) -> Self:
         """What is carried to the first step."""
         return cls(network.init_memory(num_envs), network.no_previous_step(num_envs))
 
@@ -184,8 +182,7 @@ class Policy:
     def _read(
         self, observation: Any, memory: Any, episode_start: Any, action_mask: Any, reward: Any
     ) -> tuple[tuple[Carried, Observation, np.ndarray], bool]:
-        """Read the arguments of ``predict`` and ``forward``: the memory, the observations and the starts of N environments, and whether
-        a single observation was given."""
+        """The memory, observations and starts of N environments, and whether a single observation was given."""
         observation, stacked = self._read_observation(observation, action_mask)
         n = stacked or 1
         starts = np.zeros(n) if episode_start is None else episode_start
@@ -243,20 +240,18 @@ class Policy:
         return jax.eval_shape(lambda: self.init_memory())
 
     @functools.cached_property
-    def _compiled(self) -> tuple[Callable[..., Any], ...]:
+    def _compiled(self) -> list[Callable[..., Any]]:
         """``act`` and ``_forward`` of the networks."""
         leaves, treedef = jax.tree.flatten(self.actor_critic)
+        arrays = tuple(leaf for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray))
         others = tuple(jax.Array if isinstance(leaf, jax.Array | np.ndarray) else leaf for leaf in leaves)
-        arrays = tuple(leaf for leaf, other in zip(leaves, others, strict=True) if other is jax.Array)
-        return tuple(
-            functools.partial(function, arrays) for function in _programs(treedef, others, self.config.run.matmul_precision)
-        )
+        return [functools.partial(program, arrays) for program in _programs(treedef, others, self.config.run.matmul_precision)]
 
 
 def act(
     network: ActorCritic, carried: Carried, observation: Observation, episode_start: Array, key: Key[Array, ""] | None
 ) -> tuple[Carried, Array]:
-    """One step of ``predict`` and of evaluations. The reward in what it carries is 0 until it is known."""
+    """One step of ``predict`` and of evaluations. The reward that it carries is 0 until it is known."""
     observation = network.with_previous_step(observation, episode_start, carried.previous)
     memory, action, _, value = network.step(carried.memory, observation, episode_start, jnp.ones_like(episode_start), key)
     return Carried(memory, network.previous_step(action, jnp.zeros_like(value))), network.to_space(action)
@@ -271,23 +266,19 @@ def _forward(
 
 @functools.lru_cache(maxsize=16)
 def _programs(treedef: Any, leaves: tuple[Any, ...], matmul_precision: str) -> list[Callable[..., Any]]:
-    """``act`` and ``_forward``, compiled for networks with this structure, whose arrays are the first argument. ``leaves`` has
-    ``jax.Array`` in place of an array. To flatten and to hash the networks in every call, as ``equinox.filter_jit`` does, takes several
+    """``act`` and ``_forward``, compiled for this structure, whose arrays (``jax.Array`` in ``leaves``) are
+    the first argument: flattening the networks in every call, as ``equinox.filter_jit`` does, takes several
     times as long as the call."""
 
-    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(arrays: tuple[Any, ...], *arguments: Any) -> Any:
-            left = iter(arrays)
-            network = jax.tree.unflatten(treedef, [next(left) if leaf is jax.Array else leaf for leaf in leaves])
-            return function(network, *arguments)
+    def call(function: Callable[..., Any], arrays: tuple[Any, ...], *arguments: Any) -> Any:
+        left = iter(arrays)
+        return function(treedef.unflatten([next(left) if leaf is jax.Array else leaf for leaf in leaves]), *arguments)
 
-        return jax.jit(jax.default_matmul_precision(matmul_precision)(call))
-
-    return [compiled(act), compiled(_forward)]
+    with_precision = jax.default_matmul_precision(matmul_precision)
+    return [jax.jit(with_precision(functools.partial(call, function))) for function in (act, _forward)]
 
 
 def _one_each(name: str, given: Any, stacked: int | None, expected: str) -> np.ndarray:
-    """``given`` as an array with one finite number per environment."""
     x = np.asarray(given)
     x = x[None] if stacked is None and x.ndim == 0 else x
     if x.shape != (stacked or 1,) or x.dtype.kind not in "biuf" or not np.isfinite(x).all():
@@ -336,7 +327,6 @@ def load_policy(run: str | Path, runs_dir: str = "runs", *, env: str | None = No
         config = with_given(config, {"id": env})
     made = environment(config)
     saved, warnings = run_lookup.find_checkpoint(path, which, config)
-    template = policy_shapes(made, config)
-    actor_critic = saved.restore(template, part=POLICY)
+    actor_critic = saved.restore(policy_shapes(made, config), part=POLICY)
     check_finite(saved.path, actor_critic, config)
     return Policy(jax.tree.map(jnp.asarray, actor_critic), made, config, saved.step, tuple(warnings))

@@ -7,8 +7,6 @@
 Like every custom network, a module is called with one observation of one environment, without a batch axis.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,14 +1,12 @@
 """``PPO`` of both packages: a subclass has its own networks, ``forward`` and optimizer, as lightning-baselines3."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
 import logging
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -42,8 +40,7 @@ NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observatio
 
 
 class SubprocVecEnv:
-    """Environments that ``PPO`` makes, one for each of ``env_fns``: functions that make the same environment,
-    or ids. A rule chooses whether worker processes step them."""
+    """Environments that ``PPO`` makes, one for each function or id in ``env_fns``, which are the same."""
 
     def __init__(self, env_fns: Sequence[Any], **settings: Any):
         self.env, self.num_envs = env_fns[0], len(env_fns)
@@ -142,7 +139,7 @@ class LightningPPO(LightningTraining):
             raise ConfigError(f"self.{name} is being trained since the first fit, evaluate or predict: set it in __init__.")
         super().__setattr__(name, value)
 
-    def _copy(self, modules: dict[str, CustomModule], policy: Any = None, logged: Any = None) -> LightningPPO:
+    def _copy(self, modules: dict[str, CustomModule], policy: Any = None, logged: Any = None) -> Self:
         """A copy whose networks are ``modules``, so that a traced call leaves nothing in ``self``."""
         copy, networks = object.__new__(type(self)), {name: x.module for name, x in modules.items()}
         copy.__dict__.update(self.__dict__, **networks, _policy=policy, _logged=logged)
@@ -166,7 +163,7 @@ class LightningPPO(LightningTraining):
         return np.clip(action, *space.bounds()).astype(space.dtype) if isinstance(space, Box) else action
 
     def next_key(self) -> Key[Array, ""]:
-        """A key that no earlier call has returned. Raises ``ConfigError`` where JAX compiles the call once."""
+        """A key that no earlier call has returned."""
         if self._logged is not None:
             raise ConfigError("next_key() in forward or training_step would always return the same key: JAX compiles them once.")
         return jax.random.fold_in(evaluation_key(self.seed, NETWORK_STREAM), next(self._keys))
@@ -239,8 +236,8 @@ class LightningPPO(LightningTraining):
         return played
 
     def configure_callbacks(self) -> list[Any]:
-        """Return no callback. Lightning calls this first. It refuses ``gradient_clip_val`` of modules without
-        automatic optimization, so this becomes one in ``setup``."""
+        """None. Lightning calls this first. It refuses ``gradient_clip_val`` without automatic optimization,
+        which ends in ``setup``."""
         self.automatic_optimization = self.trainer.accumulate_grad_batches == 1
         return []
 
@@ -251,7 +248,7 @@ class LightningPPO(LightningTraining):
         self.training_step = types.MethodType(LightningTraining.training_step, self)
 
     def train_dataloader(self) -> Any:
-        """The updates of an epoch. ``total_steps`` follows from the Trainer's limits; a resume has restored its counters."""
+        """The updates of an epoch. ``total_steps`` follows from the limits and counters of the Trainer."""
         trainer, config, step = self.trainer, self.agent.config, self.agent.step
         epoch, total, clip_val = config.run.eval_every, 10**15, trainer.gradient_clip_val
         if trainer.max_epochs is not None and trainer.max_epochs >= 0:
@@ -270,8 +267,7 @@ class LightningPPO(LightningTraining):
 
 def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Our settings for those of a ``PPO``: with names of lightning-baselines3 or of proximo, and defaults of
-    lightning-baselines3. A function as a schedule gets the remaining progress, because of the name of its
-    parameter."""
+    lightning-baselines3."""
     table = load("lightning_baselines3").sections["PPO"]
     ours = {name: x for name, x in given.items() if name not in table}
     for name, x in given.items():
@@ -292,5 +288,6 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
     settings["eval_every"] *= settings["num_envs"] * settings["num_steps"]
     for name, x in settings.items():
         if callable(x) and name in LEAVES and LEAVES[name].type == SCHEDULE:
+            # It gets the remaining progress because of the name of its parameter.
             settings[name] = lambda progress_remaining, function=x: function(progress_remaining)
     return settings

@@ -1,10 +1,5 @@
-"""Training under a ``Trainer`` of Lightning, whichever package it is from: what ``PPOModule`` and ``PPO`` of
-both bridges share.
-
-The algorithm is proximo's. PyTorch only has the shapes of the parameters, for summaries.
-"""
-
-from __future__ import annotations
+"""Training under a ``Trainer`` of Lightning: what ``PPOModule`` and ``PPO`` of both bridges share. The
+algorithm is proximo's; PyTorch only has the shapes of the parameters, for summaries."""
 
 import dataclasses
 import functools
@@ -15,7 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +37,7 @@ try:
 except ModuleNotFoundError as error:
     raise lacking("proximo.integrations.lightning", "lightning") from error
 
-ON_BAR = ("rollout/return_mean", "eval/return_mean")
+ON_BAR = ("progress", "rollout/return_mean", "eval/return_mean")
 STATE = "_extra_state"
 NETWORKS = """
     self.actor = equinox.nn.MLP(4, 2, 64, 2, activation=jax.numpy.tanh, key=self.next_key())  # jax.vmap(self.actor)(x) in forward
@@ -62,13 +57,8 @@ def is_jax_network(value: Any) -> bool:
     return "flax" in libraries or ("equinox" in libraries and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
-
-
 class _UpdatesUntilEvaluation:
-    """The data of one epoch: one item for each update until the next evaluation or the end of training. It
-    starts at the agent's current step, also after a resume."""
+    """The data of one epoch: an item for each update until the next evaluation or the end of the training."""
 
     def __init__(self, agent: PPO):
         self._agent, self._config = agent, agent.config
@@ -97,22 +87,19 @@ class Shapes(torch.nn.Module):
             if jnp.issubdtype(leaf.dtype, jnp.inexact):
                 self.register_parameter(f"parameter{i}", torch.nn.Parameter(torch.empty(leaf.shape, device="meta")))
 
-    def _apply(self, *_: Any, **__: Any) -> Shapes:
-        """Stay on the device ``meta``."""
+    def _apply(self, *_: Any, **__: Any) -> Self:
         return self
 
-    def _save_to_state_dict(self, *_: Any, **__: Any) -> None:
-        """Save nothing."""
+    def _save_to_state_dict(self, *_: Any, **__: Any) -> None: ...
 
-    def _load_from_state_dict(self, *_: Any, **__: Any) -> None:
-        """Load nothing."""
+    def _load_from_state_dict(self, *_: Any, **__: Any) -> None: ...
 
 
 class _ModuleName(str):
-    """``__module__`` of a class. The other package's Trainer asks for it before it refuses the class."""
+    """``__module__`` of a class. Raises ``ConfigError`` if the other package's Trainer asks for it, before it
+    refuses the class."""
 
     def startswith(self, prefix: Any, *more: Any) -> bool:
-        """As of a string, but raises ``ConfigError`` for the names by which Lightning distinguishes its packages."""
         if prefix in ("pytorch_lightning", "lightning.pytorch"):
             raise ConfigError(
                 "The Trainer is from another package: a lightning.Trainer needs the class of proximo.integrations.lightning, and a "
@@ -149,31 +136,29 @@ class LightningTraining:
         self.agent = PPO(env, preset=preset, **settings)
         asked = _settings(self.agent.config)
         self.save_hyperparameters({"env": asked.pop("id"), "preset": False, **asked})
-        policy = policy_shapes(self.agent.env, self.agent.config)
-        self.jax_parameters = Shapes(dataclasses.replace(policy, normalizer=None))
+        self.jax_parameters = Shapes(dataclasses.replace(policy_shapes(self.agent.env, self.agent.config), normalizer=None))
 
     def _check_overrides(self) -> None:
-        """Raise ``ConfigError`` if a subclass has a network or a method without effect. One that calls ``super()`` has one."""
+        """Raise ``ConfigError`` if a network, or a method without ``super()``, has no effect."""
         names = [name for name, x in self.__dict__.items() if self.without_effect and is_jax_network(x)]
         for name in self.without_effect:
             method = getattr(type(self), name)
             code = getattr(inspect.unwrap(method), "__code__", None)  # None: a jitted method or a partial
             if method.__module__ != __name__ and "super" not in getattr(code, "co_names", ()):
                 names.append(name)
-        for name in names:
+        if names:
             raise ConfigError(
-                f"{type(self).__name__}.{name} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, or pass a "
-                "network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
+                f"{type(self).__name__}.{names[0]} has no effect in a subclass of PPOModule: derive the class from PPO of the same module, or pass "
+                "a network as encoder, actor, critic or actor_critic (docs/custom-networks.md)."
             )
 
     def configure_optimizers(self) -> Any:
-        """Return no optimizer. A subclass may return a value of the setting ``optimizer``, such as ``optax.adam(3e-4)``."""
+        """None. A subclass may return a value of the setting ``optimizer``, such as ``optax.adam(3e-4)``."""
         return []
 
     def configure_callbacks(self) -> list[Any]:
         """Return no callback. Lightning calls this first, so settings of the Trainer are checked here."""
-        clip = self.trainer.gradient_clip_val
-        if clip:
+        if clip := self.trainer.gradient_clip_val:
             raise ConfigError(
                 f"Trainer(gradient_clip_val={clip}) has no effect on proximo, which clips the gradient's norm itself: leave it out, and use "
                 f"PPOModule(…, max_grad_norm={clip})."
@@ -225,7 +210,7 @@ class LightningTraining:
         self._folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)  # kept: the module may outlive its Trainer
 
     def _check_parameters(self) -> None:
-        """Raise ``ConfigError`` for trainable PyTorch parameters, because no optimizer would train them."""
+        """Raise ``ConfigError`` for trainable PyTorch parameters: no optimizer would train them."""
         for name, parameter in self.named_parameters():
             if parameter.requires_grad and not name.startswith("jax_parameters."):
                 raise ConfigError(
@@ -234,17 +219,17 @@ class LightningTraining:
                 )
 
     def _given_optimizer(self) -> dict[str, Any]:
-        """What ``configure_optimizers`` returns, as a setting. Lightning's own call then gets nothing."""
+        """What ``configure_optimizers`` returns, as a setting. Lightning's call then gets nothing."""
         with custom_code_errors("configure_optimizers", ConfigError):
             optimizer = self.configure_optimizers()
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
         if isinstance(optimizer, tuple) and isinstance(optimizer[0], list):  # ([optimizer], [its schedule])
             optimizer = optimizer[0]
-        if isinstance(optimizer, list) and len(optimizer) == 1:
-            optimizer = optimizer[0]
+        if isinstance(optimizer, list) and len(optimizer) < 2:
+            optimizer = optimizer[0] if optimizer else None
         if isinstance(optimizer, dict):
             optimizer = optimizer.get("optimizer", optimizer)
-        if isinstance(optimizer, list) and not optimizer:
+        if optimizer is None:
             return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
@@ -255,7 +240,7 @@ class LightningTraining:
 
     def on_train_start(self) -> None:
         for warning in self.agent.warnings:
-            _warn(warning)
+            warnings.warn(warning, stacklevel=2)
         self._interrupts = Interrupts()
         self._calls = learn_in_calls(self.agent, self._steps_left(), self._interrupts, Reporter(), max_updates=1)
         with self._interrupts:
@@ -280,31 +265,24 @@ class LightningTraining:
         count = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         count.increment_ready()
         count.increment_completed()  # global_step counts updates, because there is no PyTorch optimizer to count
+        shown = {"progress": self.agent.step / (config.total_updates * config.batch_size)}
         for row in self.agent.history[known:]:
-            self._log_row({name: x for name, x in row.items() if x is not None})
-        self._show("progress", self.agent.step / (config.total_updates * config.batch_size), True)
+            values = {name: x for name, x in row.items() if x is not None and name != "step"}
+            for logger in self.loggers:  # directly, because Lightning would round the environment step to float32
+                logger.log_metrics(dict(values), step=row["step"])
+            shown |= values
+        for name, x in shown.items():  # for callbacks and the progress bar
+            self.log(name, x, prog_bar=name in ON_BAR, logger=False, batch_size=1)
         self._describe_bar()
         if not continues:
             self.trainer.should_stop = True
 
-    def _log_row(self, row: dict[str, Any]) -> None:
-        """Log a row. Loggers get it directly, because Lightning would round the environment step to float32.
-        Callbacks and the progress bar get it from ``self.log``."""
-        step = row.pop("step")
-        for logger in self.loggers:
-            logger.log_metrics(row, step=step)
-        for name, x in row.items():
-            self._show(name, x, name in ON_BAR)
-
-    def _show(self, name: str, x: float, on_bar: bool) -> None:
-        self.log(name, x, prog_bar=on_bar, logger=False, batch_size=1)
-
     def _describe_bar(self) -> None:
         """Count environment steps on Lightning's progress bar, which shows epochs otherwise."""
-        bar, config = self.trainer.progress_bar_callback, self.agent.config
+        bar: Any = self.trainer.progress_bar_callback
         if bar is None or not bar.is_enabled:
             return
-        text = f"Step {self.agent.step:,}/{config.total_updates * config.batch_size:,}"
+        text = f"Step {self.agent.step:,}/{self.agent.config.total_updates * self.agent.config.batch_size:,}"
         if hasattr(bar, "progress"):  # RichProgressBar
             bar.progress.update(bar.train_progress_bar_id, description=text)
         elif hasattr(bar, "train_progress_bar"):  # TQDMProgressBar
@@ -314,7 +292,7 @@ class LightningTraining:
         self._calls.close()
 
     def get_extra_state(self) -> Any:
-        """The files of ``PPO.save`` as a zip archive, for every checkpoint. Nothing of proximo is pickled."""
+        """The files of ``PPO.save`` as a zip archive: nothing of proximo is pickled."""
         packed = io.BytesIO()
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(packed, "w") as archive:
             for path in sorted(self.agent.save(folder).rglob("*")):
@@ -322,7 +300,7 @@ class LightningTraining:
         return torch.frombuffer(bytearray(packed.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Continue from a checkpoint. Raises ``ConfigError`` for a setting that a resume cannot change."""
+        """Continue from a checkpoint."""
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with zipfile.ZipFile(io.BytesIO(state.cpu().numpy().tobytes())) as archive:
@@ -341,7 +319,7 @@ class LightningTraining:
         saved = agent.config
         change_settings(agent, changed_for_resume(agent.config, changed))
         for warning in resume_warnings(saved, agent.config):
-            _warn(warning)
+            warnings.warn(warning, stacklevel=2)
         self.agent = agent
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

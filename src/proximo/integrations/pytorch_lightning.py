@@ -1,7 +1,5 @@
 """``PPOModule`` and ``PPO`` for ``pytorch_lightning.Trainer``."""
 
-from __future__ import annotations
-
 from proximo.errors import lacking
 
 try:

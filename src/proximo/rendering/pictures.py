@@ -1,7 +1,5 @@
 """Pictures for people: of environments, and of the images that a policy reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,8 +17,7 @@ from proximo.spaces import Box, Space
 from proximo.types import Observation
 
 Draw = Callable[[], np.ndarray | None]
-"""Draws a picture, uint8 [height, width, 3], when it is called, in any thread. Returns None if the environment shows itself in a
-window."""
+"""Draws uint8 [height, width, 3] when it is called, in any thread. None: the environment shows itself in a window."""
 SMALLEST_PICTURE = 16
 """Pixels that an observation must have along each side to be shown as a picture."""
 
@@ -42,8 +39,7 @@ def no_renderer(env_id: str) -> EnvError:
 
 
 def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
-    """The first image in an observation [1, ...], as uint8 [height, width, 3]; the newest frame of a stack. Without an observation the
-    image is black. None if observations contain no image."""
+    """The first image in an observation [1, ...] (None: black), as uint8 [height, width, 3], with the newest frame of a stack."""
     for leaf in leaves(space):
         axes = image_axes(leaf.shape) if isinstance(leaf.space, Box) and leaf.space.is_image else ()
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:
@@ -70,16 +66,9 @@ def reads_images(policy: ActorCritic) -> bool:
 
 
 def observation_images(policy: ActorCritic, observation: Observation) -> dict[str, np.ndarray]:
-    """The images that the CNNs of a policy read, after the preprocessing of the environment and the normalization of the policy.
-
-    Args:
-        policy: The policy.
-        observation: One observation [1, ...], as the environment returns it.
-
-    Returns:
-        Pictures by name (``observations``, or ``observations/camera`` for an entry), uint8 [height, width, 3]. The images of a stack are
-        side by side, and so are channels, unless there are three.
-    """
+    """The images that the CNNs of ``policy`` read of one observation [1, ...], after all preprocessing: uint8 [height, width, 3] by name
+    (``observations``, or ``observations/camera`` for an entry). The images of a stack are side by side, and so are channels, unless there
+    are three."""
     arrays = jax.tree.map(jnp.asarray, observation)
     read = policy.normalize(policy.with_previous_step(arrays, jnp.ones(1, bool), policy.no_previous_step(1)))
     return {

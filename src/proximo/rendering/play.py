@@ -1,7 +1,5 @@
 """Episodes to watch: an agent plays one after the other in one environment, and every step can be drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +17,8 @@ from proximo.spaces import ACTION_MASK
 
 DEFAULT_FPS = 30.0
 Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
-"""Acts in one environment, step by step: ``agent(observation, episode_start, reward, key) -> action``. Observation and action have a
-leading axis of 1, the reward is that of the last action, and ``key()`` returns the random key that samples the action."""
+"""``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of 1, the reward is the one
+of the last action, and ``key()`` returns the random key that samples the action."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +42,15 @@ class PlayedStep:
 
 
 def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
-    """Acts with a trained policy. Its memory is reset at the start of an episode, unless the policy was trained with
-    ``reset_memory: false``."""
+    """Acts with a trained policy."""
     memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
 
     def act(observation: Any, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
-        rewards, drawn = np.array([reward], np.float32), None if deterministic else key()
-        action, memory = policy.predict(
-            observation, memory, [episode_start], deterministic=deterministic, key=drawn, reward=rewards
-        )
+        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": np.array([reward], np.float32)}
+        action, memory = policy.predict(observation, memory, [episode_start], **how)
         return action
 
     return act

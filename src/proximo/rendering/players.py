@@ -1,8 +1,12 @@
-"""The environments in which episodes to watch are played: one JAX environment, or one Gymnasium environment."""
+"""The environments in which episodes to watch are played: one JAX environment, or one Gymnasium environment.
 
-from __future__ import annotations
+Both play the first episodes of an evaluation, with the same keys and preprocessing. ``reset`` begins the
+episode with an index and returns its observation [1, ...]; ``step`` takes an action [1, ...] and returns
+observation, reward, terminated, truncated, and success, if it is reported. ``key`` returns the key that
+samples the next action, and ``picture`` a function that draws the environment as it is now, at any later
+time.
+"""
 
-import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -28,105 +32,77 @@ from proximo.evaluation.evaluators import JAX_TOGETHER
 from proximo.rendering.display import prepare_drawing
 from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
 
-
-class Player(abc.ABC):
-    """One environment that plays the first episodes of an evaluation, with the same keys and preprocessing."""
-
-    draws_at_once = False
-    """Whether ``picture`` draws at once. A stored picture then holds pixels, otherwise a state of the environment."""
-
-    @abc.abstractmethod
-    def reset(self, episode: int) -> Any:
-        """Begin the episode with this index. Returns the observation [1, ...]."""
-
-    @abc.abstractmethod
-    def key(self) -> Key[Array, ""]:
-        """The key that samples the action of the next step."""
-
-    @abc.abstractmethod
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, bool | None]:
-        """Take a step with an action [1, ...]. Returns observation, reward, terminated, truncated, and success, if it is reported."""
-
-    @abc.abstractmethod
-    def picture(self) -> Draw:
-        """A function that draws the environment as it is now, at any later time."""
-
-    def close(self) -> None:  # noqa: B027 (a JAX environment has nothing to end)
-        """End the environment."""
+Step = tuple[Any, float, bool, bool, bool | None]
 
 
-class GymnasiumPlayer(Player):
+class GymnasiumPlayer:
     """A single Gymnasium environment, or the only one of a vector environment."""
 
     draws_at_once = True
+    """Whether ``picture`` draws at once. A stored picture then holds pixels, otherwise a state of the environment."""
 
     def __init__(self, env: GymnasiumEnvironment, config: Config, seed: int, stream: int, window: bool = False):
         self.env, self.config = env, config
-        self._leaves = leaves(env.observation_space)
         self._window = window and "human" in env.render_modes
-        self._declares_mode = "rgb_array" in env.render_modes
-        self._renders = True
+        self._declares_mode, self._renders = "rgb_array" in env.render_modes, True
         if not self._window:
             prepare_drawing(env.id)
         with custom_code_errors(f"Making {env.id} to watch"):
-            if env.make is None:
-                assert env.make_vector is not None
-                self._single: Any = OnlyEnvironment(env.make_vector(1), env.id)
-            else:
-                self._single = self._make(env.make)
+            self._single = self._make()
         self._lacks_mode = env.without_render_mode(self._single)
         self._source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
         self._key = evaluation_key(seed, stream)
         self._total = self._time = 0
         self._observation: Any = None
 
-    def _make(self, make: Callable[..., Any]) -> Any:
-        """One environment that draws. One that does not declare the mode ``rgb_array`` may still accept it, and one whose constructor has
-        no argument ``render_mode`` may still draw."""
+    def _make(self) -> Any:
+        """One environment that draws, if it can: one without the mode ``rgb_array`` may accept it, one
+        without the argument may draw."""
+        if self.env.make is None:
+            assert self.env.make_vector is not None
+            return OnlyEnvironment(self.env.make_vector(1), self.env.id)
         try:
-            return make(render_mode="human" if self._window else "rgb_array")
+            return self.env.make(render_mode="human" if self._window else "rgb_array")
         except Exception as error:
             if (self._window or self._declares_mode) and not isinstance(error, TypeError):
                 raise
             self._window, self._renders = False, isinstance(error, TypeError)
-            return make()
+            return self.env.make()
 
     def reset(self, episode: int) -> Any:
-        # If the memory is kept between episodes, one environment plays them all. Otherwise each is the first episode of another environment.
-        continues = episode > 0 and not self.config.network.reset_memory and self.env.make is not None
+        arguments = {}
         if self.env.make is None:  # most vector environments add the number of an environment to their seed
-            seed = (environment_seeds(1, self._source)[0] + episode) % 2**31
-        else:
-            seed = environment_seeds(episode + 1, self._source)[-1]
+            arguments = {"seed": (environment_seeds(1, self._source)[0] + episode) % 2**31}
+        elif episode == 0 or self.config.network.reset_memory:  # the first episode of another environment
+            arguments = {"seed": environment_seeds(episode + 1, self._source)[-1]}
         self._time = 0
         with custom_code_errors(f"{self.env.id}.reset"):
-            observation, _ = self._single.reset(**({} if continues else {"seed": seed}))
+            observation, _ = self._single.reset(**arguments)
         return self._read(observation)
 
     def _read(self, observation: Any) -> Any:
-        stored = [np.asarray(leaf.of(observation)).astype(leaf.dtype)[None] for leaf in self._leaves]
-        self._observation = unflatten(self.env.observation_space, stored)
+        space = self.env.observation_space
+        self._observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
         return self._observation
 
     def key(self) -> Key[Array, ""]:
         return jax.random.fold_in(self._key, self._total)
 
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, bool | None]:
+    def step(self, action: np.ndarray) -> Step:
         shape, dtype = action_storage(self.env.action_space)
         with custom_code_errors(f"{self.env.id}.step"):
-            observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(1, *shape)[0])
+            observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(shape)[()])
         self._time, self._total = self._time + 1, self._total + 1
-        is_truncated = (bool(truncated) or 0 < self.env.spec.max_episode_steps <= self._time) and not terminated
+        truncated = (truncated or 0 < self.env.spec.max_episode_steps <= self._time) and not terminated
         success = reported_success(info)
         # Returns are sums of float32 rewards, as in a rollout.
-        rest = float(np.float32(reward)), bool(terminated), is_truncated, None if success == UNREPORTED else bool(success)
+        rest = float(np.float32(reward)), bool(terminated), bool(truncated), None if success == UNREPORTED else bool(success)
         return self._read(observation), *rest
 
     def picture(self) -> Draw:
-        # It is drawn at once: the next step would change it.
         if self._window:
             return lambda: None
-        frame = self._render() if self._renders else None
+        frame = self._render() if self._renders else None  # now: the next step changes it
         if frame is None:
             self._renders = False
             frame = image_of(self.env.observation_space, self._observation)
@@ -135,7 +111,6 @@ class GymnasiumPlayer(Player):
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
-        """The picture that the environment draws; None if it draws none."""
         try:
             with construction_errors(self.env.id, "Drawing"):
                 frame = self._single.render()
@@ -155,11 +130,10 @@ class GymnasiumPlayer(Player):
 
 
 class OnlyEnvironment:
-    """A vector environment with one environment, as a single environment. The last observation of an episode is the true final one,
-    whatever the autoreset mode."""
+    """A vector environment with one environment, as a single one, whose last observation of an episode is the true final one."""
 
     def __init__(self, env: Any, env_id: str):
-        self.env, self.mode = env, autoreset_of(env, env_id)
+        self.env, self.resets_at_once = env, autoreset_of(env, env_id) == "same_step"
         self._frame: np.ndarray | None = None
         self._was_reset = False
 
@@ -168,19 +142,19 @@ class OnlyEnvironment:
         observation, info = self.env.reset(seed=seed)
         return jax.tree.map(lambda x: x[0], observation), info
 
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(np.asarray(action)[None])
+    def step(self, action: np.ndarray) -> Step:
+        observation, reward, [terminated], [truncated], info = self.env.step(np.asarray(action)[None])
         seen = jax.tree.map(lambda x: x[0], observation)
-        self._was_reset = self.mode == "same_step" and bool(terminated[0] or truncated[0])
+        self._was_reset = self.resets_at_once and bool(terminated or truncated)
         if self._was_reset:
             final = final_observation(info, 0)
             seen, info = seen if final is None else final, info.get("final_info", info)
-        success = {key: np.asarray(value)[0] for key, value in info.items() if key in ("success", "is_success")}
-        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), success
+        success: Any = {key: np.asarray(value)[0] for key, value in info.items() if key in ("success", "is_success")}
+        return seen, reward[0], terminated, truncated, success
 
     def render(self) -> np.ndarray | None:
-        """The picture of the environment; None if the vector environment cannot draw. With same-step autoreset, the last state of an
-        episode cannot be drawn, so the picture before it is returned."""
+        """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode ends
+        with its last but one."""
         if not self._was_reset:
             frames = self.env.render() if hasattr(self.env, "render") else None
             self._frame = None if frames is None else frames[0]
@@ -190,84 +164,86 @@ class OnlyEnvironment:
         self.env.close()
 
 
-class JaxPlayer(Player):
-    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order. A chunk has
-    ``JAX_TOGETHER`` episodes, or one if the memory is kept between episodes."""
+class JaxPlayer:
+    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order."""
+
+    draws_at_once = False
 
     def __init__(self, env: JaxEnvironment, config: Config, seed: int, stream: int):
         self.env, self.config = env, config
         if not can_draw(env):
             raise no_renderer(config.env.id)
-        self.space = env.observation_space
-        self._key = evaluation_key(seed, stream)
-        self._params = jax.tree.map(jnp.asarray, env.default_params)
-        precision = config.run.matmul_precision
+        self._key, self._params = evaluation_key(seed, stream), jax.tree.map(jnp.asarray, env.default_params)
+        kind = config.run.matmul_precision, JAX_TOGETHER if config.network.reset_memory else 1
         # The programs refer to env, so Python does not use its id again.
-        self._reset, self._step, self._action_key = reuse(("player", id(env), precision), lambda: _programs(env, precision))
+        self._reset, self._step, self._action_key = reuse(("player", id(env), *kind), lambda: _programs(env, *kind))
         self._state: Any = None
         self._observation: Any = None
-        self._index, self._time = np.int32(0), 0
+        self._now = self._key, np.int32(0), np.int32(0)
+        """Key of the evaluation, episode, and step."""
 
     def reset(self, episode: int) -> Any:
-        together = JAX_TOGETHER if self.config.network.reset_memory else 1
-        self._index, self._time = np.int32(episode % together), 0
-        chunk = np.int32(episode // together)
-        self._chunk, self._state, self._observation = self._reset(self._key, chunk, self._index, self._params)
+        self._now = self._key, np.int32(episode), np.int32(0)
+        self._state, self._observation = self._reset(*self._now[:2], self._params)
         return self._observation
 
     def key(self) -> Key[Array, ""]:
-        return self._action_key(self._chunk, np.int32(self._time))
+        return self._action_key(*self._now)
 
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, bool | None]:
+    def step(self, action: np.ndarray) -> Step:
         self._state, self._observation, *rest, success = self._step(
-            self._chunk, np.int32(self._time), self._index, self._state, action, self._observation, self._params
+            *self._now, self._state, action, self._observation, self._params
         )
         reward, terminated, truncated = (np.asarray(x).item() for x in rest)
-        self._time += 1
-        is_truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
-        return self._observation, reward, terminated, is_truncated, None if success is None else bool(success[0])
+        time = self._now[2] + 1
+        self._now = *self._now[:2], time
+        truncated = truncated or (0 < self.config.env.max_episode_steps <= time and not terminated)
+        return self._observation, reward, terminated, bool(truncated), None if success is None else bool(success[0])
 
     def picture(self) -> Draw:
-        env_id, state, params = self.config.env.id, self._state, self.env.default_params
+        env_id, state, observation = self.config.env.id, self._state, self._observation
         render = getattr(self.env, "render", None)
-        if render is None:
-            observation = self._observation
-            return lambda: image_of(self.space, observation)
 
-        def draw() -> np.ndarray:
+        def draw() -> np.ndarray | None:
+            if render is None:
+                return image_of(self.env.observation_space, observation)
             with custom_code_errors(f"{env_id}.render"):
-                return checked_picture(render(jax.tree.map(_single, state), params), env_id)
+                return checked_picture(render(jax.tree.map(_single, state), self.env.default_params), env_id)
 
         return draw
 
+    def close(self) -> None:
+        """There is nothing to end."""
 
-def _programs(env: JaxEnvironment, matmul_precision: str) -> tuple[Callable[..., Any], ...]:
-    """Compiled reset, step and key of the action, with the keys of episode ``index`` in a chunk of an evaluation. (Key ``i`` of
-    ``jax.random.split(key, n)`` does not depend on ``n``.)"""
 
-    def own(key: Key[Array, ""], index: Array) -> Key[Array, " 1"]:
-        return jax.random.split(key, JAX_TOGETHER)[index][None]
+def _programs(env: JaxEnvironment, matmul_precision: str, together: int) -> tuple[Callable[..., Any], ...]:
+    """Compiled reset, step and key of the action, with the keys of an evaluation that plays ``together``
+    episodes at a time. (Key ``i`` of ``jax.random.split(key, n)`` does not depend on ``n``.)"""
 
-    def keys(chunk: Key[Array, ""], time: Array) -> Key[Array, "2"]:
-        return jax.random.split(jax.random.fold_in(chunk, time))
+    def keys(key: Array, episode: Array, time: Array | None = None) -> tuple[Array, Array]:
+        """The keys of an action and of its step; without ``time``, the second one is for the reset."""
+        chunk, key_own = jax.random.split(jax.random.fold_in(key, episode // together))
+        if time is not None:
+            chunk, key_own = jax.random.split(jax.random.fold_in(chunk, time))
+        return chunk, jax.random.split(key_own, JAX_TOGETHER)[episode % together][None]
 
-    def reset(key: Key[Array, ""], number: Array, index: Array, params: Any) -> tuple[Key[Array, ""], Any, Any]:
-        chunk, key_reset = keys(key, number)
-        return chunk, *jax_vector.reset(env, own(key_reset, index), params)
-
-    def step(chunk: Key[Array, ""], time: Array, index: Array, *arguments: Any) -> tuple:
-        return jax_vector.step(env, own(keys(chunk, time)[1], index), *arguments)
-
-    with_precision = jax.default_matmul_precision(matmul_precision)
-    return jax.jit(with_precision(reset)), jax.jit(with_precision(step)), jax.jit(lambda chunk, time: keys(chunk, time)[0])
+    functions = (
+        lambda key, episode, params: jax_vector.reset(env, keys(key, episode)[1], params),
+        lambda key, episode, time, *arguments: jax_vector.step(env, keys(key, episode, time)[1], *arguments),
+        lambda key, episode, time: keys(key, episode, time)[0],
+    )
+    return tuple(jax.jit(jax.default_matmul_precision(matmul_precision)(function)) for function in functions)
 
 
 def _single(x: Any) -> Any:
     return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)[0]
 
 
+Player = GymnasiumPlayer | JaxPlayer
+
+
 def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:
-    """One environment to play on. Raises ``EnvError`` if it cannot be drawn, as far as that is known."""
+    """One environment to play on. Raises ``EnvError`` if it is known that it cannot be drawn."""
     if isinstance(env, GymnasiumEnvironment):
         return GymnasiumPlayer(env, config, seed, stream, window)
     return JaxPlayer(env, config, seed, stream)

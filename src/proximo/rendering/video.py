@@ -1,7 +1,5 @@
 """Video files, MP4 and GIF, encoded by the ffmpeg that imageio-ffmpeg brings."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -9,7 +7,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -24,7 +21,7 @@ H264 = ["-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv
 """Arguments of ffmpeg for an MP4 that every browser and phone plays."""
 LOSSLESS = ["-c:v", "libx264rgb", "-preset", "ultrafast", "-qp", "0", "-f", "matroska"]
 PALETTE = "[0]palettegen=stats_mode=diff[palette];[1][palette]paletteuse=dither=none"
-"""Filter for a GIF: one palette for all frames, of the colors that change. It reads the frames twice, so they are in a lossless file first."""
+"""Filter for a GIF: one palette for all frames. It reads them twice, so they are in a lossless file first."""
 
 
 class VideoError(ProximoError):
@@ -32,89 +29,78 @@ class VideoError(ProximoError):
 
 
 class Video:
-    """Writes frames into a file, one by one, by a process of ffmpeg. Frames that differ in size from the first one are resized to it.
+    """Writes frames into the file ``path``, one by one, by a process of ffmpeg with ``threads`` (0: one for each core).
 
-    imageio would write the same file, but ignores it if ffmpeg fails, and forks this process, which can hang because of JAX's threads
-    (decision 0014).
-
-    Args:
-        path: the file; its folder is created.
-        fps: frames per second.
-        threads: threads of ffmpeg; 0: one for each core.
-        enlarge: whether small frames are enlarged.
-
-    Raises:
-        VideoError: the ending is neither ``.mp4`` nor ``.gif``, the folder cannot be created, or there is no ffmpeg.
+    imageio would ignore that ffmpeg fails, and forks this process, which can hang because of JAX's threads (decision 0014).
     """
 
     def __init__(self, path: Path, fps: float, threads: int = 0, enlarge: bool = True):
-        self._is_gif = path.suffix.lower() == ".gif"
-        if path.suffix.lower() not in ENDINGS:
+        ending = path.suffix.lower()
+        if ending not in ENDINGS:
             raise VideoError(f"{path}: expected a name that ends in {' or '.join(ENDINGS)}.")
+        self.path, self._is_gif, self._threads, self._enlarge = path, ending == ".gif", threads, enlarge
+        self.fps = min(fps, MAX_GIF_FPS) if self._is_gif else fps
         with worded_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.fps = path, min(fps, MAX_GIF_FPS) if self._is_gif else fps
-        self._threads, self._enlarge, self._executable = threads, enlarge, ffmpeg()
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read after ffmpeg has ended)
+        self._executable = ffmpeg()
         self._temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         self._frames = self._temporary.with_suffix(".frames") if self._is_gif else self._temporary
-        """The file of the frames as they come."""
-        self._size: tuple[int, int] | None = None
-        """(height, width), known after the first frame."""
+        self._shape: tuple[int, ...] | None = None  # of the first frame, to which others are resized
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
 
     def add(self, frame: np.ndarray) -> np.ndarray:
-        """Append a frame, uint8 [height, width, 3], and return it as it was written."""
-        frame = fitted(frame, self._size) if self._enlarge or self._size else np.ascontiguousarray(frame)
-        self._size = (frame.shape[0], frame.shape[1])
+        """Append a frame, uint8 [height, width, 3], and return it as it is written."""
+        self._shape = self._shape or frame.shape
+        if frame.shape != self._shape:
+            from PIL import Image
+
+            frame = np.array(Image.fromarray(frame).resize((self._shape[1], self._shape[0])))
+        frame = enlarged(frame) if self._enlarge else frame
         with worded_errors(self.path):
             if self._process is None:
-                height, width = self._size
-                source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
+                size = f"{frame.shape[1]}x{frame.shape[0]}"
+                source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{self.fps:g}", "-i", "-"]
                 self._process = self._start([*source, *(LOSSLESS if self._is_gif else H264)], self._frames)
             assert self._process.stdin is not None
             try:
                 self._process.stdin.write(frame.tobytes())
             except BrokenPipeError:
-                self._wait()
+                self._wait(self._process)
                 raise
         return frame
 
     def _start(self, arguments: list[str], file: Path) -> subprocess.Popen[bytes]:
-        """Start ffmpeg, which writes ``file``."""
         target = ["-threads", str(self._threads), f"file:{file}"]  # a name may have a colon
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read after the process has ended)
         # A new session, so that Ctrl-C does not reach ffmpeg. No Python runs between fork and exec: threads of JAX could make it hang.
         return subprocess.Popen(
             [self._executable, "-y", "-loglevel", "error", *arguments, *target],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
 
-    def _wait(self) -> None:
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for ffmpeg to end. Raises ``VideoError`` with its error message if it has failed."""
-        process, errors = self._process, self._errors
-        assert process is not None and process.stdin is not None and errors is not None  # noqa: PT018
+        assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         if process.wait():
-            errors.seek(0)
-            lines = errors.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
-            reason = next(
-                (line for line in lines if "No space left" in line), lines[-1]
-            )  # the last line does not name a full disk
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
+            reason = next((x for x in lines if "No space left" in x), lines[-1])  # the last line does not name a full disk
             raise VideoError(f"Cannot write {self.path}: ffmpeg has failed ({reason}).")
 
     def close(self) -> None:
         """Complete the file, which gets its name only now. Without a frame there is no file."""
-        if self._process is not None:
-            with worded_errors(self.path):
-                self._wait()
-                if self._is_gif:
-                    source = ["-i", f"file:{self._frames}"]
-                    self._process = self._start([*source, *source, "-filter_complex", PALETTE, "-f", "gif"], self._temporary)
-                    self._wait()
-                    self._frames.unlink()
-                os.replace(self._temporary, self.path)
+        if self._process is None:
+            return
+        with worded_errors(self.path):
+            self._wait(self._process)
+            if self._is_gif:
+                source = ["-i", f"file:{self._frames}"]
+                self._process = self._start([*source, *source, "-filter_complex", PALETTE, "-f", "gif"], self._temporary)
+                self._wait(self._process)
+                self._frames.unlink()
+            os.replace(self._temporary, self.path)
 
     def drop(self) -> None:
         """Leave no file."""
@@ -152,31 +138,21 @@ def videos(run_dir: Path) -> Path:
     return run_dir / "videos"
 
 
-def fitted(frame: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
-    """``frame`` in the ``size`` (height, width) of its file, contiguous. By default this is the size of ``frame``, enlarged if it is
-    small, with even sides, because h264 requires these."""
-    height, width = frame.shape[:2]
-    if size is None:
-        factor = max(1, MIN_PIXELS // max(height, width))
-        size = tuple(side * factor + side * factor % 2 for side in (height, width))
-    factor = min(size[0] // height, size[1] // width)
-    if factor >= 1 and size[0] - factor * height <= 1 and size[1] - factor * width <= 1:
-        large = frame.repeat(factor, axis=0).repeat(factor, axis=1) if factor > 1 else frame
-        missing = ((0, size[0] - large.shape[0]), (0, size[1] - large.shape[1]), (0, 0))
-        return np.pad(large, missing, mode="edge") if any(after for _, after in missing) else np.ascontiguousarray(large)
-    from PIL import Image
-
-    return np.array(Image.fromarray(frame).resize((size[1], size[0])))
+def enlarged(frame: np.ndarray) -> np.ndarray:
+    """``frame``, enlarged if it is small, with even sides, because h264 requires these."""
+    factor = max(1, MIN_PIXELS // max(frame.shape[:2]))
+    large = frame.repeat(factor, axis=0).repeat(factor, axis=1) if factor > 1 else frame
+    missing = [(0, side % 2) for side in large.shape[:2]]
+    return np.pad(large, [*missing, (0, 0)], mode="edge") if (0, 1) in missing else large
 
 
 @contextlib.contextmanager
 def worded_errors(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` into a ``VideoError`` that names ``path`` and the reason."""
+    """An ``OSError`` becomes a ``VideoError``."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or " ".join(str(error).split("\n")[-1].split()) or type(error).__name__
-        raise VideoError(f"Cannot write {path} ({reason}): choose another --out.") from error
+        raise VideoError(f"Cannot write {path} ({error.strerror or error}): choose another --out.") from error
 
 
 def ffmpeg() -> str:
@@ -185,7 +161,7 @@ def ffmpeg() -> str:
         import imageio_ffmpeg
 
         executable = shutil.which(imageio_ffmpeg.get_ffmpeg_exe())
-    except (ImportError, RuntimeError, OSError):
+    except (ImportError, RuntimeError):
         executable = None
     if executable is None:
         raise VideoError(

@@ -1,7 +1,5 @@
 """What is watched, and how it is recorded: a trained policy, by any name of its run, or a random agent."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import tempfile
@@ -28,10 +26,8 @@ from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 
 MAX_EPISODES = 10_000
-MAX_STEPS = 10_000
-"""Steps of an episode by default: five minutes at 30 frames per second."""
-LONGEST = 10**9
-"""Maximum number of steps of an episode."""
+MAX_STEPS, LONGEST = 10_000, 10**9
+"""Maximum number of steps of an episode: by default five minutes at 30 frames per second."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Subject:
     run_dir: Path | None = None
     step: int | None = None
     seeds: tuple[str, ...] = ()
-    """If a group of seeds was named: all of them. ``run_dir`` is the first."""
+    """All seeds of the group that was named; ``run_dir`` is the first."""
     other: str | None = None
     """The id of the environment if it is not that of the training."""
     warnings: tuple[str, ...] = ()
@@ -61,43 +57,21 @@ class Subject:
         """Where a video of it is written, without its ending."""
         if self.run_dir is None:
             return Path(f"{run_directory.file_name(self.config.env.id)}-random")
-        name = "random" if self.step is None else f"{self.step}"
         where = "" if self.other is None else f"-{run_directory.file_name(self.other)}"
-        return videos(zoo.output_folder(self.run_dir)) / f"watch-{name}{where}"
+        return videos(zoo.output_folder(self.run_dir)) / f"watch-{'random' if self.step is None else self.step}{where}"
 
     def __str__(self) -> str:
         where = self.config.env.id if self.run_dir is None else f"{zoo.label(self.run_dir)} on {self.config.env.id}"
         at = "" if self.step is None else f" at step {self.step:,}"
-        return f"{where}{at}, actions at random" if self.acts == "random" else f"{where}{at}, {self.acts}"
+        return f"{where}{at}, {'actions at random' if self.acts == 'random' else self.acts}"
 
     def play(self, episodes: int, seed: int, max_steps: int | None = None, window: bool = False) -> Iterator[PlayedStep]:
-        """Play ``episodes`` episodes: the first ones that `proximo eval` plays with this seed. An episode is cut off after
-        ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000).
-
-        With sampled actions, only the first episode is the one of `proximo eval`. Environments that are evaluated as a vector environment
-        may play other episodes. With ``window``, an environment that has its own window shows itself.
-        """
+        """Play the first episodes of `proximo eval` with this seed; of sampled actions, only the first one is the same, and vector
+        environments may play others. An episode is cut off after ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000). With
+        ``window``, an environment that has its own window shows itself."""
         limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
-        player = make_player(self.env, self.config, seed, EVALUATION_STREAM, window)
-        with contextlib.closing(player):
+        with contextlib.closing(make_player(self.env, self.config, seed, EVALUATION_STREAM, window)) as player:
             yield from play(player, self.agent, episodes, limit)
-
-
-def record(
-    subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
-) -> tuple[int, list[dict[str, Any]]]:
-    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode. Raises
-    ``EnvError`` if the environment cannot be drawn, or ``VideoError``; then no file remains."""
-    frames, played = 0, []
-    with recording(path, fps or subject.fps) as video:
-        for step in subject.play(episodes, seed, max_steps):
-            frame = step.draw()
-            assert frame is not None
-            video.add(frame)
-            frames += 1
-            if step.ended:
-                played.append(step.outcome)
-    return frames, played
 
 
 @dataclass(frozen=True)
@@ -110,7 +84,6 @@ class Clip:
     """``{return, length, success, ended}`` of each episode. ``success`` is None if the environment does not report it, and ``ended`` is
     ``terminated``, ``truncated`` or ``cut``."""
     frames: int
-    """Number of frames."""
     fps: float
     """Frames per second."""
 
@@ -143,6 +116,21 @@ class Clip:
         return f'<video controls autoplay loop muted style="max-width: 100%" src="data:video/mp4;base64,{data}"></video>'
 
 
+def record(
+    subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
+) -> tuple[int, list[dict[str, Any]]]:
+    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
+    frames, played = 0, []
+    with recording(path, fps or subject.fps) as video:
+        for step in subject.play(episodes, seed, max_steps):
+            frame = step.draw()
+            assert frame is not None
+            video.add(frame)
+            frames += 1
+            played += [step.outcome] if step.ended else []
+    return frames, played
+
+
 def make_clip(subject: Subject, episodes: int, seed: int, max_steps: int | None, fps: float | None) -> Clip:
     """Like ``record``, in memory. The arguments are those of ``PPO.render``."""
     with tempfile.TemporaryDirectory() as folder:
@@ -156,10 +144,11 @@ def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) 
     record(acting(policy), path, 1, seed, max_steps)
 
 
-def acting(policy: Policy, deterministic: bool = True) -> Subject:
-    """A policy in the environment that it was trained in."""
+def acting(policy: Policy, deterministic: bool = True, **where: Any) -> Subject:
+    """A policy in its environment. ``where`` has other fields of the subject, which come from its run."""
     acts = "greedy" if deterministic else "sampled"
-    return Subject(policy.env, policy.config, policy_agent(policy, deterministic), acts, step=policy.step)
+    given = {"env": policy.env, "config": policy.config, "step": policy.step, **where}
+    return Subject(agent=policy_agent(policy, deterministic), acts=acts, **given)
 
 
 def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:
@@ -172,16 +161,8 @@ def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) ->
         raise ConfigError(f"fps = {fps!r}: expected a number that is more than 0, and 240 at most.")
 
 
-def trained(
-    run: str,
-    runs_dir: Path,
-    deterministic: bool = True,
-    levels: str | None = None,
-    env_settings: dict[str, Any] | None = None,
-    other: str | None = None,
-) -> Subject:
-    """The policy of ``run``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given. Raises
-    ``CheckpointError`` if there is no such run."""
+def trained(run: str, runs_dir: Path, deterministic: bool, levels: str | None, env_settings: Any, other: str | None) -> Subject:
+    """The policy of ``run``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given."""
     prepare_jax()
     try:
         run_dir, which, seeds = _find_run(run, runs_dir)
@@ -196,19 +177,16 @@ def trained(
         raise
     policy = load_policy(f"{run_dir}@{which}", str(runs_dir), env=other)
     env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
-    acts = "greedy" if deterministic else "sampled"
     other = config.env.id if config.env.id != policy.config.env.id else None
-    return Subject(env, config, policy_agent(policy, deterministic), acts, run_dir, policy.step, seeds, other, policy.warnings)
+    found = {"run_dir": run_dir, "seeds": seeds, "other": other, "warnings": policy.warnings}
+    return acting(policy, deterministic, env=env, config=config, **found)
 
 
-def untrained(
-    name: str, runs_dir: Path, seed: int = 0, levels: str | None = None, env_settings: dict[str, Any] | None = None
-) -> Subject:
-    """Random actions in the environment of a run, or in the environment with this id. Raises ``EnvError`` if it is neither."""
+def untrained(name: str, runs_dir: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> Subject:
+    """Random actions in the environment of a run, or in the environment with this id."""
     prepare_jax()
     given = {"levels": levels, "env_settings": env_settings or None}
     settings = {name: value for name, value in given.items() if value is not None}
-    run_dir = None
     try:
         run_dir, _, _ = _find_run(name, runs_dir)
     except CheckpointError as error:
@@ -216,7 +194,7 @@ def untrained(
             _check_environment(name, error)
         except EnvError as unknown:
             raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
-        config = make_config(name, settings)
+        run_dir, config = None, make_config(name, settings)
     else:
         config = override(run_directory.read_config(run_dir), settings)
     env = environment(config)

@@ -1,7 +1,5 @@
 """A pygame window that shows frames."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -28,9 +26,7 @@ def _pygame() -> Any:
 
 def has_display() -> bool:
     """Whether a window can be shown: there is a screen, and SDL can open it."""
-    if os.environ.get("SDL_VIDEODRIVER") in HIDDEN_DRIVERS:
-        return False
-    if is_headless():
+    if os.environ.get("SDL_VIDEODRIVER") in HIDDEN_DRIVERS or is_headless():
         return False
     try:
         pygame = _pygame()
@@ -40,12 +36,6 @@ def has_display() -> bool:
     except Exception:  # no library or no access to the screen: the caller writes a file instead
         return False
     return seen
-
-
-def closed_by_user() -> bool:
-    """Whether the user closed the window that an environment opened. Gymnasium's environments ignore this."""
-    pygame = sys.modules.get("pygame")
-    return pygame is not None and pygame.display.get_init() and _asked(pygame)[0]
 
 
 def _asked(pygame: Any) -> tuple[bool, bool]:
@@ -62,8 +52,7 @@ class Window:
     """Shows frames at ``fps``. Its button, Escape and q close it; the space bar pauses."""
 
     def __init__(self, fps: float):
-        self.fps, self.closed = fps, False
-        self._pygame = _pygame()
+        self.fps, self.closed, self._pygame = fps, False, _pygame()
         self._pygame.display.init()
         self._clock = self._pygame.time.Clock()
         self._screen: Any = None
@@ -74,29 +63,21 @@ class Window:
         if self._screen is None:
             self._screen = pygame.display.set_mode(self._size(frame), pygame.RESIZABLE)
         pygame.display.set_caption(title)
-        picture = pygame.surfarray.make_surface(frame.swapaxes(0, 1))
-        pygame.transform.scale(picture, self._screen.get_size(), self._screen)
+        pygame.transform.scale(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), self._screen.get_size(), self._screen)
         pygame.display.flip()
         self._clock.tick(self.fps)
-        self._handle_events()
+        self.closed, paused = _asked(pygame)
+        while paused and not self.closed:
+            self._clock.tick(20)
+            self.closed, toggled = _asked(pygame)
+            paused ^= toggled
 
     def _size(self, frame: np.ndarray) -> tuple[int, int]:
-        """The size of the window: the frame enlarged by an integer factor, or reduced, so that it fits the screen."""
+        """The size of the window: the frame, enlarged if it is small, or reduced so that it fits the screen."""
         height, width = frame.shape[:2]
         room_x, room_y = (MAX_SCREEN * side for side in self._pygame.display.get_desktop_sizes()[0])
-        factor = min(room_x / width, room_y / height)
-        factor = min(int(factor), max(1, 600 // max(height, width))) if factor >= 1 else factor
+        factor = min(room_x / width, room_y / height, max(1, 600 // max(height, width)))
         return round(width * factor), round(height * factor)
-
-    def _handle_events(self) -> None:
-        paused = False
-        while True:
-            closed, toggled = _asked(self._pygame)
-            self.closed |= closed
-            paused ^= toggled
-            if self.closed or not paused:
-                return
-            self._clock.tick(20)
 
     def close(self) -> None:
         """Close the window."""
@@ -104,16 +85,12 @@ class Window:
 
 
 def show(subject: Subject, play: Callable[[bool], Iterator[PlayedStep]], fps: float | None = None) -> None:
-    """Show episodes until they end or the user closes the window.
-
-    Args:
-        subject: what is watched.
-        play: ``play(window)`` plays the episodes; with ``window`` true, the environment shows itself.
-        fps: frames per second; None: those of the environment, which then shows itself if it can.
-    """
+    """Show the episodes of ``play(window)`` until the user closes the window. Without ``fps``, an environment that can shows itself:
+    ``window`` is true then."""
     if fps is None and "human" in getattr(subject.env, "render_modes", ()):
         for _ in play(True):
-            if closed_by_user():
+            pygame = sys.modules.get("pygame")  # Gymnasium's environments ignore that the user closes their window
+            if pygame is not None and pygame.display.get_init() and _asked(pygame)[0]:
                 break
         return
     with contextlib.closing(Window(fps or subject.fps)) as window:

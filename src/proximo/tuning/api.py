@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from proximo.tuning.result import TuneResult
 
 WITHOUT_EFFECT = (*RUN_DIRECTORY, "eval_every")
-"""Settings that no trial has."""
 
 
 def check_optuna(what: str) -> None:
@@ -92,7 +91,6 @@ def tune(
     """
     check_optuna("proximo.tune")
     current().require_one("tune")
-    from proximo.tuning.journal import open_journal
     from proximo.tuning.plan import make_plan
     from proximo.tuning.progress import StudyProgress
     from proximo.tuning.study import deadline_of, run_study
@@ -110,12 +108,10 @@ def tune(
     search = {"trials": trials, "seeds": seeds, "evaluations": evaluations, "pruner": pruner, "finalists": finalists}
     with showing_progress(reporter, progress, Reporter(), StudyProgress) as shown:
         plan = make_plan(settings_of(env, config, preset, settings), settings, space, shown, together, **search)
-
-        def fill(folder: Path) -> None:
-            write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
-            plan.store(open_journal(folder))
-
-        folder = run_directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
+        typed = shlex.join(sys.argv) + "\n"
+        folder = run_directory.create(
+            tune_dir, plan.base.env.id, name, lambda x: write_atomic(x / "command.txt", typed), "--tune-dir"
+        )
         return run_study(folder, plan, shown, deadline)
 
 
@@ -154,8 +150,7 @@ def resume(
     folder = find_folder(str(study), Path(tune_dir), STUDIES).absolute()
     with RunLock(folder):
         plan = read_plan(open_journal(folder), folder)
-    if trials is not None:
-        plan = dataclasses.replace(plan, trials=trials)
+    plan = dataclasses.replace(plan, trials=plan.trials if trials is None else trials)
     prepare_jax(for_seeds=True)
     current().require_one("tune")
     return run_study(folder, plan, reporter or Reporter(), deadline)

@@ -1,7 +1,5 @@
 """Trains a batch of trials, without run directories, by the backend that `train` uses."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -41,9 +39,9 @@ def with_hyperparameters(state: TrainState, configs: list[Config]) -> TrainState
 class Batch:
     """Trials that share a compiled program, each with all ``seeds``. Their settings ``configs`` differ in hyperparameters.
 
-    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state. The program is
-    compiled for ``width`` trials; missing trials repeat the first one. Another backend trains one trial, seed after
-    seed. At an evaluation its score is the mean over the seeds so far, so a bad trial is pruned within its first seed.
+    A backend that stacks seeds trains all trials and seeds together, each in a slot of one state, in a program for ``width`` trials;
+    missing trials repeat the first one. Another backend trains one trial, seed after seed, whose score at an evaluation is the mean over
+    the seeds so far: a bad trial is pruned within its first seed.
     """
 
     def __init__(self, configs: list[Config], seeds: Sequence[int], width: int, interrupts: Interrupts):
@@ -63,8 +61,6 @@ class Batch:
         """The slots that are trained now: (trial, seed)."""
         self.live = set(range(len(configs)))
         """The trials that continue. The user of ``train`` removes others at an evaluation."""
-        self._returns: dict[int, Any] = dict.fromkeys(self.live, ())
-        """The returns of each trial on the seeds that were trained before."""
         self._failures: dict[int, str] = {}
 
     @property
@@ -74,29 +70,27 @@ class Batch:
         return self.timed.seconds_per_update * self.total_updates * len(self.groups) * whole / now
 
     def train(self, evaluations: int) -> Generator[tuple[float, int, dict[int, list[float] | str]]]:
-        """Train to the end, or until no trial is ``live``. The ``evaluations`` of a seed are evenly spaced.
-
-        Yields the share that is done, 0 … 1, the number of the next evaluation, and its results if it is over: by
-        trial, its mean returns by seed, or why it failed. Raises ``StoppedError`` if the user asks to stop.
-        """
-        total = self.total_updates
+        """Train to the end, or until no trial is ``live``. Yields the share that is done, the number of the next of the ``evaluations``
+        of a seed, and its results if it is over: by trial, its mean returns by seed, or why it failed."""
+        total, returns = self.total_updates, dict[int, Any].fromkeys(self.live, ())
         # At most as many as updates.
         boundaries = {max(1, round(total * i / evaluations)): i for i in range(1, evaluations + 1)}
         with contextlib.closing(self.backend):
             for index, slots in enumerate(self.groups):
                 self.slots = slots
-                now = Snapshot(self._start(), 0, 0)
+                now = Snapshot(self._call(self.backend.prepare, self._start, len(slots)), 0, 0)
                 for boundary, number in boundaries.items():
                     evaluation = index * evaluations + number
                     while now.update < boundary and not self.live <= self._failures.keys():
-                        now = self._advance(now, boundary)
+                        now = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
+                        self._note_failures(now)
                         yield (index + now.update / total) / len(self.groups), evaluation, {}
-                    results = {trial: self._result(now.state, trial) for trial in sorted(self.live)}
+                    results = {trial: self._result(now.state, trial, returns[trial]) for trial in sorted(self.live)}
                     yield (index + boundary / total) / len(self.groups), evaluation, results
                     if not self.live:
                         return
                     if boundary == total:
-                        self._returns = results
+                        returns = results
                     elif self.backend.stacked:
                         now = now._replace(state=self._narrowed(now.state, boundary))
 
@@ -107,23 +101,17 @@ class Batch:
         return result
 
     def _start(self) -> TrainState:
-        def make_state() -> TrainState:
-            state = self.backend.start([seed for _, seed in self.slots])
-            configs = self.backend.filled([self.configs[trial] for trial, _ in self.slots])
-            return with_hyperparameters(state, configs) if self.backend.stacked else state
+        state = self.backend.start([seed for _, seed in self.slots])
+        configs = self.backend.filled([self.configs[trial] for trial, _ in self.slots])
+        return with_hyperparameters(state, configs) if self.backend.stacked else state
 
-        return self._call(self.backend.prepare, make_state, len(self.slots))
-
-    def _advance(self, now: Snapshot, boundary: int) -> Snapshot:
-        now = self.timed.advance(now, self.timed.num_updates(now.update, boundary))
+    def _note_failures(self, now: Snapshot) -> None:
         for slot, (trial, seed) in enumerate(self.slots):
-            _, source = first_non_finite(now.metrics, slot)
-            if source:
+            if source := first_non_finite(now.metrics, slot)[1]:
                 self._failures.setdefault(trial, f"NaN or infinity in the {source} (seed {seed})")
-        return now
 
-    def _result(self, state: TrainState, trial: int) -> list[float] | str:
-        returns = list(self._returns[trial])
+    def _result(self, state: TrainState, trial: int, before: Any) -> list[float] | str:
+        returns = [*before]  # on the seeds that were trained before
         for slot in dict.fromkeys(slot for slot in self.slots if slot[0] == trial and trial not in self._failures):
             policy = self.backend.seed_state(state, self.slots.index(slot)).learner.policy
             episodes = self._call(self.backend.evaluate, policy, slot[1], TUNING_STREAM)

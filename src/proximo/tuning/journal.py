@@ -1,7 +1,5 @@
 """The journal of a study, which Optuna writes: the plan, the trials, and their scores in the final round."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -27,9 +25,8 @@ STUDIES = FolderKind("study", "studies", START, lambda x: (x / JOURNAL).is_file(
 class Record:
     """A trial: its searched settings, how it ended and why, and its scores by seed.
 
-    ``scores`` has those of the ``trial`` at its last evaluation and, if it took part, of the ``final`` round and of the
-    ``test``; an empty list if a seed failed. ``evaluations`` has the means of all evaluations. ``seconds`` is its share
-    of its batch; a whole batch of such trials takes ``full_seconds``, without compiling.
+    ``scores`` has those of the ``trial`` at its last evaluation and, if it took part, of the ``final`` round and of the ``test``; an
+    empty list if a seed failed. ``evaluations`` has the means of all evaluations.
     """
 
     number: int
@@ -40,7 +37,9 @@ class Record:
     scores: dict[str, list[float]] = field(default_factory=dict)
     evaluations: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    """Its share of its batch."""
     full_seconds: float = 0.0
+    """Seconds of a whole batch of such trials, without compiling."""
 
     @property
     def name(self) -> str:
@@ -58,8 +57,7 @@ class Record:
 
 
 def open_journal(folder: Path) -> optuna.Study:
-    """Open the study in ``folder``, or make a new one. No other process may write to it. Repairs what a crash has left: a
-    lock, and an incomplete last line. Raises ``CheckpointError`` if the journal is damaged."""
+    """Open the study in ``folder``, or make a new one. Repairs what a crash has left: a lock, and an incomplete last line."""
     path = folder / JOURNAL
     Path(f"{path}.lock").unlink(missing_ok=True)
     if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
@@ -82,17 +80,16 @@ def records(journal: optuna.Study) -> list[Record]:
 
 
 def best_of(trials: list[Record]) -> Record | None:
-    """The best trial of the final round, if not only the base took part; otherwise the trial with the best score. Of equal
-    trials, it is the first. Trials that failed in the final round are skipped. None if no trial is left."""
+    """The best trial of the final round, if not only the base took part; otherwise the trial with the best score. Trials that failed in
+    the final round are skipped."""
     done = [t for t in trials if t.state == "done" and t.scores.get(FINAL) != []]
     kind = FINAL if any(FINAL in t.scores and t.number for t in done) else TRIAL
     return max((t for t in done if kind in t.scores), key=lambda t: t.mean(kind) or 0.0, default=None)
 
 
 def finalists(trials: list[Record], count: int) -> list[Record]:
-    """The trials of the final round: the ``count`` best trials, then the base. The base takes part if its best seed reaches
-    the highest mean score of these trials (in the final round, if they have finished it). The next best trial replaces
-    one that failed in the final round."""
+    """The trials of the final round: the ``count`` best trials, then the base if its best seed reaches their highest mean score (in the
+    final round, if they have finished it). The next best trial replaces one that failed in the final round."""
     done = [t for t in trials if t.state == "done" and t.number and t.scores.get(FINAL) != []]
     best = sorted(done, key=lambda t: -(t.score or 0.0))[:count]
     if not best or trials[0].state != "done":

@@ -1,7 +1,5 @@
 """What a study searches, and how: its plan, and the draws of its trials."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection
@@ -22,6 +20,7 @@ from proximo.config import Config, from_mapping, override, to_mapping
 from proximo.config.loading import read_file
 from proximo.config.validation import validate
 from proximo.errors import CheckpointError, ConfigError, ProximoError, nearest
+from proximo.evaluation.evaluate import check_number
 from proximo.jax_setup import prepare_jax
 from proximo.tracking.reporter import Reporter
 from proximo.training.backends import make_backend
@@ -55,28 +54,24 @@ class StudyPlan:
     finalists: int = 3
 
     def __post_init__(self) -> None:
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ConfigError(f"{name} = {value!r}: expected a whole number, {low} … {high:,}.")
+        for name, limits in LIMITS.items():
+            check_number(name, getattr(self, name), *limits)
         if self.pruner not in PRUNERS:
             raise ConfigError(f"pruner = {self.pruner!r}: expected one of {', '.join(PRUNERS)}{nearest(self.pruner, PRUNERS)}.")
         if not self.base.run.eval_episodes:
             raise ConfigError("eval_episodes = 0: trials are compared by evaluations; expected 1 or more.")
 
     def seeds_of(self, kind: str) -> range:
-        """The seeds of every ``trial``, of the ``final`` round (as many as the compiled program trains together) and of the
-        ``test`` (as many; nothing is selected by its result)."""
+        """The seeds of every ``trial``; or of the ``final`` round or the ``test``, as many as the compiled program trains together."""
         count = self.seeds if kind == TRIAL else self.seeds * self.together
         first = self.base.run.seed + {TRIAL: 0, FINAL: self.seeds, TEST: self.seeds + count}[kind]
         return range(first, first + count)
 
     def config(self, trial: Record) -> Config:
-        """All settings of a trial. Raises ``ConfigError`` if they do not fit together."""
+        """All settings of a trial."""
         return self.base if trial.number == 0 else validate(override(self.base, trial.settings, join=False))
 
     def store(self, journal: optuna.Study) -> None:
-        """Store the plan in the journal of a study."""
         journal.set_user_attr("plan", {**vars(self), "base": to_mapping(self.base), "space": as_mapping(self.space)})
 
 
@@ -96,13 +91,13 @@ def read_plan(journal: optuna.Study, folder: Path) -> StudyPlan:
 def make_plan(
     config: Config,
     fixed: Collection[str],
-    space_file: str | Path | None,
+    file: str | Path | None,
     reporter: Reporter,
     together: int | None = None,
     **search: Any,
 ) -> StudyPlan:
-    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched; trials use seeds from
-    100 up, unless ``seed`` is one of them. Raises ``ConfigError`` or ``EnvError`` for what would fail later."""
+    """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched. Raises ``ConfigError`` or ``EnvError``
+    for what would fail later."""
     prepare_jax(for_seeds=True)
     seed = config.run.seed if "seed" in fixed else FIRST_SEED
     run = dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name="")
@@ -112,17 +107,16 @@ def make_plan(
         reporter.warned(warning)
     backend = make_backend(base, env, stacked=True)
     backend.template()  # the network may not fit the spaces
-    if together is None:
-        together = 8 if backend.stacked else 1
-    elif together > 1 and not backend.stacked:
+    together = (8 if backend.stacked else 1) if together is None else together
+    if not backend.stacked and isinstance(together, int) and together > 1:
         raise ConfigError(
             f"together = {together}: {base.env.id} is a Gymnasium environment, where trials train one after the other: use 1."
         )
-    if space_file is None:
+    if file is None:
         space = default_space(base, env, fixed)
     else:
-        given = read_file(Path(space_file), "--space", "settings with their values, such as `num_steps: [64, 128]`")
-        space = read_space(given, base, str(space_file), backend.stacked, fixed)
+        given = read_file(Path(file), "--space", "settings with their values, such as `num_steps: [64, 128]`")
+        space = read_space(given, base, str(file), backend.stacked, fixed)
     if not space:
         raise ConfigError("There is nothing to search: the space is empty, or every setting of it was given as a flag.")
     constant = {"minibatch_size": base.batch_size // base.ppo.num_minibatches} if "minibatch_size" in fixed else {}
@@ -131,19 +125,18 @@ def make_plan(
     return plan
 
 
+def _read_by_network(config: Config) -> tuple[Any, ...]:
+    return config.env, config.network, config.ppo.normalize_observation
+
+
 def draw(
     plan: StudyPlan, study: optuna.Study, number: int, fixed: dict[str, Any], at_random: bool = False
 ) -> tuple[dict[str, Any], optuna.Trial]:
     """Settings of trial ``number`` that can be trained, and Optuna's trial. The parameters ``fixed`` are not drawn.
 
-    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch
-    differ. A draw depends only on the seed, the number and the trials of ``study``. Raises ``ConfigError`` if no draw can
-    be trained.
+    Multivariate TPE (Falkner et al. 2018, arXiv:1807.01774) counts running trials as bad ones, so the trials of a batch differ. A draw
+    depends only on the seed, the number and the trials of ``study``.
     """
-
-    def read_by_network(config: Config) -> tuple[Any, ...]:
-        return config.env, config.network, config.ppo.normalize_observation
-
     unfit: list[optuna.Trial] = []
     last = None
     for attempt in range(DRAWS):
@@ -156,7 +149,7 @@ def draw(
         settings = drawn_settings(trial.params, plan.space, plan.base) | plan.constant
         try:
             config = validate(override(plan.base, settings, join=False))
-            if read_by_network(config) != read_by_network(plan.base):
+            if _read_by_network(config) != _read_by_network(plan.base):
                 policy_shapes(environment(config), config)
         except ProximoError as error:
             unfit.append(trial)  # still running, and so a bad one

@@ -1,15 +1,10 @@
 """The progress of a study in words, on a display."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from proximo.tracking.progress import DisplayReporter, duration, number
-
-if TYPE_CHECKING:
-    from proximo.tuning.journal import Record
-    from proximo.tuning.plan import StudyPlan
+from proximo.tuning.journal import Record
+from proximo.tuning.plan import StudyPlan
 
 
 class StudyProgress(DisplayReporter):

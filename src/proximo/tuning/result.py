@@ -1,7 +1,5 @@
 """The result of a study and its files: a table of its trials, and a preset for ``train --config``."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import dataclass
@@ -72,8 +70,7 @@ class TuneResult:
         }
 
     def write(self) -> None:
-        """Write ``trials.csv``, and the best trial as ``preset.yaml``. The preset has every setting of environment, learner
-        and network, so that no later default changes them."""
+        """Write ``trials.csv``, and the best trial as ``preset.yaml``, with all settings, so that no later default changes them."""
         out = io.StringIO()
         writer, names = csv.writer(out), list(self.plan.space)
         writer.writerow(["trial", "state", *MEANS.values(), *names, "seconds", *SCORES.values(), "evaluations", "reason"])
@@ -92,19 +89,20 @@ class TuneResult:
 
     def _provenance(self, best: Record) -> dict[str, Any]:
         plan, base = self.plan, self.trials[0]
-        found: dict[str, Any] = {"study": str(self.folder), "trial": best.number, "trials": self.counts}
-        found["searched"] = list(plan.space)
+        found: dict[str, Any] = {
+            "study": str(self.folder),
+            "trial": best.number,
+            "trials": self.counts,
+            "searched": list(plan.space),
+        }
         for kind, name in MEANS.items():
             if kind in best.scores:
-                found[name.replace("score", "seeds")] = f"{plan.seeds_of(kind)[0]}-{plan.seeds_of(kind)[-1]}"
-                found[name] = best.mean(kind)
+                seeds = plan.seeds_of(kind)
+                found |= {name.replace("score", "seeds"): f"{seeds[0]}-{seeds[-1]}", name: best.mean(kind)}
             if kind in base.scores:
                 found[f"base_{name}"] = base.mean(kind)
-        return found | {
-            "scored_by": f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy",
-            "date": datetime.now(UTC).date().isoformat(),
-            "versions": versions(),
-        }
+        scored_by = f"mean over the seeds of {plan.base.run.eval_episodes} greedy episodes with the final policy"
+        return found | {"scored_by": scored_by, "date": datetime.now(UTC).date().isoformat(), "versions": versions()}
 
 
 def _figures(trial: Record) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The search space: one Optuna distribution for each searched setting, from a YAML file or by default."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -10,11 +8,11 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from proximo.config import ENTRIES, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
+from proximo.config import ENTRIES, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, shown
 from proximo.networks.normalizer import make_statistics
 
 Space = dict[str, BaseDistribution]
@@ -53,31 +51,26 @@ Each value of the others needs its own program."""
 
 
 def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bool, fixed: Collection[str] = ()) -> Space:
-    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``)
-    has no settings of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``. Raises
-    ``ConfigError`` if a name is unknown or cannot be searched, or if values are out of range."""
+    """Read lists and ranges by the name of a setting; ``source`` names the file in messages. A JAX environment (``in_jax``) has no
+    settings of Gymnasium environments. Settings that are ``fixed`` keep their value in ``base``."""
     not_searched = NOT_SEARCHED | (NOT_IN_JAX if in_jax else {})
     fixed = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
     space: Space = {}
     for name, given in mapping.items():
-        if name in GROUPS:
-            raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
         if name not in SEARCHED:
             raise unknown(str(name), f" in {source}")
         if name in not_searched:
             raise ConfigError(f"{source}: {name} cannot be searched: {not_searched[name]}.")
-        if not fixed & {name, name.partition(".")[0]}:
-            try:
-                space[name] = _distribution(SEARCHED[name], given, base)
-            except ConfigError as error:
-                raise ConfigError(f"{source}: {error}") from None
-            except ValueError as error:
-                raise ConfigError(f"{source}: {name}: {error}") from None
+        if fixed & {name, name.partition(".")[0]}:
+            continue
+        try:
+            space[name] = _distribution(SEARCHED[name], given, base)
+        except (ConfigError, TypeError, ValueError) as error:
+            raise ConfigError(f"{source}: {error}" if isinstance(error, ConfigError) else f"{source}: {name}: {error}") from None
     return space
 
 
 def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
-    """The distribution of a list or a range. Optuna raises ``ValueError`` for an empty one."""
     if isinstance(given, list):
         return CategoricalDistribution([plain(coerce(leaf, value)) for value in given])
     if not isinstance(given, Mapping):
@@ -85,43 +78,39 @@ def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
             f"{leaf.name}: {shown(given)} is neither a list of values, such as [64, 128], nor a range, such as {{low: 0.9, high: 0.99}}. "
             "To fix a value, give it as a flag or in --config."
         )
-    for word in given:
-        if word not in RANGE:
-            hint = f"{nearest(str(word)[:80], RANGE)}; expected {', '.join(RANGE)}"
-            raise ConfigError(f"{leaf.name}: unknown word {shown(word)}{hint}.")
-    low, high = (plain(coerce(leaf, given.get(end))) for end in ("low", "high"))
-    if leaf.type not in (int, float, SCHEDULE) or isinstance(low, str) or isinstance(high, str):
+    ends = {end: plain(coerce(leaf, given.get(end))) for end in ("low", "high")}
+    if leaf.type not in (int, float, SCHEDULE) or any(isinstance(end, str) for end in ends.values()):
         raise ConfigError(f"{leaf.name}: a range has numbers: give a list of values.")
     value = leaf.value_in(base)
     if leaf.type == SCHEDULE and (not isinstance(value, ScheduleText) or (value.initial == 0 and isinstance(value.plain(), str))):
         raise ConfigError(f"{leaf.name}: a range scales {value} of the base, which is not possible: give a list of values.")
     kind: Any = IntDistribution if leaf.type is int else FloatDistribution
-    return kind(low, high, **{name: given[name] for name in ("step", "log") if name in given})
+    return kind(**{**given, **ends})
 
 
 def as_mapping(space: Space) -> dict[str, Any]:
     """The form of ``space`` in a YAML file, which ``read_space`` reads."""
 
-    def range_of(distribution: BaseDistribution) -> dict[str, Any]:
-        words = {word: getattr(distribution, word) for word in RANGE}
-        return {word: value for word, value in words.items() if value is not None and value is not False}
+    def listed(distribution: Any) -> Any:
+        if isinstance(distribution, CategoricalDistribution):
+            return list(distribution.choices)
+        return {word: x for word in RANGE if (x := getattr(distribution, word)) is not None and x is not False}
 
-    return {name: list(d.choices) if isinstance(d, CategoricalDistribution) else range_of(d) for name, d in space.items()}
+    return {name: listed(distribution) for name, distribution in space.items()}
 
 
 def shaping(space: Space) -> set[str]:
     """The settings whose values change the program: all that are not traced, and those that a 0 switches off."""
 
-    def has_zero(distribution: Any) -> bool:
-        return 0 in (getattr(distribution, "choices", None) or (distribution.low,))
+    def is_off_at_zero(name: str) -> bool:
+        distribution: Any = space[name]
+        return SEARCHED[name].zero_is_off and 0 in (getattr(distribution, "choices", None) or (distribution.low,))
 
-    leaves = {name: SEARCHED[name] for name in space}
-    return {name for name, leaf in leaves.items() if not leaf.traced or (leaf.zero_is_off and has_zero(space[name]))}
+    return {name for name in space if not SEARCHED[name].traced or is_off_at_zero(name)}
 
 
 def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
-    """The default space for ``base`` on ``env``. It contains the base. It has no ``normalize_observation`` and
-    ``normalize_reward`` where they would normalize nothing."""
+    """The default space, which contains ``base``. It does not search a normalization that has no effect."""
     observation, reward = base.ppo.normalize_observation or "auto", base.ppo.normalize_reward or "auto"
     declared = DEFAULT | {"normalize_observation": [False, observation], "normalize_reward": [False, reward]}
     if make_statistics(env.observation_space, observation) is None:
@@ -155,8 +144,7 @@ def base_parameters(space: Space, base: Config) -> dict[str, Any] | None:
 
 
 def drawn_settings(parameters: Mapping[str, Any], space: Space, base: Config) -> dict[str, Any]:
-    """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``.
-    The others are shared within a batch and stay exact."""
+    """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``."""
     settings = dict(parameters)
     for name, distribution in space.items():
         if isinstance(distribution, FloatDistribution) and SEARCHED[name].traced:

@@ -1,7 +1,5 @@
 """Runs a study: trains batches of trials until trials or time are used up, then runs the final round."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -26,8 +24,8 @@ from proximo.tuning.result import TuneResult
 from proximo.tuning.space import SEARCHED, base_parameters, plain, shaping
 
 EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
-"""This many batches, after the one of the base, draw the settings that need a compilation at random, and later every fourth
-batch. TPE alone would soon stop exploring them, because all trials of a batch share them."""
+"""This many batches after the base's, and later every fourth one, draw the settings that need a compilation at random: TPE would soon
+stop exploring them, because all trials of a batch share them."""
 MIN_SHARE = 0.03
 """After this share of a batch, its measured speed is used to predict its end."""
 
@@ -36,16 +34,13 @@ class Study:
     """A study in ``folder``. ``deadline`` is a time of ``time.monotonic``.
 
     The journal has the trials of whole batches: a resumed study draws and trains an interrupted batch again. Optuna's
-    sampler and pruner read ``sampled``, a copy in memory, which also has the trials in training.
+    sampler and pruner read ``sampled``, a copy in memory, which also has the trials in training: ``batch``.
     """
 
     def __init__(self, folder: Path, plan: StudyPlan, interrupts: Interrupts, reporter: Reporter, deadline: float = math.inf):
         self.folder, self.plan, self.interrupts, self.reporter, self.deadline = folder, plan, interrupts, reporter, deadline
-        self.journal = open_journal(folder)
+        self.journal, self.batch = open_journal(folder), list[tuple[Record, optuna.Trial]]()
         self.trials = records(self.journal)
-        """The trials in the journal."""
-        self.batch: list[tuple[Record, optuna.Trial]] = []
-        """The trials in training, with Optuna's."""
         self.sampled = optuna.create_study(direction="maximize", pruner=PRUNERS[plan.pruner]())
         self.sampled.add_trials(self.journal.get_trials(deepcopy=False))
         self.shaping = shaping(plan.space)
@@ -68,14 +63,14 @@ class Study:
 
     def _draw(self, numbers: range) -> list[tuple[Record, optuna.Trial]]:
         """The trials of a batch. They share the settings that change the program, with the base in its batch."""
-        given = self.base_parameters or {}
-        if numbers[0] and self.plan.together > 1:
-            batch = numbers[0] // self.plan.together
+        given, together = self.base_parameters or {}, self.plan.together
+        if numbers[0] and together > 1:
+            batch = numbers[0] // together
             at_random = batch <= EXPLORING_BATCHES or batch % EXPLORE_EVERY == EXPLORE_EVERY - 1
             _, trial = draw(self.plan, self.sampled, numbers[0], {}, at_random)
             self.sampled.tell(trial, state=TrialState.FAIL)
             given = trial.params
-        shared = {name: given[name] for name in self.shaping if name in given} if self.plan.together > 1 else {}
+        shared = {name: given[name] for name in self.shaping if name in given} if together > 1 else {}
         found = []
         for number in numbers:
             if number:
@@ -89,10 +84,9 @@ class Study:
     def _train(self, width: int) -> None:
         """Train the batch, in a program for ``width`` trials, until it ends or time is up. That of the base always ends."""
         trials = [record for record, _ in self.batch]
-        shared = {name: value for name, value in trials[0].settings.items() if name in self.shaping}
         named = trials[0].name if len(trials) == 1 else f"trials {trials[0].number}–{trials[-1].number}"
-        listed = ", ".join(f"{name} {str(value).lower()}" for name, value in shared.items())
-        self.reporter.trials_started(f"{named} ({listed})" if listed else named)
+        shared = [f"{name} {str(value).lower()}" for name, value in trials[0].settings.items() if name in self.shaping]
+        self.reporter.trials_started(f"{named} ({', '.join(shared)})" if shared else named)
         state, reason, since = "pruned", "time was up", time.monotonic()
         try:
             configs = [self.plan.config(trial) for trial in trials]
@@ -103,40 +97,36 @@ class Study:
                     for place, result in results.items():
                         trials[place].seconds += (time.monotonic() - since) / len(results)
                         trials[place].full_seconds = trainer.full_seconds * self.plan.together / width
-                        self._evaluated(place, result, evaluation, is_last=share == 1)
+                        self._evaluated(*self.batch[place], result, evaluation, is_last=share == 1)
                     since = time.monotonic() if results else since
                     trainer.live = {place for place, trial in enumerate(trials) if trial.state == "running"}
                     if trials[0].number and share > MIN_SHARE and self._is_late((1 - share) * trainer.full_seconds):
                         break
-        except (ConfigError, EnvError) as error:
-            state, reason = "failed", str(error)
         except Exception as error:
-            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+                state, reason = "failed", "there was not enough memory"
+            elif isinstance(error, ConfigError | EnvError):
+                state, reason = "failed", str(error)
+            else:
                 raise
-            state, reason = "failed", "there was not enough memory"
-        for place, trial in enumerate(trials):
-            if trial.state == "running":
-                self._finish(place, state, reason)
+        for record, trial in self.batch:
+            if record.state == "running":
+                self._finish(record, trial, state, reason)
 
-    def _evaluated(self, place: int, result: list[float] | str, evaluation: int, is_last: bool) -> None:
-        record, trial = self.batch[place]
+    def _evaluated(self, record: Record, trial: optuna.Trial, result: list[float] | str, number: int, is_last: bool) -> None:
         if isinstance(result, str):
-            self._finish(place, "failed", result)
+            self._finish(record, trial, "failed", result)
             return
         record.scores[TRIAL] = result
         record.evaluations.append(score := fmean(result))
-        trial.report(score, evaluation)
+        trial.report(score, number)
         if is_last:
-            self._finish(place, "done")
+            self._finish(record, trial, "done")
         elif record.number and trial.should_prune():  # the base is never pruned: all trials are compared with it
-            self._finish(place, "pruned")
+            self._finish(record, trial, "pruned")
 
-    def _finish(self, place: int, state: str, reason: str = "") -> None:
-        """Report a trial of the batch that is over to Optuna and the user.
-
-        A failed trial counts as pruned, so that the sampler avoids its settings. A base outside of the space does not count.
-        """
-        record, trial = self.batch[place]
+    def _finish(self, record: Record, trial: optuna.Trial, state: str, reason: str = "") -> None:
+        """Report a trial that is over. For the sampler, a failed one counts as pruned: it avoids its settings."""
         record.state, record.reason = state, reason
         if state == "failed":
             record.scores.clear()
@@ -150,8 +140,7 @@ class Study:
         self.reporter.trial_finished(record, best_of(over), max(0.0, min(left, self.deadline - time.monotonic())))
 
     def final_round(self) -> None:
-        """Train the best trials again on other seeds, and the base if it may still be better. The best of them wins. Then
-        train the winner on test seeds, because the highest of several scores is too high on average."""
+        """Train the best trials again on other seeds, and the best of them on test seeds."""
         late: list[str] = []
         while left := [t for t in finalists(self.trials, self.plan.finalists) if not (FINAL in t.scores or t.name in late)]:
             self._train_again(left[0], FINAL, late)
@@ -187,7 +176,6 @@ class Study:
 
     @property
     def _reserved(self) -> float:
-        """Seconds of the final round and of the test."""
         chosen = finalists(self._known, self.plan.finalists)
         left = [t.full_seconds for t in chosen if FINAL not in t.scores]
         return sum(left) + max((t.full_seconds for t in chosen), default=0.0)
