@@ -1,8 +1,12 @@
 """The types of the settings for editors are those of the schema. Run this file as a program to write them anew."""
 
-import textwrap
+import importlib.util
+import subprocess
+import sys
 import typing
 from pathlib import Path
+
+import pytest
 
 import proximo.config
 from proximo.config import LEAVES
@@ -18,33 +22,20 @@ TYPES = {
     CountOrAll: "int | Literal['all']", tuple[int, ...]: "int | Sequence[int] | str", tuple[str, ...]: "Sequence[str]",
     dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip
-HEAD = '''# ruff: noqa: UP013 (in this form, several stand on a line)
-"""The settings as keyword arguments, for editors and type checkers.
+HEAD = '''"""The settings as keyword arguments, for editors and type checkers.
 
 The file is generated from ``schema.py``: ``python tests/config/test_typed_settings.py``.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from proximo.config.schema import Activation
-
 '''
 APART = {*RUN_DIRECTORY, "eval_env"}
 """An agent takes ``eval_env``, which may be an object, as an argument of its own."""
-CLASSES = '''
-
-class AgentSettings(ResumeAgentSettings, _AgentSettings, total=False):
-    """Settings of an agent: all except settings of run directories."""
-
-
-class Settings(AgentSettings, _ResumeRunSettings, _RunSettings, total=False):
-    """Settings of a training."""
-
-
-class ResumeSettings(ResumeAgentSettings, _ResumeRunSettings, total=False):
-    """Settings of a training that a resume may change, and custom code, which may be passed again."""
-'''
 
 
 def annotation(leaf: Leaf) -> str:
@@ -56,24 +47,30 @@ def annotation(leaf: Leaf) -> str:
     return f"Literal[{', '.join(map(repr, choices(leaf.type)))}]{' | object' if takes_custom(leaf.type) else ''}"
 
 
-def typed_dict(name: str, names: set[str]) -> str:
-    entries = [f'"{leaf.name}": "{annotation(leaf)}",' for leaf in LEAVES.values() if leaf.name in names]
-    lines = textwrap.wrap(" ".join(x.replace(" ", "\0") for x in entries), 105, break_long_words=False, break_on_hyphens=False)
-    rows = "\n".join(f"    {line}" for line in lines).replace("\0", " ")
-    return f'{name} = TypedDict("{name}", {{\n{rows}\n}}, total=False)  # fmt: skip\n'
+def typed_dict(name: str, bases: str, about: str, names: set[str]) -> str:
+    fields = [f"    {leaf.name}: {annotation(leaf)}" for leaf in LEAVES.values() if leaf.name in names]
+    return "\n".join([f"class {name}({bases}, total=False):", f'    """{about}"""', "", *fields])
 
 
 def source() -> str:
-    """The text of the generated file."""
+    """The text of the generated file, formatted."""
     resumable = {*RESUMABLE, "eval_env", *(name for name, leaf in LEAVES.items() if takes_custom(leaf.type))}
     of_agents = LEAVES.keys() - APART - {"id"}
-    tables = {
-        "ResumeAgentSettings": of_agents & resumable, "_AgentSettings": of_agents - resumable,
-        "_ResumeRunSettings": APART & resumable, "_RunSettings": APART - resumable,
-    }  # fmt: skip
-    return HEAD + "".join(typed_dict(name, names) for name, names in tables.items()) + CLASSES
+    both, of_runs = "ResumeAgentSettings", "ResumeRunSettings"
+    about = "Settings of {} that a resume may change, and custom code, which may be passed again."
+    parts = [
+        HEAD,
+        typed_dict(both, "TypedDict", about.format("an agent"), of_agents & resumable),
+        typed_dict(of_runs, "TypedDict", "Settings of run directories that a resume may change.", APART & resumable),
+        typed_dict("AgentSettings", both, "Settings of an agent: all except settings of run directories.", of_agents - resumable),
+        typed_dict("Settings", f"AgentSettings, {of_runs}", "Settings of a training.", APART - resumable),
+        typed_dict("ResumeSettings", f"{both}, {of_runs}", about.format("a training"), set()),
+    ]
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
+    return subprocess.run(command, input="\n\n".join(parts), capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff formats the file; the extra dev has it")
 def test_typed_settings_are_those_of_the_schema():
     assert PATH.read_text() == source(), "run `python tests/config/test_typed_settings.py`"
 
