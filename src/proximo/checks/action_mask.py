@@ -10,24 +10,21 @@ from typing import Any
 import numpy as np
 
 from proximo.checks.finding import Finding
-from proximo.checks.play import Player
 from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.spaces import ACTION_MASK, mask_sizes
 
 KINDS = "(legal|valid|invalid|avail|available|allowed)"
 NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{KINDS}_?(actions?|moves?)(_?masks?)?$")
 
 
-def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], player: Player, fix: str) -> list[Finding]:
+def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], spec: EnvironmentSpec, fix: str) -> list[Finding]:
     """Warn of a method or an entry that looks like an action mask and is not used.
 
-    Args:
-        layers: The environment and what it wraps.
-        info: What a reset returned beside the observation, or for JAX environments a step.
-        player: A player of the environment.
-        fix: Where a mask is expected, for messages.
+    ``layers`` are the environment and what it wraps, ``info`` is from a reset, or for JAX environments from a step. ``fix`` is where a mask
+    is expected.
     """
-    expected, size = leaves(player.spec.observation_space), sum(mask_sizes(player.action_space))
+    expected, size = leaves(spec.observation_space), sum(mask_sizes(spec.action_space))
     if not size or any(leaf.path == (ACTION_MASK,) for leaf in expected):
         return []
     candidates = [(f"info[{key!r}]", key, value) for key, value in info.items()]

@@ -27,12 +27,13 @@ class WatchedVectorEnv:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def fault(self, what: str) -> EnvError:
-        """The error for a violation of the mode."""
-        return EnvError(
-            f"{self._env_id} declares {MODE_NAMES[self.mode]}, but {what}. Fix this, or declare the mode that it uses in "
-            'metadata["autoreset_mode"].'
-        )
+    def require(self, condition: Any, otherwise: str) -> None:
+        """Raise the error for a violation of the mode unless ``condition`` is true."""
+        if not condition:
+            raise EnvError(
+                f"{self._env_id} declares {MODE_NAMES[self.mode]}, but {otherwise}. Fix this, or declare the mode that it uses in "
+                'metadata["autoreset_mode"].'
+            )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset all environments, or the ones in ``options["reset_mask"]``."""
@@ -43,8 +44,8 @@ class WatchedVectorEnv:
         fresh = self._inner.reset(options=options)
         # The masks of environments that are not reset have no meaning.
         observed = [leaf for leaf in self._leaves if leaf.path != (ACTION_MASK,)]
-        if any(not np.array_equal(np.asarray(leaf.of(last))[kept], leaf.of(fresh[0])[kept]) for leaf in observed):
-            raise self.fault('reset(options={"reset_mask": ...}) changed environments that the mask does not select')
+        unchanged = all(np.array_equal(np.asarray(leaf.of(last))[kept], leaf.of(fresh[0])[kept]) for leaf in observed)
+        self.require(unchanged, 'reset(options={"reset_mask": ...}) changed environments that the mask does not select')
         return fresh
 
     def step(self, actions: Any) -> Any:
@@ -53,22 +54,18 @@ class WatchedVectorEnv:
         self._last, reward, terminated, truncated, info = result
         done = np.asarray(terminated, bool) | np.asarray(truncated, bool)
         if self.mode == "next_step":
-            if (rewards := np.asarray(reward)[self._resets]).any():
-                raise self.fault(
-                    f"the step after an episode's end has the reward {rewards.max()}: expected 0, because it only resets"
-                )
-            if "final_obs" in info:
-                raise self.fault("its info has a final observation, as in same-step autoreset")
+            rewards = np.asarray(reward)[self._resets]
+            paid = f"the step after an episode's end has the reward {next(iter(rewards[rewards != 0]), 0)}: expected 0, because it only resets"
+            self.require(not rewards.any(), paid)
+            self.require("final_obs" not in info, "its info has a final observation, as in same-step autoreset")
             self._resets = done & ~self._resets
         elif self.mode == "same_step":
             finals = {i: final_observation(info, i) for i in np.flatnonzero(done)}
-            if any(final is None for final in finals.values()):
-                raise self.fault('an episode ended without its last observation in info["final_obs"]')
-            same = [np.array_equal(leaf.of(x), leaf.of(self._last)[i]) for i, x in finals.items() for leaf in self._leaves]
-            if len(finals) > 1 and all(same):
-                raise self.fault(
-                    "a step that ends an episode returns its last observation: expected the first one of the next episode"
-                )
+            known = all(final is not None for final in finals.values())
+            self.require(known, 'an episode ended without its last observation in info["final_obs"]')
+            differ = [not np.array_equal(leaf.of(x), leaf.of(self._last)[i]) for i, x in finals.items() for leaf in self._leaves]
+            last = "a step that ends an episode returns its last observation: expected the first one of the next episode"
+            self.require(len(finals) < 2 or any(differ), last)
         return result
 
 
@@ -76,6 +73,6 @@ def check_autoreset(watched: WatchedVectorEnv, player: Player) -> str:
     """Check that autoreset steps ignore actions. Every step has checked the rest. Raises ``EnvError``."""
     if watched.mode == "next_step":
         first, again, others = (player.play(0, autoreset_seed=other) for other in (0, 0, 1))
-        if first.difference(again) is None and first.difference(others) is not None:
-            raise watched.fault("the step after an episode's end, which must only reset, uses its action")
+        uses = first.difference(again) is None and first.difference(others) is not None
+        watched.require(not uses, "the step after an episode's end, which must only reset, uses its action")
     return f"It resets as it declares ({MODE_NAMES[watched.mode]})."

@@ -13,7 +13,6 @@ from proximo.config import Config
 from proximo.config.schema import OF_PRESET
 from proximo.envs import GymnasiumEnvironment
 from proximo.envs.custom import innermost
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, command
 from proximo.networks import ActorCritic
@@ -42,7 +41,12 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
     Raises:
         EnvError: an environment breaks its protocol.
     """
-    warnings, seen = _checked(env, config, plays=not trains_as_in_preset(config))
+    preset = OF_PRESET.format(config.env.id)
+    # The preset is of this environment, and no other setting changes it or the scale of its numbers.
+    trains_as_in_preset = preset in config.origins.values() and all(
+        config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT
+    )
+    warnings, seen = _checked(env, config, plays=not trains_as_in_preset)
     found = hints(env, config, policy)
     if seen is not None:
         found += check_scale(env.observation_space, seen.observation, seen.reward, config)
@@ -51,12 +55,6 @@ def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluat
         warnings = [*warnings, *_checked(other, its_config, plays=True)[0]]
         found += hints(other, its_config)
     return [*dict.fromkeys([*warnings, *(one.message for one in found if one.level == "warning")])]
-
-
-def trains_as_in_preset(config: Config) -> bool:
-    """Whether the environment has a preset, and no other setting changes it or the scale of its numbers."""
-    preset = OF_PRESET.format(config.env.id)
-    return preset in config.origins.values() and all(config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT)
 
 
 def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | None]:
@@ -100,7 +98,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
         if first.difference(seen) is not None:
             details = f"`{command('proximo', 'check', env_id)}` reports the details."
             warnings.append(f"{env_id} gives different steps for the same seed and actions, so no run can be repeated. {details}")
-        if isinstance(env, GymnasiumEnvironment) and isinstance(vector_env, SerialVectorEnvironment):
+        if isinstance(env, GymnasiumEnvironment):
             one = vector_env.steppers[0].envs[0]
             # An environment whose constructor sets no render_mode may draw without it.
             if "render_mode" in getattr(innermost(one), "__dict__", {}) and (unseen := env.without_render_mode(one)):

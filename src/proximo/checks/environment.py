@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,14 +25,15 @@ from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, ProximoError
 
 MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
+VECTORIZED = "vectorized "
 
 
 def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
     """The checks that ``check_environment`` runs if none fails."""
     if not isinstance(env, GymnasiumEnvironment):
         return ["policy", *jax_transforms.CHECKS, *random_steps.NAMES]
-    single = [*random_steps.NAMES, "Gymnasium"] if env.make else []
-    return ["policy", *single, *(f"vectorized {name}" for name in (*random_steps.NAMES, "autoreset") if env.make_vector)]
+    single = [*random_steps.NAMES, gymnasium_checker.NAME] if env.make else []
+    return ["policy", *single, *(f"{VECTORIZED}{name}" for name in (*random_steps.NAMES, "autoreset") if env.make_vector)]
 
 
 def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
@@ -41,33 +43,33 @@ def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config
         env: The environment.
         config: The settings of the training.
     """
-    policy = None
+    policy, env_id = None, config.env.id
     try:
         policy = check_policy(env, config)
-        spaces = env.observation_space, env.action_space
-        yield Finding("policy", "ok", f"A policy can be made for observations of {spaces[0]} and actions of {spaces[1]}.")
+        spaces = f"observations of {env.observation_space} and actions of {env.action_space}"
+        yield Finding("policy", "ok", f"A policy can be made for {spaces}.")
     except ProximoError as error:
         yield Finding("policy", "error", str(error))
     yield from hints(env, config, policy)
-    if isinstance(env, GymnasiumEnvironment):
-        if env.make is not None:
-            yield from _check_gymnasium(env, env.make, Player.of(env, env.id), config, gymnasium_checker.check)
-        if (make_vector := env.make_vector) is not None:
-            player = Player(env.spec, env.action_space, None, lambda number: WatchedVectorEnv(make_vector(number), env))
-
-            def check_resets(one: Any) -> list[Finding]:
-                return [run_check("autoreset", env.id, lambda: check_autoreset(WatchedVectorEnv(one, env), player))]
-
-            for finding in _check_gymnasium(env, lambda: make_vector(1), player, config, check_resets):
-                yield Finding(f"vectorized {finding.check}", finding.level, finding.message)
+    if not isinstance(env, GymnasiumEnvironment):
+        for name, check in jax_transforms.CHECKS.items():
+            yield (finding := run_check(name, env_id, functools.partial(check, env, env_id)))
+            if finding.level == "error":
+                return
+        player = Player.of(env, env_id)
+        yield from check_random_steps(player, config.env.max_episode_steps, config)
+        yield from check_unused_mask([env], jax_vector.info_shapes(env), player.spec, MASK_FIX)
         return
-    for name, check in jax_transforms.CHECKS.items():
-        yield (finding := run_check(name, config.env.id, functools.partial(check, env, config.env.id)))
-        if finding.level == "error":
-            return
-    player = Player.of(env, config.env.id)
-    yield from check_random_steps(player, config.env.max_episode_steps, config)
-    yield from check_unused_mask([env], jax_vector.info_shapes(env), player, MASK_FIX)
+    if env.make is not None:
+        yield from _check_gymnasium(env, env.make, Player.of(env, env_id), config, gymnasium_checker.check)
+    if (make_vector := env.make_vector) is not None:
+        vectorized = Player.of_vector(lambda number: WatchedVectorEnv(make_vector(number), env), env.spec)
+
+        def check_resets(one: Any) -> list[Finding]:
+            return [run_check("autoreset", env.id, lambda: check_autoreset(WatchedVectorEnv(one, env), vectorized))]
+
+        for finding in _check_gymnasium(env, lambda: make_vector(1), vectorized, config, check_resets):
+            yield dataclasses.replace(finding, check=f"{VECTORIZED}{finding.check}")
 
 
 def _check_gymnasium(
@@ -83,7 +85,7 @@ def _check_gymnasium(
                 return
         # Made now: the end of a game may end all others in its process.
         with custom_code_errors(env.id), contextlib.closing(make()) as one:
-            yield from check_unused_mask(layers(one), one.reset(seed=0)[1], player, FIX)
+            yield from check_unused_mask(layers(one), one.reset(seed=0)[1], env.spec, FIX)
             yield from last_check(one)
     except EnvError as error:
         yield Finding("steps", "error", str(error))

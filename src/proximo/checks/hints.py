@@ -12,7 +12,7 @@ import numpy as np
 from proximo.checks.finding import Finding
 from proximo.config import Config, NetworkConfig, PPOConfig
 from proximo.config.custom import is_custom
-from proximo.envs.gymnasium.observations import Leaf, leaves
+from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.unknown_ids import newer_version
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import NatureCNN, image_axes
@@ -25,53 +25,49 @@ MAX_NUMBERS = 8_000
 MAX_PARAMETERS = 10_000_000
 """Largest number of parameters without a warning. A Nature CNN and a GRU with 512 units have 6.5 million."""
 MAX_OBSERVATION = 100.0
-"""Largest absolute value of an observation without a warning."""
-MAX_REWARD = 100.0
-"""Largest absolute value of a reward without a warning. A reward of -100 for a crash is usual."""
-MIN_REWARD = 1e-3
-"""Largest absolute value of the rewards below which a warning is given."""
+MIN_REWARD, MAX_REWARD = 1e-3, 100.0
+"""Largest absolute values without a warning. A reward of -100 for a crash is usual."""
 
 
 def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:
     """Warnings about the version of the task, its sticky actions and images, and the size of the network.
 
-    Args:
-        env: The environment.
-        config: The settings of the training.
-        policy: A policy of the training, also of ``jax.ShapeDtypeStruct``. If None, its size is not checked.
+    ``policy`` is a policy of the training, also of ``jax.ShapeDtypeStruct``. If None, its size is not checked.
     """
     env_id, newer = config.env.id, newer_version(config.env.id)
-    found = [] if newer is None else [Finding("version", "warning", f"{env_id} is an earlier version: {newer}")]
-    found += [Finding("environment", "warning", message) for message in getattr(env, "warnings", ())]
+    found = [] if newer is None else [("version", f"{env_id} is an earlier version: {newer}")]
+    found += [("environment", message) for message in getattr(env, "warnings", ())]
     if STICKY_ID.fullmatch(env_id) and "repeat_action_probability" not in config.env.env_settings:
         sticky = (
             f"{env_id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky actions: add "
             "--env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm."
         )
-        found.append(Finding("sticky_actions", "warning", sticky))
-    images = [leaf for leaf in leaves(env.observation_space) if read_by_mlp(leaf.space, config.network)]
-    found += [Finding("images", "warning", _image_for_mlp(leaf)) for leaf in images]
-    large = "" if policy is None else _large_network(policy)
-    return found + ([Finding("policy", "warning", large)] if large else [])
-
-
-def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.ndarray, config: Config) -> list[Finding]:
-    """Check that the learner reads no large observations, and no large or small rewards.
-
-    Args:
-        space: The space of the observations.
-        observations: What random steps returned, one array for each leaf of the observation.
-        rewards: What random steps returned, unscaled and of any shape.
-        config: The settings of the training.
-
-    Returns:
-        A finding for observations and one for rewards.
-    """
-    faults = {
-        "observation scale": _observation_fault(space, observations, config),
-        "reward scale": _reward_fault(config.ppo.reward_scale * rewards, config.ppo),
-    }
-    return [Finding(name, "warning" if x else "ok", x or "The scale suits the learner.") for name, x in faults.items()]
+        found.append(("sticky_actions", sticky))
+    for leaf in leaves(env.observation_space):
+        if read_by_mlp(leaf.space, config.network):
+            image = (
+                f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}, so an MLP reads them. Return images as "
+                "uint8 in 0 … 255, which Nature CNN reads and scales to 0 … 1"
+            )
+            found.append(
+                (
+                    "images",
+                    image + (", or set encoder = nature_cnn if the numbers are in 0 … 1." if len(leaf.shape) == 3 else "."),
+                )
+            )
+    if policy is not None:
+        torsos = {"encoder": "encoder", "memory": "cell", "shared layers": "shared"}
+        parts: dict[str, Any] = {name: [getattr(torso, part) for torso in policy.torsos] for name, part in torsos.items()}
+        parts["heads"] = [policy.actor, policy.critic]
+        millions = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) / 1e6 for name, part in parts.items()}
+        if (total := sum(millions.values())) > MAX_PARAMETERS / 1e6:
+            large = (
+                f"The network has {total:.1f} million parameters ({', '.join(f'{name} {n:.1f}' for name, n in millions.items())}). More than "
+                f"{MAX_PARAMETERS / 1e6:.0f} million make training slow: make the observations smaller, images to about 84×84 (preprocessing = "
+                "atari, gymnasium.wrappers.ResizeObservation), or set smaller hidden_sizes, cnn_features, memory_size, shared_sizes or head_sizes."
+            )
+            found.append(("policy", large))
+    return [Finding(check, "warning", message) for check, message in found]
 
 
 def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
@@ -81,35 +77,22 @@ def read_by_mlp(space: Space, network: NetworkConfig) -> bool:
     return space.dtype != "uint8" and network.encoder == "auto" and not is_custom(network.actor_critic)
 
 
-def has_image_shape(space: Space) -> bool:
+def has_image_shape(space: Box) -> bool:
     """Whether ``space`` has the shape of an image for Nature CNN, with three or four axes, and any dtype."""
-    if not isinstance(space, Box) or len(space.shape) not in (3, 4):
+    if len(space.shape) not in (3, 4):
         return False
     height, width, *_, channels = (space.shape[axis] for axis in image_axes(space.shape))
     return min(height, width) >= max(NatureCNN.min_size, channels)
 
 
-def _image_for_mlp(leaf: Leaf) -> str:
-    return (
-        f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}, so an MLP reads them. Return images as uint8 "
-        "in 0 … 255, which Nature CNN reads and scales to 0 … 1"
-        + (", or set encoder = nature_cnn if the numbers are in 0 … 1." if len(leaf.shape) == 3 else ".")
-    )
-
-
-def _large_network(policy: ActorCritic) -> str:
-    torsos = {"encoder": "encoder", "memory": "cell", "shared layers": "shared"}
-    parts: dict[str, Any] = {name: [getattr(torso, part) for torso in policy.torsos] for name, part in torsos.items()}
-    parts["heads"] = [policy.actor, policy.critic]
-    counts = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
-    total = sum(counts.values())
-    if total <= MAX_PARAMETERS:
-        return ""
-    return (
-        f"The network has {total / 1e6:.1f} million parameters ({', '.join(f'{name} {n / 1e6:.1f}' for name, n in counts.items())}). More "
-        f"than {MAX_PARAMETERS / 1e6:.0f} million make training slow: make the observations smaller, images to about 84×84 (preprocessing = "
-        "atari, gymnasium.wrappers.ResizeObservation), or set smaller hidden_sizes, cnn_features, memory_size, shared_sizes or head_sizes."
-    )
+def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.ndarray, config: Config) -> list[Finding]:
+    """Check that the learner reads no large observations, and no large or small rewards, of what random steps returned: an array for each
+    leaf of the observation, and unscaled rewards of any shape."""
+    faults = {
+        "observation scale": _observation_fault(space, observations, config),
+        "reward scale": _reward_fault(config.ppo.reward_scale * rewards, config.ppo),
+    }
+    return [Finding(name, "warning" if x else "ok", x or "The scale suits the learner.") for name, x in faults.items()]
 
 
 def _observation_fault(space: Space, observations: Sequence[np.ndarray], config: Config) -> str:
@@ -117,25 +100,23 @@ def _observation_fault(space: Space, observations: Sequence[np.ndarray], config:
     if is_custom(network.encoder) or is_custom(network.actor_critic):
         return ""  # they may scale observations themselves
     for leaf, values in zip(leaves(space), observations, strict=True):
-        if not isinstance(leaf.space, Box) or leaf.space.dtype == "uint8" or leaf.path == (ACTION_MASK,):
+        box = leaf.space
+        if not isinstance(box, Box) or box.dtype == "uint8" or leaf.path == (ACTION_MASK,):
             continue  # the policy scales these by their space
-        if is_normalized(leaf.space, config.ppo.normalize_observation) or read_by_mlp(leaf.space, network):
+        if is_normalized(box, config.ppo.normalize_observation) or read_by_mlp(box, network):
             continue  # the second has another warning with the same fix
         low, high = values.min(), values.max()
         if max(float(high), -float(low)) > MAX_OBSERVATION:
-            found.setdefault(_fix(leaf.space), []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
+            fix = f"declare {box} as float32, which normalize_observation normalizes."
+            if box.is_float:
+                fix = "set normalize_observation = true (--normalize-observation)."
+            if has_image_shape(box):
+                fix = "return images as uint8 in 0 … 255, which the policy scales to 0 … 1."
+            found.setdefault(fix, []).append(f"{leaf.name} {low:.4g} … {high:.4g}".strip())
     if not found:
         return ""
     sentences = [f"Observations of random steps are in the range {', '.join(ranges)}: {fix}" for fix, ranges in found.items()]
     return f"{' '.join(sentences)} Networks learn slowly from numbers above about {MAX_OBSERVATION:g}."
-
-
-def _fix(space: Box) -> str:
-    if has_image_shape(space):
-        return "return images as uint8 in 0 … 255, which the policy scales to 0 … 1."
-    if space.is_float:
-        return "set normalize_observation = true (--normalize-observation)."
-    return f"declare {space} as float32, which normalize_observation normalizes."
 
 
 def _reward_fault(rewards: np.ndarray, ppo: PPOConfig) -> str:

@@ -21,13 +21,13 @@ from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorEnvironment, VectorOptions
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
 from proximo.networks.recurrent import select
-from proximo.spaces import ACTION_MASK, Box, Space
+from proximo.spaces import ACTION_MASK, Box
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -49,7 +49,7 @@ class Play:
     def difference(self, other: Play) -> int | None:
         """The first step in which two plays differ, as far as both go; None if they are equal."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
-        for a, b in zip(self.arrays, other.arrays, strict=True):
+        for a, b in zip(self.arrays(), other.arrays(), strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
             differ[:rows] |= (a[:rows, :columns] != b[:rows, :columns]).reshape(rows, -1).any(axis=1)
         return int(np.argmax(differ)) if differ.any() else None
@@ -59,7 +59,6 @@ class Play:
         steps, ended = np.cumsum(self.valid, axis=0), self.terminated | self.truncated
         return [int(n) for i in range(ended.shape[1]) for n in np.diff(steps[ended[:, i], i], prepend=0)]
 
-    @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """The arrays that are compared."""
         return (*self.observation, self.reward, self.terminated, self.truncated)
@@ -101,38 +100,40 @@ class JaxVectorEnv:
         observation, (final, *result) = jax.device_get((self._carry[1], seen))
         return observation, *result, {"final_obs": final}
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
 
 @dataclass(frozen=True)
 class Player:
     """Plays random actions in environments of one kind. All of them take the same actions."""
 
     spec: EnvironmentSpec
-    action_space: Space
-    make: Callable[..., Any] | None
-    """Makes a single Gymnasium environment. None: a vector environment is played."""
-    make_vector: Callable[[int], Any] | None = None
+    make_stepper: Callable[[range], Any]
+    """As in ``VectorEnvironment``."""
+    is_single: bool = False
+    """Whether single Gymnasium environments are played, and no vector environment."""
 
     @classmethod
     def of(cls, env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Player:
         """A player of JAX environments, or of single Gymnasium environments."""
-        space, action_space = env.observation_space, env.action_space
         if isinstance(env, GymnasiumEnvironment):
-            return cls(env.spec, action_space, env.make)
-        spec = EnvironmentSpec(env_id, space, action_space)
+            make = env.make
+            assert make is not None
+            return cls(env.spec, lambda columns: Stepper(make, columns, env.spec), is_single=True)
         # The same object for several plays: its functions compile once.
-        return cls(spec, action_space, None, functools.cache(functools.partial(JaxVectorEnv, env)))
+        return cls.of_vector(
+            functools.cache(functools.partial(JaxVectorEnv, env)),
+            EnvironmentSpec(env_id, env.observation_space, env.action_space),
+        )
+
+    @classmethod
+    def of_vector(cls, make_vector: Callable[[int], Any], spec: EnvironmentSpec) -> Player:
+        """A player of a vector environment."""
+        return cls(spec, lambda columns: VectorStepper(make_vector, columns, spec))
 
     def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
         """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
-        layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.action_space)
+        layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.spec.action_space)
         with custom_code_errors(f"Making {self.spec.env_id}"):
-            if self.make is not None:
-                return SerialVectorEnvironment(self.make, layout, self.spec, VectorOptions())
-            assert self.make_vector is not None
-            return VectorEnvAdapter(self.make_vector, layout, self.spec)
+            return VectorEnvironment(self.make_stepper, layout, VectorOptions(), "")
 
     def play(self, seed: int, num_envs: int = 3, num_steps: int = 300, seconds: float = 2.0, autoreset_seed: int = 0) -> Play:
         """``play_in`` new environments."""
@@ -140,19 +141,10 @@ class Player:
             return self.play_in(vector_env, seed, seconds, autoreset_seed)
 
     def play_in(self, vector_env: VectorEnvironment, seed: int, seconds: float, autoreset_seed: int = 0) -> Play:
-        """Reset environments and take random steps.
+        """Reset environments, which ``open`` returned, and take random steps for ``seconds``, but at least ``MIN_STEPS``.
 
-        Args:
-            vector_env: what ``open`` returned.
-            seed: the seed of the reset.
-            seconds: the play ends after this time, if it has ``MIN_STEPS``.
-            autoreset_seed: changes the actions of autoreset steps, which the environment must ignore.
-
-        Returns:
-            What the environments returned.
-
-        Raises:
-            EnvError: an environment raised, or returned something invalid. The message is one line.
+        ``autoreset_seed`` changes the actions of autoreset steps, which the environment must ignore. Raises ``EnvError`` with one line if an
+        environment raises, or returns something invalid.
         """
         buffer, t, started = vector_env.buffer, 0, time.perf_counter()
         masks = [i for i, leaf in enumerate(leaves(self.spec.observation_space)) if leaf.path == (ACTION_MASK,)]
@@ -163,7 +155,7 @@ class Player:
                 for i, is_valid in enumerate(buffer.valid[t]):
                     rng = np.random.default_rng([0 if is_valid else autoreset_seed, t])
                     mask = buffer.observation[masks[0]][t, i] if masks else None
-                    buffer.action[t, i] = allowed_action(self.action_space, rng, mask)
+                    buffer.action[t, i] = allowed_action(self.spec.action_space, rng, mask)
                 vector_env.send(t, 0)
                 vector_env.receive(t, 0)
                 t += 1

@@ -30,9 +30,8 @@ def check_random_steps(player: Player, limit: int | None, config: Config) -> Ite
         yield Finding("steps", "error", str(error))
         return
     (steps, number), rewards = first.reward.shape, f"{first.reward.min():.4g} … {first.reward.max():.4g}"
-    yield Finding(
-        "steps", "ok", f"{number} environments returned valid observations, rewards ({rewards}) and flags in {steps} steps."
-    )
+    message = f"{number} environments returned valid observations, rewards ({rewards}) and flags in {steps} steps."
+    yield Finding("steps", "ok", message)
     yield run_check("seeding", config.env.id, lambda: _seeding(first, player))
     yield from check_scale(player.spec.observation_space, first.observation, first.reward[first.valid], config)
     yield run_check("episodes", config.env.id, lambda: _ends(first, limit, player))
@@ -41,29 +40,29 @@ def check_random_steps(player: Player, limit: int | None, config: Config) -> Ite
 
 def _seeding(first: Play, player: Player) -> Finding | str:
     """Compare ``first``, a play with seed 0, with other plays. All have the same actions."""
-    level, steps = "warning", len(first.reward)
+    steps = len(first.reward)
     if (step := first.difference(player.play(0))) is not None:
         fault = (
             f"The same seed and the same actions give different results from step {step} on, so no run can be repeated: the environment "
             "ignores the seed, or draws some random numbers from elsewhere."
         )
-    elif first.difference(player.play(1)) is None:
+        return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
+    if first.difference(player.play(1)) is None:
         fault = (
             f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it is intended (all environments "
             "then start alike), or reset ignores its seed."
         )
-    elif all(np.array_equal(array[:, 0], array[:, 1]) for array in first.arrays):
-        level = "error"
+        return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
+    if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.arrays()):
         fault = f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each must draw from a generator of its own."
-    elif player.make is not None and first.difference(player.play(0, num_envs=1)) is not None:
-        level = "error"
+        return Finding("seeding", "error", f"{fault} {SEED_FIX}")
+    if player.is_single and first.difference(player.play(0, num_envs=1)) is not None:
         fault = (
             "With the same seed and actions, an environment gives different steps if other environments run in the same process: they share "
             "a global, a class attribute or NumPy's global generator."
         )
-    else:
-        return "The same seed gives the same steps; other seeds and other environments give other steps."
-    return Finding("seeding", level, f"{fault} {SEED_FIX}")
+        return Finding("seeding", "error", f"{fault} {SEED_FIX}")
+    return "The same seed gives the same steps; other seeds and other environments give other steps."
 
 
 def _ends(first: Play, limit: int | None, player: Player) -> Finding | str:

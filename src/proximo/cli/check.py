@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import sys
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from proximo.cli import Parser, UsageError, paint, print_json, short_warnings
 from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
-from proximo.envs.gymnasium.worker_process import WorkerProcess, read_object, search_path, write_object
+from proximo.envs.gymnasium import worker_process
+from proximo.envs.gymnasium.worker_process import WorkerProcess
 from proximo.errors import EnvError, ProximoError
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
@@ -73,13 +74,12 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
     environment for longer than ``options.seconds`` is killed."""
     from proximo.checks import Finding
 
-    process = WorkerProcess(Checks(options, search_path()))
-
+    process = WorkerProcess(Checks(options).serve)
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), process.kill, ["reached the limit"])
     is_over = False
     try:
         process.begin()
-        for message in iter(lambda: read_object(process.replies), None):
+        for message in iter(lambda: pickle.load(process.replies), None):
             if isinstance(message, Exception):
                 raise message
             if isinstance(message, Finding):
@@ -92,7 +92,7 @@ def _findings(options: argparse.Namespace, report: dict[str, Any]) -> Iterator[A
             if "out_of_time" in report:  # a JAX environment limits itself, because compiling may take long
                 limit.cancel()
                 is_over = report.pop("out_of_time")
-    except EOFError:
+    except (EOFError, pickle.UnpicklingError):
         is_over = bool(process.why_killed)
         if not is_over:
             yield Finding(report["not_checked"][0], "error", f"The process that plays the environment {process.why_lost()}.")
@@ -109,12 +109,10 @@ class Checks:
     """The checks of a command, which run in a worker process: an environment may hang, crash or print."""
 
     options: argparse.Namespace
-    path: tuple[str, ...]
 
-    def serve(self, commands: int, replies: int) -> None:
+    def serve(self, commands: IO[bytes], replies: IO[bytes]) -> None:
         """Send each finding, and entries of the report; at the end None, or an error of the user."""
-        sys.path[:] = self.path
-        send = functools.partial(write_object, replies)
+        send = functools.partial(worker_process.send, replies, b"")
         with short_warnings():
             try:
                 self._run(send)

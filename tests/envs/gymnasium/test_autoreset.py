@@ -317,7 +317,11 @@ WRONG = [
     (0, {"a": np.array([1, 4]), "b": B}, r"step of environment 1 \(seed \d+, 4 steps\) .*observation = 4: it is not in its"),
     (0, {"a": np.array([0.5, 1.0]), "b": B}, r"observation of float64"),
     (0, {"a": np.ones(1, np.int64), "b": B}, r"observation\['a'\] of shape \(1,\)"),
-    (0, {"a": np.ones(2, np.int64)}, r"^toy\.step returned an observation without \['b'\] \(dict\): its observation space has"),
+    (
+        0,
+        {"a": np.ones(2, np.int64)},
+        r"^toy\.step \(seed \d+, 4 steps\) returned an observation without \['b'\] \(dict\): its observation space has",
+    ),
     (1, np.ones(1), r"reward of shape \(1,\)"),
     (1, np.array(["1.5", "2"]), r"the reward .*1\.5"),
     (2, np.array(["False", "True"]), r"terminated = .*False"),
@@ -348,4 +352,4 @@ def test_a_vector_environment_with_an_unknown_mode_is_refused():
     with pytest.raises(
         EnvError, match=r"declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
     ):
-        from_vector(make, "toy", Preprocessing())
+        from_vector(make, "toy", Preprocessing()).open(1, 1, VectorOptions())

@@ -191,7 +191,7 @@ def test_quick_check_accepts_only_what_full_check_accepts(space):
         value = rng.integers(-1, [3, 6, 400, 2**40][rng.integers(4)], shape).astype(kind, casting="unsafe")
         value = value.item() if shape == () and rng.random() < 0.5 else value
         if fits(value):
-            check_observation(value, expected, "it")
+            check_observation(value, expected, lambda: "it")
 
 
 def test_environments_are_closed_if_a_later_one_cannot_be_made():

@@ -6,16 +6,11 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import SerialVectorEnvironment, VectorOptions
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
+from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.spaces import from_any
-
-
-def layout_of(env, num_steps, num_envs):
-    spec = spec_of(env)
-    return BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
 
 
 def spec_of(env, **spec):
@@ -23,23 +18,24 @@ def spec_of(env, **spec):
 
 
 def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **spec):
-    env = make()
-    return SerialVectorEnvironment(
-        make, layout_of(env, num_steps, num_envs), spec_of(env, **spec), VectorOptions(num_groups=groups, stagger_steps=stagger)
-    )
+    spec = spec_of(make(), **spec)
+    layout = BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
+    options = VectorOptions(num_groups=groups, stagger_steps=stagger)
+    return VectorEnvironment(lambda columns: Stepper(make, columns, spec), layout, options, "in this process")
 
 
 def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=0, options=None, env=None, **spec):
-    env = env or make()
-    layout = layout_of(env, num_steps, num_envs)
+    spec = spec_of(env or make(), **spec)
+    layout = BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
     options = VectorOptions(num_workers=num_workers, num_groups=groups, stagger_steps=stagger, **(options or {}))
-    return WorkerVectorEnvironment(make, layout, spec_of(env, **spec), options)
+    return WorkerVectorEnvironment(make, layout, spec, options)
 
 
 def vectorized(make, mode, num_envs=3, num_steps=40, **spec):
-    env = make()
+    spec = spec_of(make(), **spec)
+    layout = BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
     make_vector = functools.partial(sync, make, mode)
-    return VectorEnvAdapter(make_vector, layout_of(env, num_steps, num_envs), spec_of(env, **spec))
+    return VectorEnvironment(lambda columns: VectorStepper(make_vector, columns, spec), layout, VectorOptions(), "in its own")
 
 
 def sync(make, mode, num_envs):

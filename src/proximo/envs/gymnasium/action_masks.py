@@ -10,10 +10,8 @@ An environment provides its mask in one of three places. If it uses several, the
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -26,49 +24,39 @@ from proximo.spaces import ACTION_MASK, OBSERVATION
 
 METHOD = "action_masks"
 FIX = f'name the method {METHOD}, or return the mask as info["{ACTION_MASK}"] at every reset and step.'
+Reader = Callable[[Any, dict[str, Any]], np.ndarray | None]
 
 
-@dataclass(frozen=True)
-class MaskSource:
-    """Where an environment provides its mask, if not in its observation."""
+def mask_reader(env: Any) -> Reader:
+    """A function that returns the flat mask that ``env`` provides with an observation and an ``info``; None if it has none. The masks of a
+    vector environment have a row for each environment."""
+    of_info, of_method = flat_mask, flat_mask
+    if _is_vector(env):
+        of_info, of_method = info_rows, lambda masks: np.stack([flat_mask(mask) for mask in masks])
+    method = functools.cache(lambda: _method(env))
 
-    in_info: bool
-    """Whether it is in ``info``; otherwise a method returns it."""
-    env_id: str
-    """For messages."""
-    size: int = 0
-    """Number of entries of a flat mask."""
+    def read(observation: Any, info: dict[str, Any]) -> np.ndarray | None:
+        for place in (observation, info):
+            if isinstance(place, dict) and ACTION_MASK in place:
+                return of_info(place[ACTION_MASK])
+        call = method()
+        return call and of_method(call())
 
-    def with_mask(self, space: Any) -> Any:
-        """``space`` with the mask. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
-        parts = space.spaces if isinstance(space, gym.spaces.Dict) else space
-        return gym.spaces.Dict(_joined(parts, gym.spaces.MultiBinary(self.size)))
-
-    def reader(self, env: Any) -> Callable[[str, dict[str, Any]], np.ndarray]:
-        """A function that returns the flat mask of ``env`` after a call with its ``info``; a row for each environment of a vector environment.
-        It raises ``EnvError`` if ``info`` has no mask."""
-        is_vector, method = _is_vector(env), None if self.in_info else _method(env)
-
-        def read(call: str, info: dict[str, Any]) -> np.ndarray:
-            if method is not None:
-                return np.stack([flat_mask(mask) for mask in method()]) if is_vector else flat_mask(method())
-            if ACTION_MASK not in info:
-                raise EnvError(
-                    f"{self.env_id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
-                )
-            return (info_rows if is_vector else flat_mask)(info[ACTION_MASK])
-
-        return read
+    return read
 
 
-def find_mask(env: Any, info: dict[str, Any], env_id: str) -> MaskSource | None:
-    """Find the mask of an environment, single or vector, after a reset that returned ``info``. None: none, or in its observation."""
+def mask_size(env: Any, info: dict[str, Any]) -> int:
+    """Entries of the mask that an environment, single or vector, provides after a reset that returned ``info``. 0: none, or in its observation."""
     space = env.single_observation_space if _is_vector(env) else env.observation_space
     in_observation = isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
-    source = MaskSource(ACTION_MASK in info, env_id)
-    if in_observation or not (source.in_info or _method(env)):
-        return None
-    return dataclasses.replace(source, size=source.reader(env)("reset", info).shape[-1])
+    mask = None if in_observation else mask_reader(env)(None, info)
+    return 0 if mask is None else mask.shape[-1]
+
+
+def with_mask(space: Any, size: int) -> Any:
+    """``space`` with a mask of ``size`` entries. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else space
+    return gym.spaces.Dict(_joined(parts, gym.spaces.MultiBinary(size)))
 
 
 def _is_vector(env: Any) -> bool:
@@ -84,20 +72,11 @@ def _method(env: Any) -> Callable[[], Any] | None:
         if callable(getattr(layer, METHOD, None)):
             return getattr(layer, METHOD)
         if isinstance(layer, SyncVectorEnv):
-            return _method(layer.envs[0]) and partial(layer.call, METHOD)
+            return _method(layer.envs[0]) and functools.partial(layer.call, METHOD)
         if isinstance(layer, AsyncVectorEnv):
             with contextlib.closing(layer.env_fns[0]()) as one:  # asking a worker for a method that it lacks would end it
-                return _method(one) and partial(layer.call, METHOD)
+                return _method(one) and functools.partial(layer.call, METHOD)
     return None
-
-
-def current_mask(env: Any, observation: Any, info: dict[str, Any]) -> np.ndarray | None:
-    """The flat mask that a single environment provides with ``observation`` and ``info``; None if it has none."""
-    for place in (observation, info):
-        if isinstance(place, dict) and ACTION_MASK in place:
-            return flat_mask(place[ACTION_MASK])
-    method = _method(env)
-    return method and flat_mask(method())
 
 
 def flat_mask(mask: Any) -> np.ndarray:
@@ -140,20 +119,29 @@ def _joined(observation: Any, mask: Any) -> dict[str, Any]:
     return {**(observation if isinstance(observation, dict) else {OBSERVATION: observation}), ACTION_MASK: mask}
 
 
-class MaskInObservation(gym.Wrapper):
-    """Moves the mask of a single environment into the observation, as an entry ``action_mask``."""
+def _with_given_mask(read: Reader, call: str, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+    """``observation`` with the mask that was returned with it. Raises ``EnvError`` if there is none."""
+    if (mask := read(None, info)) is None:
+        raise EnvError(
+            f"{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
+        )
+    return _joined(observation, mask)
 
-    def __init__(self, env: Any, source: MaskSource):
+
+class MaskInObservation(gym.Wrapper):
+    """Moves the mask of a single environment, of ``size`` entries, into the observation, as an entry ``action_mask``."""
+
+    def __init__(self, env: Any, size: int, env_id: str):
         super().__init__(env)
-        self._mask, self.observation_space = source.reader(env), source.with_mask(env.observation_space)
+        self._read, self._id, self.observation_space = mask_reader(env), env_id, with_mask(env.observation_space, size)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
-        return _joined(observation, self._mask("reset", info)), info
+        return _with_given_mask(self._read, f"{self._id}.reset", observation, info), info
 
     def step(self, action: Any) -> tuple[Any, ...]:
         observation, *result, info = self.env.step(action)
-        return _joined(observation, self._mask("step", info)), *result, info
+        return _with_given_mask(self._read, f"{self._id}.step", observation, info), *result, info
 
 
 class VectorMaskInObservation(gym.vector.VectorWrapper):
@@ -162,22 +150,20 @@ class VectorMaskInObservation(gym.vector.VectorWrapper):
     Masks of final observations, and of environments that a partial reset leaves out, have no meaning.
     """
 
-    def __init__(self, env: Any, source: MaskSource):
+    def __init__(self, env: Any, size: int, env_id: str):
         super().__init__(env)
-        self._masks, self._blank = source.reader(env), np.zeros(source.size, np.int8)
-        self.single_observation_space = source.with_mask(env.single_observation_space)
+        self._read, self._id, self._blank = mask_reader(env), env_id, np.zeros(size, np.int8)
+        self.single_observation_space = with_mask(env.single_observation_space, size)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
-        return _joined(observation, self._masks("reset", info)), info
+        return _with_given_mask(self._read, f"{self._id}.reset", observation, info), info
 
     def step(self, actions: Any) -> tuple[Any, ...]:
         observation, *result, info = self.env.step(actions)
+        joined = _with_given_mask(self._read, f"{self._id}.step", observation, info)
         if "final_obs" in info:
-            finals = np.empty(self.num_envs, object)
-            for i in range(self.num_envs):
-                final = final_observation(info, i)
-                finals[i] = None if final is None else _joined(final, self._blank)
-            info = {**info, "final_obs": finals}
-        return _joined(observation, self._masks("step", info)), *result, info
+            finals = [final_observation(info, i) for i in range(self.num_envs)]
+            info = {**info, "final_obs": [None if final is None else _joined(final, self._blank) for final in finals]}
+        return joined, *result, info

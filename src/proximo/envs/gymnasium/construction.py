@@ -14,11 +14,10 @@ from typing import Any
 import gymnasium as gym
 
 from proximo.custom_code import custom_code_errors
-from proximo.envs.gymnasium.action_masks import MaskInObservation, MaskSource, VectorMaskInObservation, find_mask
+from proximo.envs.gymnasium.action_masks import MaskInObservation, VectorMaskInObservation, mask_size, with_mask
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
-from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
 from proximo.envs.gymnasium.vector_environment import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import from_any
@@ -48,7 +47,8 @@ class EnvironmentFactory:
     make: Callable[..., Any]
     env_id: str
     preprocessing: Preprocessing
-    mask: MaskSource | None = None
+    mask_size: int = 0
+    """Entries of the mask that is moved into the observation; 0: none."""
 
     @property
     def takes_render_mode(self) -> bool:
@@ -59,7 +59,7 @@ class EnvironmentFactory:
     def __call__(self, render_mode: str | None = None) -> Any:
         made = self.make(render_mode=render_mode) if render_mode is not None and self.takes_render_mode else self.make()
         env = self.preprocessing.wrap(made, self.env_id)
-        return env if self.mask is None else MaskInObservation(env, self.mask)
+        return MaskInObservation(env, self.mask_size, self.env_id) if self.mask_size else env
 
 
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
@@ -74,15 +74,9 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
         EnvError: The environment does not follow Gymnasium's interface.
     """
     factory = EnvironmentFactory(make, env_id, preprocessing)
-    with _example(factory, env_id) as env:
-        for name in ("observation_space", "action_space"):
-            if getattr(env, name, None) is None:
-                raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
-        mask = find_mask(env, _first_info(env, env_id, preprocessing), env_id)
-        spec = _spec(env.observation_space, env.action_space, mask, env_id, preprocessing)
-        metadata = dict(getattr(env, "metadata", None) or {})
-    factory = dataclasses.replace(factory, mask=mask)
+    spec, size, metadata = _example(factory, env_id, preprocessing)
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
+    factory = dataclasses.replace(factory, mask_size=size)
     return GymnasiumEnvironment.of(spec, make=factory, render_modes=modes, render_fps=fps)
 
 
@@ -106,42 +100,31 @@ def from_vector(
             f"{env_id} is a vector environment: preprocessing, frame_stack, action_repeat, levels, wrappers, drop_observations and "
             "max_episode_steps need single environments; set its own parameters with --env-settings."
         )
-    with _example(partial(make_vector, 1), env_id) as env:
-        autoreset_of(env, env_id)
-        info = {} if is_threaded and not preprocessing.life_loss else _first_info(env, env_id, preprocessing)
-        mask = None if is_threaded else find_mask(env, info, env_id)
-        spec = _spec(env.single_observation_space, env.single_action_space, mask, env_id, preprocessing, checks_actions=True)
-    make = make_vector if mask is None else lambda num_envs: VectorMaskInObservation(make_vector(num_envs), mask)
+    spec, size, _ = _example(partial(make_vector, 1), env_id, preprocessing, "single_", is_threaded)
+    make = (lambda num_envs: VectorMaskInObservation(make_vector(num_envs), size, env_id)) if size else make_vector
     return GymnasiumEnvironment.of(spec, make_vector=make, is_threaded=is_threaded)
 
 
-@contextlib.contextmanager
-def _example(make: Callable[[], Any], env_id: str) -> Iterator[Any]:
-    """An environment that is closed afterwards."""
-    with reports_waiting(warnings.warn, 1, env_id):
-        env = make()
-    with contextlib.closing(env):
-        yield env
-
-
-def _spec(
-    observation: Any,
-    action: Any,
-    mask: MaskSource | None,
-    env_id: str,
-    preprocessing: Preprocessing,
-    checks_actions: bool = False,
-) -> EnvironmentSpec:
-    """What stepping needs to know. Here the spaces are converted, once."""
-    observed = from_any(observation if mask is None else mask.with_mask(observation), "observation")
-    limit, lives = preprocessing.max_episode_steps, preprocessing.life_loss
-    return EnvironmentSpec(env_id, observed, from_any(action, "action"), limit, checks_actions, lives)
-
-
-def _first_info(env: Any, env_id: str, preprocessing: Preprocessing) -> dict[str, Any]:
-    """The ``info`` of a reset. Raises ``EnvError`` if lives are needed and missing."""
-    with reports_waiting(warnings.warn, 1, env_id):
-        _, info = checked_reset(env, f"{env_id}.reset", 0)
-    if preprocessing.life_loss and "lives" not in info:
-        raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
-    return info
+def _example(
+    make: Callable[[], Any], env_id: str, preprocessing: Preprocessing, prefix: str = "", is_threaded: bool = False
+) -> tuple[EnvironmentSpec, int, dict[str, Any]]:
+    """Make one environment, whose spaces have names with ``prefix``, and reset it. Returns what stepping needs to know, the entries of its
+    mask if this is not in its observation, and its metadata."""
+    limit, lives, info, size = preprocessing.max_episode_steps, preprocessing.life_loss, {}, 0
+    with reports_waiting(warnings.warn, 1, env_id), contextlib.closing(make()) as env:
+        spaces = {name: getattr(env, f"{prefix}{name}", None) for name in ("observation_space", "action_space")}
+        for name, space in spaces.items():
+            if space is None:
+                raise EnvError(f"{env_id} has no {name}: define it, for example as gymnasium.spaces.Box or Discrete.")
+        if lives or not is_threaded:
+            _, info = checked_reset(env, lambda: f"{env_id}.reset", 0)
+        if lives and "lives" not in info:
+            raise EnvError(f"life_loss = true: {env_id} does not report lives in its info.")
+        observation, action = spaces.values()
+        if not is_threaded and (size := mask_size(env, info)):
+            observation = with_mask(observation, size)
+        # Here the spaces are converted, once.
+        spec = EnvironmentSpec(
+            env_id, from_any(observation, "observation"), from_any(action, "action"), limit, bool(prefix), lives
+        )
+        return spec, size, dict(getattr(env, "metadata", None) or {})

@@ -10,15 +10,9 @@ from typing import Any
 
 from proximo.envs.base import Described
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
-from proximo.envs.gymnasium.vector_env_adapter import VectorEnvAdapter
-from proximo.envs.gymnasium.vector_environment import (
-    AUTO,
-    SerialVectorEnvironment,
-    VectorEnvironment,
-    VectorOptions,
-    reports_waiting,
-)
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
+from proximo.envs.gymnasium.vector_environment import AUTO, VectorEnvironment, VectorOptions, reports_waiting
 from proximo.envs.gymnasium.worker_process import POSIX
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
@@ -105,23 +99,24 @@ class GymnasiumEnvironment(Described):
         Raises ``ConfigError`` if they cannot be stepped with these options, and ``EnvError`` if one cannot be made.
         """
         self.check(num_envs, options)
-        layout = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space)
-        if self.make_vector is not None and self.uses_vector_env(options):
-            make_vector = self.make_vector
-            if options.num_groups > 1:
-                make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // options.num_groups))
+        layout, groups = BufferLayout(num_steps, num_envs, self.observation_space, self.action_space), options.num_groups
+        make, make_vector, workers = self.make, self.make_vector, options.num_workers
+        if self.uses_vector_env(options):
+            assert make_vector is not None
+            where = "in their own vector environment" if groups == 1 else f"in {groups} vector environments"
+            if groups > 1:
+                make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // groups))
             with reports_waiting(options.warn, num_envs, self.id):
-                return VectorEnvAdapter(make_vector, layout, self.spec, options.num_groups)
-        assert self.make is not None
-        workers = options.num_workers
-        if workers == AUTO:
-            workers = self.default_workers(num_envs, options.num_groups, options.cores)
-            if workers:
-                try:
-                    pickled(self.make, self.id)
-                except EnvError as error:
-                    options.warn(f"{error} Until then, the training process steps the environments.")
-                    workers = 0
+                return VectorEnvironment(
+                    lambda columns: VectorStepper(make_vector, columns, self.spec, groups > 1), layout, options, where
+                )
+        assert make is not None
+        if workers == AUTO and (workers := self.default_workers(num_envs, groups, options.cores)):
+            try:
+                pickled(make, self.id)
+            except EnvError as error:
+                options.warn(f"{error} Until then, the training process steps the environments.")
+                workers = 0
         if workers > options.cores:
             options.warn(
                 f"num_workers = {workers} is more than the number of cores, {options.cores}: processes wait for each other. num_workers = -1 starts "
@@ -129,5 +124,5 @@ class GymnasiumEnvironment(Described):
             )
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
-                return SerialVectorEnvironment(self.make, layout, self.spec, options)
-            return WorkerVectorEnvironment(self.make, layout, self.spec, dataclasses.replace(options, num_workers=workers))
+                return VectorEnvironment(lambda columns: Stepper(make, columns, self.spec), layout, options, "in this process")
+            return WorkerVectorEnvironment(make, layout, self.spec, dataclasses.replace(options, num_workers=workers))

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from proximo.custom_code import custom_code_errors, imported
-from proximo.envs.gymnasium.action_masks import current_mask
+from proximo.envs.gymnasium.action_masks import mask_reader
 from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
@@ -37,8 +37,7 @@ class Preprocessing:
     @property
     def wraps(self) -> bool:
         """Whether single environments must be wrapped, so that a vector environment cannot be used."""
-        changed = self.preprocessing != "none" or self.frame_stack > 1 or self.action_repeat > 1
-        return changed or self.max_episode_steps > 0 or bool(self.levels or self.wrappers or self.drop_observations)
+        return self != Preprocessing(life_loss=self.life_loss)
 
     def wrap(self, env: Any, env_id: str) -> Any:
         """Add the wrappers that these settings require to ``env``."""
@@ -48,44 +47,36 @@ class Preprocessing:
         if self.drop_observations:
             env = DropObservations(env, env_id, self.drop_observations)
         if self.preprocessing == "atari":
-            env = atari(env, env_id)
+            if not hasattr(env.unwrapped, "ale"):
+                raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
+            if len(env.observation_space.shape) == 1:
+                raise ConfigError(
+                    f"preprocessing = atari: {env_id} observes the memory of the game (obs_type): set preprocessing = none."
+                )
+            # The standard one (Mnih et al. 2015; Machado et al. 2018): 84×84 gray images, each the maximum of the last two of 4 frames.
+            env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
         if self.action_repeat > 1:
             env = ActionRepeat(env, self.action_repeat)
-        env = stack_frames(env, env_id, self.frame_stack) if self.frame_stack > 1 else env
+        if self.frame_stack > 1:
+            env = gym.wrappers.FrameStackObservation(copied(env, env_id), self.frame_stack, padding_type="reset")
         return Levels(env, LevelRange.parse(self.levels)) if self.levels else env
 
 
-def atari(env: Any, env_id: str) -> Any:
-    """Add the standard Atari preprocessing (Mnih et al. 2015; Machado et al. 2018).
-
-    Observations are 84×84 gray images. A step takes 4 frames, and its observation is the maximum of the last two. An episode starts
-    with up to 30 no-ops.
-    """
-    if not hasattr(env.unwrapped, "ale"):
-        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
-    if len(env.observation_space.shape) == 1:
-        raise ConfigError(
-            f"preprocessing = atari: {env_id} observes the memory of the game (obs_type): set preprocessing = none."
-        )
-    return gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
-
-
-def stack_frames(env: Any, env_id: str, frames: int) -> Any:
-    """Stack the last ``frames`` observations along a new first axis; the first one of an episode is repeated."""
-    if not isinstance(env.observation_space, gym.spaces.Box):
-        raise ConfigError(f"frame_stack: the observations of {env_id} are {env.observation_space}: expected a Box.")
-    space, expected = env.observation_space, leaves(from_any(env.observation_space, "observation"))
+def copied(env: Any, env_id: str) -> Any:
+    """Check and copy each observation, in the type of its space, before frames are stacked: Gymnasium's buffer converts silently, and an
+    environment may write its next observation into the same array."""
+    space = env.observation_space
+    if not isinstance(space, gym.spaces.Box):
+        raise ConfigError(f"frame_stack: the observations of {env_id} are {space}: expected a Box.")
+    expected = leaves(from_any(space, "observation"))
     fits = make_quick_check(expected)
 
     def stored(observation: Any) -> np.ndarray:
-        """Check an observation, because Gymnasium's buffer would convert it silently. Returns a copy in the type of the space, because an
-        environment may write its next observation into the same array."""
         if not fits(observation):
-            check_observation(observation, expected, env_id)
+            check_observation(observation, expected, lambda: env_id)
         return np.array(observation, space.dtype)
 
-    copied = gym.wrappers.TransformObservation(env, stored, space)
-    return gym.wrappers.FrameStackObservation(copied, frames, padding_type="reset")
+    return gym.wrappers.TransformObservation(env, stored, space)
 
 
 class Levels(gym.Wrapper):
@@ -108,17 +99,16 @@ class ActionRepeat(gym.Wrapper):
 
     def __init__(self, env: Any, times: int):
         super().__init__(env)
-        self.times = times
+        self.times, self.read_mask, self.space = times, mask_reader(env), from_any(env.action_space, "action")
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
-            check_step(reward, terminated, truncated, info, "a repeated step")
+            check_step(reward, terminated, truncated, info, lambda: "a repeated step")
             total += float(reward)
-            mask = current_mask(self.env, observation, info)
-            forbidden = mask is not None and not allows(from_any(self.env.action_space, "action"), mask, action)
-            if terminated or truncated or forbidden:
+            mask = self.read_mask(observation, info)
+            if terminated or truncated or (mask is not None and not allows(self.space, mask, action)):
                 break
         return observation, total, terminated, truncated, info
 
@@ -156,13 +146,14 @@ class DropObservations(gym.ObservationWrapper):
 
 def _without(value: Any, names: tuple[str, ...], where: str = "") -> Any:
     """A space, or an observation, without the entries ``names``."""
-    if isinstance(value, Mapping):
-        kept = {key: _without(part, names, f"{where}{key}.") for key, part in value.items() if f"{where}{key}" not in names}
-        return gym.spaces.Dict(kept) if isinstance(value, gym.Space) else kept
-    if isinstance(value, tuple | gym.spaces.Tuple):
-        rest = tuple(_without(part, names, f"{where}{i}.") for i, part in enumerate(value) if f"{where}{i}" not in names)
-        return gym.spaces.Tuple(rest) if isinstance(value, gym.Space) else rest
-    return value
+    is_dict = isinstance(value, Mapping)
+    if not is_dict and not isinstance(value, tuple | gym.spaces.Tuple):
+        return value
+    entries = [(key, part, f"{where}{key}") for key, part in (value.items() if is_dict else enumerate(value))]
+    kept: dict[Any, Any] = {key: _without(part, names, f"{name}.") for key, part, name in entries if name not in names}
+    if isinstance(value, gym.Space):
+        return gym.spaces.Dict(kept) if is_dict else gym.spaces.Tuple(kept.values())
+    return kept if is_dict else tuple(kept.values())
 
 
 class WithBaseClass(gym.Env):
@@ -170,24 +161,9 @@ class WithBaseClass(gym.Env):
 
     def __init__(self, env: Any):
         self.inner = env
-        for name in ("observation_space", "action_space", "metadata", "render_mode"):
+        for name in ("observation_space", "action_space", "metadata", "render_mode", "step", "render", "close", "action_masks"):
             if hasattr(env, name):  # a missing space is an error elsewhere
                 setattr(self, name, getattr(env, name))
 
-    def has_wrapper_attr(self, name: str) -> bool:
-        return super().has_wrapper_attr(name) or hasattr(self.inner, name)
-
-    def get_wrapper_attr(self, name: str) -> Any:
-        return super().get_wrapper_attr(name) if super().has_wrapper_attr(name) else getattr(self.inner, name)
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.inner.reset(seed=seed)  # without options, which it may not accept
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return self.inner.step(action)
-
-    def render(self) -> Any:
-        return self.inner.render() if hasattr(self.inner, "render") else super().render()
-
-    def close(self) -> None:
-        getattr(self.inner, "close", lambda: None)()

@@ -20,7 +20,7 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.hidden_velocities import DROPPED, hide
 from proximo.envs.libraries import check_names
-from proximo.errors import ConfigError, EnvError, lacking
+from proximo.errors import EnvError, lacking
 
 NAMESPACES = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid", "dm_control": "shimmy", "bsuite": "shimmy"}
 """Libraries that register the ids of a namespace when they are imported."""
@@ -73,9 +73,7 @@ def from_id(
     """
     registered = gym.spec(env_id.rpartition(":")[2])
     code = str(registered.entry_point)
-    is_atari, preprocesses_atari = "ale_py" in code, preprocessing.preprocessing == "atari"
-    if preprocesses_atari and not is_atari:
-        raise ConfigError(f"preprocessing = atari: {env_id} is not an Atari game.")
+    is_atari = "ale_py" in code
     if settings and registered.entry_point is not None:
         with construction_errors(env_id):
             creator = registered.entry_point if callable(registered.entry_point) else load_env_creator(registered.entry_point)
@@ -83,7 +81,7 @@ def from_id(
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             check_names(settings, parameters, env_id)
     # The Atari preprocessing skips frames, so the game must not. It keeps its repeat_action_probability, which acts on single frames.
-    frames = {"frameskip": 1} if preprocesses_atari else {}
+    frames = {"frameskip": 1} if is_atari and preprocessing.preprocessing == "atari" else {}
     # The specification instead of the id: worker processes have not registered the id.
     make = partial(gym.make, registered, disable_env_checker=True, **{**frames, **settings})
     make_vector = partial(gym.make_vec, registered, vectorization_mode="vector_entry_point", **settings)
@@ -99,17 +97,12 @@ def from_id(
             return from_vector(make_vector, env_id, preprocessing)
         env = dataclasses.replace(from_factory(make, env_id, preprocessing), is_quick=code.startswith(QUICK))
     # ALE's vector environment preprocesses frames, so it is another environment: ale:pong.
-    vectorizes = registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari
-    return _with_vector(env, make_vector, preprocessing) if vectorizes else env
-
-
-def _with_vector(env: GymnasiumEnvironment, make: Callable[[int], Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """``env`` with the vector environment of its registration, if this can be made and has the same spaces."""
-    # It may fail, for example for an argument, or a wrapper of the registration, that only single environments have.
-    with contextlib.suppress(Exception):
-        vector = from_vector(make, env.id, preprocessing)
-        if (vector.observation_space, vector.action_space) == (env.observation_space, env.action_space):
-            return dataclasses.replace(env, make_vector=vector.make_vector)
+    if registered.vector_entry_point is not None and not preprocessing.wraps and not is_atari:
+        # It may fail, for example for an argument, or a wrapper of the registration, that only single environments have.
+        with contextlib.suppress(Exception):
+            vector = from_vector(make_vector, env_id, preprocessing)
+            if (vector.observation_space, vector.action_space) == (env.observation_space, env.action_space):
+                return dataclasses.replace(env, make_vector=vector.make_vector)
     return env
 
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from proximo.envs.gymnasium.observations import Leaf, leaves
+from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED, RolloutBuffer
 from proximo.envs.gymnasium.transition_checks import (
     FLAGS,
     NUMBERS,
-    MaskCheck,
     check_observation,
     check_step,
     located,
     make_quick_check,
+    mask_check,
 )
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, ActionSpace, Space, mask_sizes
+from proximo.spaces import ACTION_MASK, ActionSpace, Space
 
 STRICT_STEPS = 1000
 """Number of first steps that are checked completely."""
@@ -63,32 +62,23 @@ def environment_seeds(num_envs: int, *source: int) -> list[int]:
 
 
 def reported_success(info: dict[str, Any]) -> int:
-    """Return SUCCESS, FAILURE or UNREPORTED: what ``info`` reports about an episode in its last step."""
-    return next((found for key in SUCCESS_KEYS if (found := success_of(info.get(key))) != UNREPORTED), UNREPORTED)
+    """Return what ``info`` reports about an episode in its last step: SUCCESS if all flags are nonzero, FAILURE if one is zero, UNREPORTED
+    for None, NaN and other objects."""
+    for key in SUCCESS_KEYS:
+        flags = np.asarray(info.get(key))
+        if flags.dtype.kind in "biuf" and flags.size and not np.isnan(flags).any():
+            return SUCCESS if flags.all() else FAILURE
+    return UNREPORTED
 
 
-def success_of(value: Any) -> int:
-    """SUCCESS if all flags of ``value`` are nonzero, FAILURE if one is zero, UNREPORTED for None, NaN and other objects."""
-    flags = np.asarray(value)
-    if flags.dtype.kind not in "biuf" or not flags.size or np.isnan(flags).any():
-        return UNREPORTED
-    return SUCCESS if flags.all() else FAILURE
-
-
-def checked_reset(env: Any, where: str, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+def checked_reset(env: Any, where: Callable[[], str], seed: int | None = None) -> tuple[Any, dict[str, Any]]:
     """Reset ``env``, with a seed if there is one. Raises ``EnvError`` unless it returns a pair."""
     pair = env.reset(seed=seed) if seed is not None else env.reset()
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[1], dict):
         raise EnvError(
-            f"{where} returned {type(pair).__name__}: expected a pair (observation, info); the interface of old Gym had only the observation."
+            f"{where()} returned {type(pair).__name__}: expected a pair (observation, info); the interface of old Gym had only the observation."
         )
     return pair
-
-
-def mask_check(expected: list[Leaf], spec: EnvironmentSpec) -> MaskCheck | None:
-    """The check of action masks; None if the observation has none."""
-    size = next((math.prod(leaf.shape) for leaf in expected if leaf.path == (ACTION_MASK,)), None)
-    return None if size is None else MaskCheck(size, mask_sizes(spec.action_space))
 
 
 class Stepper:
@@ -100,10 +90,10 @@ class Stepper:
     def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
         self.spec, self.columns, self.limit = spec, columns, spec.max_episode_steps or NO_LIMIT
         self.leaves = leaves(spec.observation_space)
-        self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec)
+        self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec.action_space)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
         # A complete check takes longer than a step of a small environment.
-        self.strict_steps = STRICT_STEPS if len(columns) < 100 else max(10, 100 * STRICT_STEPS // len(columns))
+        self.strict_steps = min(STRICT_STEPS, max(10, 100 * STRICT_STEPS // len(columns)))
         self.limits, self.lengths, self.lives, self.seeds = ([0] * len(columns) for _ in range(4))
         self.steps = 0
         self.k, self.call = 0, "step"
@@ -134,12 +124,11 @@ class Stepper:
     def _begin(self, buffer: RolloutBuffer, row: int, k: int, seed: int | None = None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
         self.call = "reset"
-        where = self.where()
-        observation, info = checked_reset(self.envs[k], where, seed)
+        observation, info = checked_reset(self.envs[k], self.where, seed)
         if self.steps < self.strict_steps or not self.fits(observation):
-            check_observation(observation, self.leaves, where)
+            check_observation(observation, self.leaves, self.where)
         if self.mask_check:
-            self.mask_check.check(observation[ACTION_MASK], where)
+            self.mask_check.check(observation[ACTION_MASK], self.where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
         buffer.episode_start[row, self.columns[k]] = True
         self._write(buffer.observation, (row, self.columns[k]), observation)
@@ -147,9 +136,6 @@ class Stepper:
 
     def send(self, buffer: RolloutBuffer, t: int) -> None:
         """Do nothing: ``step`` takes the whole step."""
-
-    def discard_step(self) -> None:
-        """Do nothing."""
 
     @located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
@@ -172,18 +158,17 @@ class Stepper:
             and (truncated is False or type(truncated) in FLAGS)
             and isinstance(info, dict)
         ):
-            where = self.where()
-            check_observation(observation, self.leaves, where)
-            check_step(reward, terminated, truncated, info, where)
+            check_observation(observation, self.leaves, self.where)
+            check_step(reward, terminated, truncated, info, self.where)
             if strict and ACTION_MASK in info and not self.mask_check:
-                raise EnvError(f"{where} {MASK_ONLY_IN_STEPS}")
+                raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
         column = self.columns[k]
         buffer.reward[t, column] = reward
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
-            if self.mask_check and not self.mask_check.allows(np.asarray(observation[ACTION_MASK]).reshape(-1)):
-                self.mask_check.check(observation[ACTION_MASK], self.where())
+            if self.mask_check:
+                self.mask_check.check(observation[ACTION_MASK], self.where)
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
                 buffer.life_lost[t, column], self.lives[k] = lives < self.lives[k], lives

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from proximo.custom_code import exception_text, is_of_library
 from proximo.envs.gymnasium.actions import choices
 from proximo.envs.gymnasium.observations import Leaf
 from proximo.errors import EnvError, EnvironmentFault, ProximoError, shown
-from proximo.spaces import ACTION_MASK, Discrete, MultiDiscrete
+from proximo.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, mask_sizes
 
 _INTEGERS = frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
 NUMBERS = _INTEGERS | {float, np.float16, np.float32, np.float64, np.longdouble}
@@ -41,37 +42,28 @@ def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
 
 
 def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
-    shape = leaf.shape
-    if isinstance(leaf.space, Discrete) and not shape:
+    if isinstance(leaf.space, Discrete) and not leaf.shape:
         low, high = leaf.space.start, leaf.space.start + leaf.space.n
         return lambda value: type(value) in _INTEGERS and low <= value < high
-    always = {leaf.dtype}
-    if leaf.dtype.kind == "f":
-        always = {np.dtype(kind) for kind in NUMBERS}
-    elif isinstance(leaf.space, Discrete | MultiDiscrete):
-        always = set[np.dtype]()
-    elif _is_mask(leaf):
-        always = _MASK_TYPES
+    always = {np.dtype(kind) for kind in NUMBERS} if leaf.dtype.kind == "f" else set[np.dtype]()
 
     def fits(value: Any) -> bool:
         try:
-            return value.shape == shape and (value.dtype in always or (value.dtype.kind in "iub" and _in_range(value, leaf)))
+            return value.shape == leaf.shape and (value.dtype in always or (value.dtype.kind in "iub" and _in_range(value, leaf)))
         except AttributeError:  # not an array
             return False
 
     return fits
 
 
-def _is_mask(leaf: Leaf) -> bool:
-    return leaf.path == (ACTION_MASK,) and leaf.dtype == bool
-
-
 def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
-    """Whether the integers ``value`` are in the space of ``leaf``, or fit into its type if this is a ``Box``."""
+    """Whether the integers ``value`` are in the space of ``leaf``, or fit into its type if this is a ``Box``. A mask may have any numbers."""
     if isinstance(leaf.space, Discrete | MultiDiscrete):
         start, n = choices(leaf.space)
         return bool(((value >= start) & (value < start + n)).all())
-    return value.dtype == leaf.dtype or bool((value.astype(leaf.dtype) == value).all())
+    if value.dtype == leaf.dtype or (leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _MASK_TYPES):
+        return True
+    return bool((value.astype(leaf.dtype) == value).all())
 
 
 class MaskCheck:
@@ -85,39 +77,59 @@ class MaskCheck:
         """Whether each of ``masks``, of shape ``[..., size]``, allows an action in every component."""
         return np.logical_or.reduceat(masks, self._starts, axis=-1).all(axis=-1)
 
-    def check(self, mask: Any, where: str) -> None:
-        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where`` names environment and call."""
+    def check(self, mask: Any, where: Callable[[], str]) -> None:
+        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where()`` names environment and call."""
         flat = np.asarray(mask).reshape(-1)
         if not self.allows(flat):
             empty = int(np.argmin(np.logical_or.reduceat(flat, self._starts)))
             component = f" in component {empty}" if len(self._starts) > 1 else ""
             raise EnvError(
-                f"{where} returned an action_mask that allows no action{component}: at least one must be allowed while the episode "
+                f"{where()} returned an action_mask that allows no action{component}: at least one must be allowed while the episode "
                 "goes on."
             )
 
 
-def check_observation(observation: Any, expected: list[Leaf], where: str) -> None:
-    """Raise ``EnvError`` if a leaf is missing or does not fit its space. ``where`` names environment and call."""
+def mask_check(expected: list[Leaf], action_space: Space) -> MaskCheck | None:
+    """The check of the masks in observations with these leaves; None if they have none."""
+    size = next((math.prod(leaf.shape) for leaf in expected if leaf.path == (ACTION_MASK,)), None)
+    return None if size is None else MaskCheck(size, mask_sizes(action_space))
+
+
+def check_observation(
+    observation: Any, expected: list[Leaf], where: Callable[..., str], numbers: Sequence[int] | None = None
+) -> None:
+    """Raise ``EnvError`` if a leaf is missing or does not fit its space.
+
+    Args:
+        observation: An observation, or a batch of observations.
+        expected: Its leaves, with the shape of the batch.
+        where: Names environment and call. For a batch, ``where(number)`` names one of its environments.
+        numbers: Environments of the batch to check; None: ``observation`` is no batch.
+    """
     for leaf in expected:
         try:
             value = np.asarray(leaf.of(observation))
         except (KeyError, IndexError, TypeError) as error:
             raise EnvError(
-                f"{where} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
+                f"{where()} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
             ) from error
-        if problem := _problem(value, leaf):
-            raise EnvError(f"{where} returned observation{leaf.name} {problem}.")
+        returned = f"returned observation{leaf.name}"
+        if value.shape != leaf.shape:
+            raise EnvError(f"{where()} {returned} of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}.")
+        if problem := _problem(value if numbers is None else value[list(numbers)], leaf):
+            place = where()
+            if numbers is not None:
+                number, problem = next((i, found) for i in numbers if (found := _problem(value[i], leaf)))
+                place = where(number)
+            raise EnvError(f"{place} {returned} {problem}.")
 
 
 def _problem(value: np.ndarray, leaf: Leaf) -> str:
-    """Why ``value`` does not fit ``leaf``; empty if it does."""
+    """Why ``value`` does not fit the type and the range of ``leaf``; empty if it does."""
     floating = leaf.dtype.kind == "f"
-    if value.shape != leaf.shape:
-        return f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}"
     if value.dtype.kind not in ("fiub" if floating else "iub"):
         return f"of {value.dtype}: its space is {leaf.space}, expected {leaf.dtype}"
-    if is_finite(value) if floating else (_is_mask(leaf) and value.dtype in _MASK_TYPES) or _in_range(value, leaf):
+    if is_finite(value) if floating else _in_range(value, leaf):
         return ""
     words = np.array2string(value, precision=4, threshold=8, edgeitems=2).replace("\n", "")
     if floating:
@@ -133,21 +145,21 @@ def is_finite(value: Any) -> bool:
         return bool(np.isfinite(np.asarray(value).astype(np.float32)).all())
 
 
-def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: str) -> None:
+def check_step(reward: Any, terminated: Any, truncated: Any, info: Any, where: Callable[[], str]) -> None:
     """Raise ``EnvError`` unless the reward is a finite number, the flags are bool and ``info`` is a dict."""
     is_number = isinstance(reward, int | float | np.number | np.ndarray) and np.ndim(reward) == 0 and not np.iscomplexobj(reward)
     if not is_number:
         raise EnvError(
-            f"{where} returned the reward {shown(reward)}: expected a single number. Return float(reward); combine several parts, for "
+            f"{where()} returned the reward {shown(reward)}: expected a single number. Return float(reward); combine several parts, for "
             "example in a weighted sum."
         )
     if not is_finite(reward):
-        raise EnvError(f"{where} returned the reward {shown(reward)}: expected a finite number (as float32).")
+        raise EnvError(f"{where()} returned the reward {shown(reward)}: expected a finite number (as float32).")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
-            raise EnvError(f"{where} returned {name} = {shown(flag)}: expected True or False.")
+            raise EnvError(f"{where()} returned {name} = {shown(flag)}: expected True or False.")
     if not isinstance(info, dict):
-        raise EnvError(f"{where} returned {type(info).__name__} as info: expected a dict.")
+        raise EnvError(f"{where()} returned {type(info).__name__} as info: expected a dict.")
 
 
 def located(method: Callable[..., Any]) -> Callable[..., Any]:

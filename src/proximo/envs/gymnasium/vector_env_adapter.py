@@ -1,31 +1,36 @@
-"""Adapts a Gymnasium ``VectorEnv`` in any autoreset mode to ``VectorEnvironment``."""
+"""Steps a Gymnasium ``VectorEnv`` in any autoreset mode into neighboring columns of a rollout buffer."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import final_observation, leaves
-from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, RolloutBuffer
+from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
 from proximo.envs.gymnasium.stepper import (
     MASK_ONLY_IN_STEPS,
     STRICT_STEPS,
     SUCCESS_KEYS,
     EnvironmentSpec,
     environment_seeds,
-    mask_check,
-    success_of,
+    reported_success,
 )
-from proximo.envs.gymnasium.transition_checks import check_observation, check_step, is_finite, located, make_quick_check
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment
+from proximo.envs.gymnasium.transition_checks import (
+    check_observation,
+    check_step,
+    is_finite,
+    located,
+    make_quick_check,
+    mask_check,
+)
 from proximo.errors import EnvError
-from proximo.spaces import ACTION_MASK, Box
+from proximo.spaces import ACTION_MASK
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
@@ -40,17 +45,6 @@ def autoreset_of(env: Any, env_id: str) -> Autoreset:
     return modes[name]
 
 
-class VectorEnvAdapter(VectorEnvironment):
-    """Adapts one Gymnasium ``VectorEnv`` per group to a single ``VectorEnvironment``.
-
-    With several groups, each ``VectorEnv`` needs ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
-    """
-
-    def __init__(self, make: Callable[[int], Any], layout: BufferLayout, spec: EnvironmentSpec, num_groups: int = 1):
-        where = "in their own vector environment" if num_groups == 1 else f"in {num_groups} vector environments"
-        super().__init__(lambda columns: VectorStepper(make, columns, spec, num_groups > 1), layout, num_groups, where)
-
-
 class VectorStepper:
     """The ``VectorEnv`` of one group, which fills some columns of the rollout buffer.
 
@@ -58,19 +52,19 @@ class VectorStepper:
       true final observation.
     - Same-step autoreset: the true final observation is in ``info["final_obs"]``.
     - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
+
+    ``is_asynchronous``: the ``VectorEnv`` has ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
     """
 
-    def __init__(self, make: Callable[[int], Any], columns: range, spec: EnvironmentSpec, is_asynchronous: bool):
+    def __init__(self, make: Callable[[int], Any], columns: range, spec: EnvironmentSpec, is_asynchronous: bool = False):
         self.num_envs, self.first_env = len(columns), spec.first_env + columns.start
-        self.make, self.env, self.spec = make, make(self.num_envs), spec
-        self.is_asynchronous = is_asynchronous
-        """Whether ``send`` begins the step; otherwise ``step`` takes the whole step."""
+        self.make, self.env, self.spec, self.is_asynchronous = make, make(self.num_envs), spec, is_asynchronous
         self.leaves = leaves(spec.observation_space)
-        self.mask_check = mask_check(self.leaves, spec)
-        self.fits = make_quick_check([dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves])
+        self.batched = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
+        self.fits, self.mask_check = make_quick_check(self.batched), mask_check(self.leaves, spec.action_space)
         self.columns_of = functools.cache(lambda buffer: buffer.columns(columns))
-        self.all_valid = True
-        """Whether all environments will act in the next step; False if the next step resets one of them."""
+        self.all_valid, self.is_stepping = True, False
+        """Whether all environments will act in the next step, so that it resets none of them; and whether ``send`` has begun a step."""
         self.lives = np.zeros(self.num_envs, np.int64)
         self.seed, self.steps, self.call = 0, 0, "reset"
         self.mode = autoreset_of(self.env, spec.env_id)
@@ -78,10 +72,13 @@ class VectorStepper:
     @located
     def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], _: int = 0) -> None:
         """Reset all environments into a row, with a seed that depends on ``source``."""
+        if self.is_stepping:  # an interrupted step
+            self.close()
+            self.env, self.is_stepping = self.make(self.num_envs), False
         self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first_env) % 2**31, 0, "reset"
         rows = self.columns_of(buffer)
         observation, info = self.env.reset(seed=self.seed)
-        self._check_observations(observation, range(self.num_envs))
+        check_observation(observation, self.batched, self.where, range(self.num_envs))
         self._write(rows, row, observation)
         rows.episode_start[row] = rows.valid[row] = self.all_valid = True
         self._check_masks(rows, row)
@@ -96,21 +93,17 @@ class VectorStepper:
             check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first_env)
         if self.is_asynchronous:
             self.env.send(self.actions)
-
-    def discard_step(self) -> None:
-        """Discard an interrupted step: close and remake a vector environment that may still be stepping."""
-        if self.is_asynchronous:
-            self.close()
-            self.env = self.make(self.num_envs)
+            self.is_stepping = True
 
     @located
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t``. Returns whether it truncated an episode."""
         rows = self.columns_of(buffer)
         result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
+        self.is_stepping = False
         observation, reward, terminated, truncated, info = result
         if self.steps < STRICT_STEPS or not (self.fits(observation) and self._fit(reward, terminated, truncated, info)):
-            self._check_observations(observation, range(self.num_envs))
+            check_observation(observation, self.batched, self.where, range(self.num_envs))
             self._check_rest(reward, terminated, truncated, info)
             reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
         self.steps += 1
@@ -128,7 +121,6 @@ class VectorStepper:
         self._write(rows, t + 1, observation)
         any_done = bool(done.any())
         if any_done:
-            self._store_success(rows, t, done, info)
             self.lives[done] = 0  # until the reset reports them
             self._close_episodes(rows, t, done, truncated, observation, info)
         self.all_valid = not (any_done and self.mode == "next_step")
@@ -136,13 +128,18 @@ class VectorStepper:
         return any_done and bool(truncated.any())
 
     def _close_episodes(
-        self, rows: RolloutBuffer, t: int, done: Any, truncated: Any, observation: Any, info: dict[str, Any]
+        self, rows: RolloutBuffer, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]
     ) -> None:
-        """Store the final observations of truncated episodes. With autoreset disabled, reset what ended."""
-        for i in np.flatnonzero(truncated):
+        """Store the successes of ended episodes, and the final observations of truncated ones. With autoreset disabled, reset what ended."""
+        last = info.get("final_info", info) if self.mode == "same_step" else info
+        for i in map(int, np.flatnonzero(done)):
+            keys = [key for key in SUCCESS_KEYS if key in last and np.broadcast_to(last.get(f"_{key}", True), self.num_envs)[i]]
+            rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
+            if not truncated[i]:
+                continue
             final = final_observation(info, i) if self.mode == "same_step" else None
             if final is not None:
-                check_observation(final, self.leaves, f'{self.where(int(i))}, in info["final_obs"],')
+                check_observation(final, self.leaves, lambda i=i: f'{self.where(i)}, in info["final_obs"],')
             elif self.mode == "same_step":
                 raise EnvError(
                     f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
@@ -158,7 +155,7 @@ class VectorStepper:
             self.call = "reset"
             fresh, info = self.env.reset(options={"reset_mask": np.array(done)})
             if self.steps <= STRICT_STEPS or not self.fits(fresh):
-                self._check_observations(fresh, np.flatnonzero(done).tolist())
+                check_observation(fresh, self.batched, self.where, np.flatnonzero(done).tolist())
             # Environments that were not reset keep the observation of their step.
             for array, leaf in zip(rows.observation, self.leaves, strict=True):
                 array[t + 1, done] = np.asarray(leaf.of(fresh))[done]
@@ -170,39 +167,25 @@ class VectorStepper:
             return self.lives
         return np.where(info.get("_lives", True), info["lives"], self.lives)
 
-    def _store_success(self, rows: RolloutBuffer, t: int, done: Any, info: dict[str, Any]) -> None:
-        info = info.get("final_info", info) if self.mode == "same_step" else info
-        rows.success[t, done] = UNREPORTED
-        keys = [key for key in reversed(SUCCESS_KEYS) if isinstance(info, dict) and key in info]
-        for key in keys:  # the first of SUCCESS_KEYS that reports something counts
-            for i in np.flatnonzero(done & np.asarray(info.get(f"_{key}", True), bool)):
-                success = success_of(info[key] if np.ndim(info[key]) == 0 else info[key][i])
-                rows.success[t, i] = rows.success[t, i] if success == UNREPORTED else success
-
     def _fit(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> bool:
         """Whether these values can be stored without a further check."""
         values = ((reward, "fiu"), (terminated, "b"), (truncated, "b"))
         arrays = all(type(x) is np.ndarray and x.dtype.kind in kinds and x.shape == (self.num_envs,) for x, kinds in values)
         return arrays and isinstance(info, dict)
 
+    def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
+        for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+            if np.shape(value) != (self.num_envs,):
+                raise EnvError(f"{self.where()} returned {name} of shape {np.shape(value)}: expected ({self.num_envs},).")
+        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
+            raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
+        if not (self._fit(reward, terminated, truncated, info) and is_finite(reward)):
+            for i in range(self.num_envs):
+                check_step(reward[i], terminated[i], truncated[i], info, functools.partial(self.where, i))
+
     def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
-
-    def _check_observations(self, observation: Any, numbers: Iterable[int]) -> None:
-        """Check the observations of the environments with these ``numbers`` completely."""
-        for leaf in self.leaves:
-            shape = (self.num_envs, *leaf.shape)
-            try:
-                value = np.asarray(leaf.of(observation))
-            except (KeyError, IndexError, TypeError):
-                value = np.zeros(0)
-            if value.shape != shape:  # raises, with its shape or the missing entry
-                check_observation(observation, [dataclasses.replace(leaf, shape=shape)], f"{self.spec.env_id}.{self.call}")
-            if isinstance(leaf.space, Box) and value.dtype == leaf.dtype and np.isfinite(value).all():
-                continue  # valid, so the slow check of each environment is not needed
-            for i in numbers:
-                check_observation(value[i], [dataclasses.replace(leaf, path=())], self.where(i))
 
     def _check_masks(self, rows: RolloutBuffer, row: int) -> None:
         """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
@@ -210,19 +193,7 @@ class VectorStepper:
             return
         masks = next(array for array, leaf in zip(rows.observation, self.leaves, strict=True) if leaf.path == (ACTION_MASK,))[row]
         for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & rows.valid[row]):
-            self.mask_check.check(masks[i], self.where(int(i)))
-
-    def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
-        for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
-            if np.shape(value) != (self.num_envs,):
-                raise EnvError(
-                    f"{self.spec.env_id}.step returned {name} of shape {np.shape(value)}: expected ({self.num_envs},)."
-                )
-        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
-            raise EnvError(f"{self.spec.env_id}.step {MASK_ONLY_IN_STEPS}")
-        if not (self._fit(reward, terminated, truncated, info) and is_finite(reward)):
-            for i in range(self.num_envs):
-                check_step(reward[i], terminated[i], truncated[i], info, self.where(i))
+            self.mask_check.check(masks[i], functools.partial(self.where, int(i)))
 
     def where(self, number: int | None = None) -> str:
         """The call that is running: its seed and step, and the ``number`` of the environment if it is known."""

@@ -1,5 +1,4 @@
-"""``VectorEnvironment``: what collectors step. ``SerialVectorEnvironment`` steps single environments,
-``VectorEnvAdapter`` steps Gymnasium's vector environments, and ``WorkerVectorEnvironment`` steps in workers."""
+"""``VectorEnvironment``: what collectors step. ``WorkerVectorEnvironment`` steps in other processes."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
-from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout
 
 AUTO = -1
 """``num_workers``: the number follows from a rule (``GymnasiumEnvironment.default_workers``)."""
@@ -60,30 +58,21 @@ def split(columns: range, parts: int) -> tuple[range, ...]:
 
 
 class VectorEnvironment:
-    """``N`` environments that step into a rollout buffer.
+    """``N`` environments that step into a rollout buffer, in this process.
 
-    They are divided into groups of neighboring columns, which step independently of each other. This class steps
-    them in this process, with a stepper for each group.
+    They are divided into groups of neighboring columns, which step independently of each other. ``make_stepper(columns)`` makes the
+    ``Stepper`` or ``VectorStepper`` of a group.
     """
 
-    buffer: RolloutBuffer
-    groups: tuple[range, ...]
-    description: str
-    """Where environments are stepped, in words."""
     num_workers = 0
     """Number of worker processes; 0: environments are stepped in this process."""
     restarts = 0
     """Number of workers that were lost and restarted so far."""
 
-    def __init__(
-        self,
-        make_stepper: Callable[[range], Any],
-        layout: BufferLayout,
-        num_groups: int,
-        description: str,
-        stagger_steps: int = 0,
-    ):
-        self.groups, self.description, self.stagger_steps = split(range(layout.num_envs), num_groups), description, stagger_steps
+    def __init__(self, make_stepper: Callable[[range], Any], layout: BufferLayout, options: VectorOptions, description: str):
+        self.description = description
+        """Where environments are stepped, in words."""
+        self.groups, self.stagger_steps = split(range(layout.num_envs), options.num_groups), options.stagger_steps
         self.buffer = layout.buffer(mmap.mmap(-1, layout.size))
         self._stepping: dict[int, None] = {}
         """Groups with a step in progress, the oldest first."""
@@ -97,8 +86,6 @@ class VectorEnvironment:
 
     def reset(self, seed: int) -> None:
         """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
-        for group in self._stepping:
-            self.steppers[group].discard_step()
         self._stepping.clear()
         for stepper in self.steppers:
             stepper.reset(self.buffer, 0, (seed,), self.stagger_steps)
@@ -122,16 +109,6 @@ class VectorEnvironment:
         """Close all environments and end all processes."""
         for stepper in self.steppers:
             stepper.close()
-
-
-class SerialVectorEnvironment(VectorEnvironment):
-    """Steps single environments one after the other. This is fastest if steps take less time than messages to workers."""
-
-    def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        stagger_steps = options.stagger_steps
-        super().__init__(
-            lambda columns: Stepper(make, columns, spec), layout, options.num_groups, "in this process", stagger_steps
-        )
 
 
 @contextlib.contextmanager

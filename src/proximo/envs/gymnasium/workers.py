@@ -11,6 +11,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import cloudpickle
@@ -19,8 +21,8 @@ import numpy as np
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
 from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
-from proximo.envs.gymnasium.worker import Setup
-from proximo.envs.gymnasium.worker_process import CLOSE, LOST, RESET, STEP, TRUNCATED, WorkerProcess, search_path
+from proximo.envs.gymnasium.worker import serve
+from proximo.envs.gymnasium.worker_process import LOST, RESET, STEP, TRUNCATED, WorkerProcess
 from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
@@ -39,41 +41,35 @@ class WorkerVectorEnvironment(VectorEnvironment):
     """
 
     def __init__(self, make: Callable[[], Any], layout: BufferLayout, spec: EnvironmentSpec, options: VectorOptions):
-        self.options, self.num_workers, self.restarts, self.spec = options, options.num_workers, 0, spec
+        self.options, self.num_workers, self.restarts, self.spec, self._seed = options, options.num_workers, 0, spec, 0
         self.description = f"in {self.num_workers} worker processes" if self.num_workers > 1 else "in one worker process"
         self.groups = split(range(layout.num_envs), options.num_groups)
-        self._seed = 0
-        factory, path, memory = pickled(make, spec.env_id), search_path(), shared_memory(layout.size)
+        factory, memory = pickled(make, spec.env_id), shared_memory(layout.size)
         self.buffer = layout.buffer(mmap.mmap(memory, layout.size))
-        self.workers: list[list[WorkerProcess]] = []
+        self.workers: list[list[WorkerProcess]] = [[] for _ in self.groups]
         """The workers of each group."""
         self._lock = threading.Lock()
         """Held while a process is started or all are ended."""
         self._end = weakref.finalize(self, _end_all, self.workers, memory, self._lock)
         try:
-            for columns in self.groups:
-                self.workers.append([])
+            for columns, workers in zip(self.groups, self.workers, strict=True):
                 for part in split(columns, self.num_workers // options.num_groups):
                     # one by one: those that have started are ended if the next cannot start
-                    self.workers[-1].append(WorkerProcess(Setup(factory, part, spec, layout, memory, path), memory))
-            for worker in self.all_workers():
+                    workers.append(WorkerProcess(partial(serve, factory, part, spec, layout, memory), part, memory))
+            for worker in chain(*self.workers):
                 worker.begin()
-            for worker in self.all_workers():
+            for worker in chain(*self.workers):
                 if self._reply(worker) == LOST:
                     raise EnvError(f"{self._name(worker)} {worker.why_lost()}, before its environments were made.")
         except BaseException:
             self.close()
             raise
 
-    def all_workers(self) -> list[WorkerProcess]:
-        """The workers of all groups."""
-        return [worker for group in self.workers for worker in group]
-
     def reset(self, seed: int) -> None:
         self._seed = seed
-        for worker in self.all_workers():
+        for worker in chain(*self.workers):
             worker.command(RESET, 0, (seed,), self.options.stagger_steps)
-        for worker in self.all_workers():
+        for worker in chain(*self.workers):
             if self._reply(worker) == LOST:
                 self._restart(worker, 0)
 
@@ -83,7 +79,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
 
     def ready(self, groups: list[int]) -> int:
         poll = select.poll()
-        owners = {worker.replies: group for group in groups for worker in self.workers[group]}
+        owners = {worker.replies.fileno(): group for group in groups for worker in self.workers[group]}
         for replies in owners:
             poll.register(replies, select.POLLIN)
         replied = poll.poll(1000 * self.options.step_timeout) if len(groups) > 1 else []
@@ -95,7 +91,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
             reply = self._reply(worker, t)
             if reply == LOST:
                 self._discard(worker, t)
-                with reports_waiting(self.options.warn, len(worker.setup.columns), self.spec.env_id, self.options.reset_timeout):
+                with reports_waiting(self.options.warn, len(worker.columns), self.spec.env_id, self.options.reset_timeout):
                     self._restart(worker, t + 1)
             any_truncated |= reply == TRUNCATED
         return any_truncated
@@ -105,7 +101,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
         pause, limit = min(1.0, self.options.step_timeout / 4), self.options.reset_timeout
         while not worker.has_replied(pause):
             if t is not None:  # a step also resets the environments whose episode ended
-                rows = self.buffer.columns(worker.setup.columns)
+                rows = self.buffer.columns(worker.columns)
                 resets = int(np.count_nonzero(rows.terminated[t] | rows.truncated[t]))
                 limit = self.options.step_timeout + resets * self.options.reset_timeout
             if time.monotonic() - worker.sent > limit:
@@ -115,7 +111,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
 
     def _discard(self, worker: WorkerProcess, t: int) -> None:
         """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
-        rows = self.buffer.columns(worker.setup.columns)
+        rows = self.buffer.columns(worker.columns)
         for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
             flags[t] = False
         rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
@@ -124,13 +120,13 @@ class WorkerVectorEnvironment(VectorEnvironment):
         """Restart a lost worker, and write the first observations of its environments into ``row``."""
         name, most = self._name(worker), self.options.max_restarts
         for _ in range(MAX_ATTEMPTS):
-            why = worker.why_lost()
+            why = f"{name} {worker.why_lost()}"
             with self._lock:
                 if not self._end.alive:  # another thread has ended the workers
                     raise EnvError("The environments were closed during a step.")
                 if self.restarts == most:
                     raise EnvironmentFault(
-                        f"{name} {why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase "
+                        f"{why}, and workers were restarted {most} times already: training stops. Find out why they end, or increase "
                         "max_restarts."
                     )
                 self.restarts += 1
@@ -138,22 +134,23 @@ class WorkerVectorEnvironment(VectorEnvironment):
                 try:
                     worker.start()
                 except OSError as error:  # no memory, or too many processes or files
-                    raise EnvironmentFault(f"{name} {why}, and no process could be started ({error}).") from error
-            self.options.warn(f"{name} {why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
-            worker.begin()
+                    raise EnvironmentFault(f"{why}, and no process could be started ({error}).") from error
+            self.options.warn(f"{why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             try:
+                worker.begin()
+                if self._reply(worker) == LOST:
+                    continue
+                worker.command(RESET, row, (self._seed, self.restarts))
                 if self._reply(worker) != LOST:
-                    worker.command(RESET, row, (self._seed, self.restarts))
-                    if self._reply(worker) != LOST:
-                        return
+                    return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
-                    f"{name} {why}, and its environments could not be made again ({type(error).__name__}: {error})."
+                    f"{why}, and its environments could not be made again ({type(error).__name__}: {error})."
                 ) from error
         raise EnvironmentFault(f"{name} {worker.why_lost()}, as {MAX_ATTEMPTS} workers in succession: training stops.")
 
     def _name(self, worker: WorkerProcess) -> str:
-        first, columns = self.spec.first_env, worker.setup.columns  # the number of an environment is unique in a training
+        first, columns = self.spec.first_env, worker.columns  # the number of an environment is unique in a training
         return f"The worker of environments {first + columns.start} … {first + columns.stop - 1} of {self.spec.env_id}"
 
     def close(self) -> None:
@@ -174,11 +171,11 @@ def pickled(make: Callable[[], Any], env_id: str) -> bytes:
 
 def _end_all(workers: list[list[WorkerProcess]], memory: int, lock: threading.Lock) -> None:
     with lock:
-        everyone = [worker for group in workers for worker in group]
-        for worker in everyone:
-            worker.command(CLOSE, 0)
+        for worker in chain(*workers):
+            with contextlib.suppress(OSError):
+                worker.commands.close()
         deadline = time.monotonic() + CLOSE_SECONDS
-        for worker in everyone:
+        for worker in chain(*workers):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.popen.wait(max(0.0, deadline - time.monotonic()))
             worker.release()
