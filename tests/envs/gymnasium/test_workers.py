@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def pids(vector_env):
-    return [worker.popen.pid for worker in sum(vector_env.workers, [])]
+    return [worker.popen.pid for group in vector_env.workers for worker in group]
 
 
 def alive(pid):
@@ -249,7 +249,7 @@ PARENT = """
         vector_env.send(t, 0)
         if t < 6:
             vector_env.receive(t, 0)
-    print(*(worker.popen.pid for worker in sum(vector_env.workers, [])), flush=True)
+    print(*(worker.popen.pid for group in vector_env.workers for worker in group), flush=True)
     time.sleep(60)
 """
 

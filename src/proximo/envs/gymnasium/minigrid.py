@@ -48,7 +48,16 @@ class MiniGridSettings:
 def from_name(name: str, settings: dict[str, Any], preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """Make ``MiniGrid-NAME-v0``; ``MiniGrid-NAME`` if the name has a version; a level of BabyAI if it begins with ``BabyAI-``."""
     env_id = f"minigrid:{name}"
-    env = from_factory(partial(make_env, name, _settings(settings, env_id, name)), env_id, preprocessing)
+    given = replace_params(MiniGridSettings(actions=3 if name.startswith("Memory") else 7), settings, env_id)
+    for setting, fits, expected in (
+        ("view", given.view >= 3 and given.view % 2 == 1, "an odd number of cells, 3 or more"),
+        ("actions", 1 <= given.actions <= 7, "1 … 7"),
+        ("new_cell_bonus", given.new_cell_bonus >= 0, "0 or more"),
+        ("levels", given.levels in PARTS, f"{', '.join(PARTS)}; for a range of seeds, use the setting --levels 0:100"),
+    ):
+        if not fits:
+            raise ConfigError(f"env_settings: {setting} = {getattr(given, setting)!r}: expected {expected}.")
+    env = from_factory(partial(make_env, name, given), env_id, preprocessing)
     if not name.startswith(NEED_MISSION):
         return env
     dropped = "the policy does not observe the mission, a text that describes the goal, because proximo has no encoder of text."
@@ -59,20 +68,6 @@ def names() -> list[str]:
     """Return all tasks, without ``MiniGrid-``, and without the version 0."""
     load("minigrid")  # it registers the ids
     return sorted(i.removeprefix("MiniGrid-").removesuffix("-v0") for i in gym.registry if i.startswith(("MiniGrid-", "BabyAI-")))
-
-
-def _settings(given: dict[str, Any], env_id: str, name: str) -> MiniGridSettings:
-    settings = replace_params(MiniGridSettings(actions=3 if name.startswith("Memory") else 7), given, env_id)
-    expected = {
-        "view": (settings.view >= 3 and settings.view % 2 == 1, "an odd number of cells, 3 or more"),
-        "actions": (1 <= settings.actions <= 7, "1 … 7"),
-        "new_cell_bonus": (settings.new_cell_bonus >= 0, "0 or more"),
-        "levels": (settings.levels in PARTS, f"{', '.join(PARTS)}; for a range of seeds, use the setting --levels 0:100"),
-    }
-    for name, (fits, words) in expected.items():
-        if not fits:
-            raise ConfigError(f"env_settings: {name} = {getattr(settings, name)!r}: expected {words}.")
-    return settings
 
 
 def make_env(name: str, settings: MiniGridSettings, render_mode: str | None = None) -> gym.Env:
@@ -102,8 +97,7 @@ def cache_views(env: Any) -> None:
 
     Use this only for tasks in which nothing but the agent moves. Views take most of the time of a step in MiniGrid.
     """
-    generate, draw, reset = env.gen_obs, env.get_frame, env.reset
-    level = b""
+    generate, draw, reset, level = env.gen_obs, env.get_frame, env.reset, b""
 
     def reset_level(**arguments: Any) -> Any:
         nonlocal level
@@ -111,8 +105,8 @@ def cache_views(env: Any) -> None:
         return reset(**arguments)
 
     def cached_view() -> dict[str, Any]:
-        nonlocal level
-        level = level or layout(env)
+        nonlocal level  # all cells; env.hash() takes longer than computing a view
+        level = level or bytes(chain.from_iterable((0, 0, 0) if cell is None else cell.encode() for cell in env.grid.grid))
         key = (level, *env.agent_pos, env.agent_dir, env.agent_view_size)
         cells = _cached(_cells, MAX_VIEWS, key, lambda: generate()["image"])
         return {"image": cells, "direction": env.agent_dir, "mission": env.mission}
@@ -123,11 +117,6 @@ def cache_views(env: Any) -> None:
         return _cached(_pictures, MAX_PICTURES, cached_view()["image"].tobytes(), lambda: draw(highlight, tile_size, agent_pov))
 
     env.gen_obs, env.get_frame, env.reset = cached_view, cached_picture, reset_level
-
-
-def layout(env: Any) -> bytes:
-    """Encode all cells as a key. ``env.hash()`` takes longer than computing a view."""
-    return bytes(chain.from_iterable((0, 0, 0) if cell is None else cell.encode() for cell in env.grid.grid))
 
 
 def _cached(store: dict[Any, np.ndarray], most: int, key: Any, compute: Callable[[], np.ndarray]) -> np.ndarray:
@@ -146,10 +135,8 @@ def is_held_out(env: Any) -> bool:
     column. The four levels with the same start then belong to one part; otherwise a policy could learn which objects are missing instead of
     using its memory.
     """
-    from minigrid.envs.memory import MemoryEnv
-
-    number = int(env.agent_pos[0]) if isinstance(env, MemoryEnv) else int(env.hash(size=16), 16)
-    return number % HELD_OUT_OF == 0
+    is_memory = type(env).__module__ == "minigrid.envs.memory"
+    return (int(env.agent_pos[0]) if is_memory else int(env.hash(size=16), 16)) % HELD_OUT_OF == 0
 
 
 class MiniGridTask(gym.Wrapper):
@@ -178,7 +165,7 @@ class MiniGridTask(gym.Wrapper):
                     f"levels = {part}: none of {MAX_DRAWS} levels of this task belongs to this part: the task has too few levels, use all."
                 )
             observation, info = self.env.reset()
-        self._entered = {tuple(self.env.unwrapped.agent_pos)}  # pyright: ignore[reportAttributeAccessIssue]
+        self._entered = {self._cell()}
         return observation["image"], info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -188,8 +175,10 @@ class MiniGridTask(gym.Wrapper):
             info = {**info, "success": float(reward) > 0}
         if truncated and self.settings.limit_ends:
             terminated, truncated = True, False
-        if self.settings.new_cell_bonus:
-            before = len(self._entered)
-            self._entered.add(tuple(self.env.unwrapped.agent_pos))  # pyright: ignore[reportAttributeAccessIssue]
-            reward = float(reward) + self.settings.new_cell_bonus * (len(self._entered) - before)
+        if self.settings.new_cell_bonus and (cell := self._cell()) not in self._entered:
+            self._entered.add(cell)
+            reward = float(reward) + self.settings.new_cell_bonus
         return observation["image"], reward, terminated, truncated, info
+
+    def _cell(self) -> tuple[int, ...]:
+        return tuple(self.env.unwrapped.agent_pos)  # pyright: ignore[reportAttributeAccessIssue]
