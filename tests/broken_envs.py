@@ -23,10 +23,12 @@ class Walk(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.time = 0
         self.place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         return self.place.copy(), {}
 
     def step(self, action):
+        self.time += 1
         self.place = self.place + self.np_random.normal(0, 0.1, 2).astype(np.float32)
         draw = self.np_random.random()
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
@@ -51,6 +53,7 @@ TerminatedAsInt = changed(terminated=int)
 OutOfRange = changed(observation=lambda o: o + np.float32(20))
 Large = changed(observation=lambda o: o + np.float32(1e6), reward=lambda r: 1e5)
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
+Raises = changed(reward=lambda r: [][3])
 
 
 class SmallImages(Walk):
@@ -77,13 +80,6 @@ class FourValues(Walk):
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, terminated or truncated, info
-
-
-class Raises(Walk):
-    """Its step raises."""
-
-    def step(self, action):
-        return [][3]
 
 
 class Silent(Walk):
@@ -171,13 +167,8 @@ class Shared(Walk):
 class LimitAsTermination(Walk):
     """Reports its time limit of 25 steps as a termination."""
 
-    def reset(self, *, seed=None, options=None):
-        self.time = 0
-        return super().reset(seed=seed)
-
     def step(self, action):
         observation, reward, *_ = super().step(action)
-        self.time += 1
         return observation, reward, self.time >= 25, False, {}
 
 
@@ -194,7 +185,7 @@ class Masked(Walk):
 
     entries = 2
 
-    def mask(self):
+    def mask(self, is_over=False):
         mask = np.ones(self.entries, np.int8)
         mask[self.np_random.integers(self.entries)] = 0
         return mask
@@ -203,15 +194,15 @@ class Masked(Walk):
         return super().reset(seed=seed)[0], {"action_mask": self.mask()}
 
     def step(self, action):
-        return *super().step(action)[:4], {"action_mask": self.mask()}
+        *transition, _ = super().step(np.ravel(action)[0])
+        return *transition, {"action_mask": self.mask(transition[2] or transition[3])}
 
 
 class MaskedToTheEnd(Masked):
     """Correct: the mask of a final observation allows nothing; no action follows."""
 
-    def step(self, action):
-        *transition, info = super().step(action)
-        return *transition, {"action_mask": info["action_mask"] * (not (transition[2] or transition[3]))}
+    def mask(self, is_over=False):
+        return super().mask() * (not is_over)
 
 
 class MaskedBits(Masked):
@@ -222,9 +213,6 @@ class MaskedBits(Masked):
     def __init__(self):
         super().__init__()
         self.action_space = gym.spaces.MultiBinary(2)
-
-    def step(self, action):
-        return super().step(int(action[0]))
 
 
 class MaskByAnotherName(Walk):
@@ -244,7 +232,7 @@ class MaskUnderAnotherKey(Walk):
 class NothingAllowed(Masked):
     """Its mask allows no action."""
 
-    def mask(self):
+    def mask(self, is_over=False):
         return np.zeros(2, np.int8)
 
 
@@ -258,13 +246,11 @@ class Reused(Walk):
     """Returns the same array for all observations."""
 
     def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        self.buffer = observation
+        self.buffer, info = super().reset(seed=seed)
         return self.buffer, info
 
     def step(self, action):
-        observation, *rest = super().step(action)
-        self.buffer[:] = observation
+        self.buffer[:], *rest = super().step(action)
         return self.buffer, *rest
 
 
@@ -276,11 +262,11 @@ def factory():
 class Vector(VectorEnv):
     """Correct: a ``VectorEnv`` of ``Walk`` with next-step autoreset."""
 
-    mode = AutoresetMode.NEXT_STEP
+    mode, part = AutoresetMode.NEXT_STEP, Walk
 
     def __init__(self, num_envs):
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": self.mode}
-        self.envs = [Walk() for _ in range(num_envs)]
+        self.envs = [self.part() for _ in range(num_envs)]
         self.single_observation_space, self.single_action_space = self.envs[0].observation_space, self.envs[0].action_space
         self.ended = np.zeros(num_envs, bool)
 
@@ -310,12 +296,8 @@ class VectorPenalty(Vector):
 
     part = Penalty
 
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.envs = [self.part() for _ in range(num_envs)]
 
-
-class VectorLimit(VectorPenalty):
+class VectorLimit(Vector):
     """Reports its time limit of 25 steps as a termination."""
 
     part = LimitAsTermination
@@ -324,37 +306,7 @@ class VectorLimit(VectorPenalty):
 class VectorLarge(Vector):
     """Large observations and rewards."""
 
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.envs = [Large() for _ in range(num_envs)]
-
-
-class JaxLimit(toys.RandomEnds):
-    """Reports its time limit of 25 steps as a termination."""
-
-    def step(self, key, state, action, params):
-        state, _, reward, *_, info = super().step(key, state, action, params)
-        return state, jax.random.normal(key, (3,)), reward, state["time"] >= 25, jnp.bool_(False), info
-
-
-class JaxPenalty(JaxLimit):
-    """Correct: always crashes at step 25, with a reward that no other step has."""
-
-    def step(self, key, state, action, params):
-        state, observation, reward, terminated, *rest = super().step(key, state, action, params)
-        return state, observation, reward - 50.0 * terminated, terminated, *rest
-
-
-class JaxLarge(toys.RandomEnds):
-    """Large observations and rewards. An episode has three steps; the reward of a later one is NaN."""
-
-    def reset(self, key, params):
-        return {"time": jnp.int32(0)}, jnp.zeros(3)
-
-    def step(self, key, state, action, params):
-        time = state["time"] + 1
-        reward = jnp.where(time > 3, jnp.nan, 1e5 * time)
-        return {"time": time}, 1e6 * time * jnp.ones(3), reward, time >= 3, jnp.bool_(False), {}
+    part = Large
 
 
 class VectorMaskByAnotherName(Vector):
@@ -462,12 +414,17 @@ class OneSeed(Vector):
         return [seed] * self.num_envs
 
 
+class VectorSeedIgnored(Vector):
+    """Ignores its seed."""
+
+    def seeds(self, seed):
+        return [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs) >> 1]
+
+
 class VectorRaisesLate(Vector):
     """Never ends, and raises after the steps that the first checks play."""
 
-    def __init__(self, num_envs):
-        super().__init__(num_envs)
-        self.steps = 0
+    steps = 0
 
     def row(self, i, action):
         return np.zeros(2, np.float32), 0.0, False, False
@@ -479,11 +436,61 @@ class VectorRaisesLate(Vector):
         return super().step(actions)
 
 
-class VectorSeedIgnored(Vector):
-    """Ignores its seed."""
+def jax_changed(**parts):
+    """Make a ``RandomEnds`` whose step passes results through functions, as in ``changed``."""
 
-    def seeds(self, seed):
-        return [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs) >> 1]
+    class Changed(toys.RandomEnds):
+        def step(self, key, state, action, params):
+            names = ("state", "observation", "reward", "terminated", "truncated", "info")
+            result = zip(names, super().step(key, state, action, params), strict=True)
+            return tuple(parts[name](value) if name in parts else value for name, value in result)
+
+    return Changed
+
+
+def mean_of_batch(reward):
+    """Calls back into Python, where the mean of a batch is given to all."""
+
+    def mean(x):
+        return np.broadcast_to(np.mean(x, dtype=np.float32), np.shape(x)).astype(np.float32)
+
+    return jax.pure_callback(mean, jax.ShapeDtypeStruct((), jnp.float32), reward, vmap_method="expand_dims")
+
+
+JaxCallback = jax_changed(reward=mean_of_batch)
+JaxFrozen = jax_changed(reward=lambda reward: reward + isinstance(reward, jax.core.Tracer))
+JaxNan = jax_changed(reward=lambda reward: jnp.where(reward > 0, jnp.nan, reward))
+JaxEndless = jax_changed(terminated=jnp.zeros_like, truncated=jnp.zeros_like)
+JaxMaskInInfo = jax_changed(info=lambda info: {"action_mask": jnp.ones(2)})
+
+
+class JaxLimit(toys.RandomEnds):
+    """Reports its time limit of 25 steps as a termination."""
+
+    penalty = 0.0
+
+    def step(self, key, state, action, params):
+        state, _, reward, *_, info = super().step(key, state, action, params)
+        is_over = state["time"] >= 25
+        return state, jax.random.normal(key, (3,)), reward - self.penalty * is_over, is_over, jnp.bool_(False), info
+
+
+class JaxPenalty(JaxLimit):
+    """Correct: always crashes at step 25, with a reward that no other step has."""
+
+    penalty = 50.0
+
+
+class JaxLarge(toys.RandomEnds):
+    """Large observations and rewards. An episode has three steps; the reward of a later one is NaN."""
+
+    def reset(self, key, params):
+        return {"time": jnp.int32(0)}, jnp.zeros(3)
+
+    def step(self, key, state, action, params):
+        time = state["time"] + 1
+        reward = jnp.where(time > 3, jnp.nan, 1e5 * time)
+        return {"time": time}, 1e6 * time * jnp.ones(3), reward, time >= 3, jnp.bool_(False), {}
 
 
 class JaxBranch(toys.RandomEnds):
@@ -524,89 +531,33 @@ class JaxKeeps(toys.RandomEnds):
         return super().step(key, state, action, params)
 
 
-class JaxFrozen(toys.RandomEnds):
-    """Returns another reward when it is traced."""
+class JaxMaskedToTheEnd(toys.RandomEnds):
+    """Correct: a mask in the observation allows only the second action. The mask of a final observation allows nothing; no action follows."""
 
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-        traced = isinstance(result[2], jax.core.Tracer)
-        return *result[:2], result[2] + (1.0 if traced else 0.0), *result[3:]
-
-
-class JaxCallback(toys.RandomEnds):
-    """Calls back into Python, where the mean of a batch is given to all."""
-
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-
-        def mean(x):
-            return np.broadcast_to(np.mean(x, dtype=np.float32), np.shape(x)).astype(np.float32)
-
-        reward = jax.pure_callback(mean, jax.ShapeDtypeStruct((), jnp.float32), result[2], vmap_method="expand_dims")
-        return *result[:2], reward, *result[3:]
-
-
-class JaxEndless(toys.RandomEnds):
-    """Never ends."""
-
-    default_params = {"terminate": 0.0, "truncate": 0.0}  # noqa: RUF012
-
-
-class JaxNan(toys.RandomEnds):
-    """Some of its rewards are NaN."""
-
-    def step(self, key, state, action, params):
-        result = super().step(key, state, action, params)
-        return *result[:2], jnp.where(result[1][0] > 4, jnp.nan, result[2]), *result[3:]
-
-
-class JaxMasked(toys.RandomEnds):
-    """Correct: a mask in the observation allows only the second action."""
-
-    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
     mask = (0, 1)
+    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(2)})
 
     def reset(self, key, params):
         state, observation = super().reset(key, params)
         return state, {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
 
     def step(self, key, state, action, params):
-        state, observation, reward, *rest = super().step(key, state, action, params)
-        allowed = jnp.array(self.mask)[action] == 1
-        observation = {"seen": observation, "action_mask": jnp.array(self.mask, jnp.int8)}
-        return state, observation, jnp.where(allowed, reward, jnp.nan), *rest
+        state, observation, reward, terminated, truncated, info = super().step(key, state, jnp.ravel(action)[0], params)
+        allowed = jnp.array(self.mask)[jnp.ravel(action)[0]] == 1
+        mask = jnp.array(self.mask, jnp.int8) * ~(terminated | truncated)
+        observation = {"seen": observation, "action_mask": mask.astype(jnp.int8)}
+        return state, observation, jnp.where(allowed, reward, jnp.nan), terminated, truncated, info
 
 
-class JaxMaskedToTheEnd(JaxMasked):
-    """Correct: the mask of a final observation allows nothing; no action follows."""
-
-    def step(self, key, state, action, params):
-        state, observation, reward, terminated, truncated, info = super().step(key, state, action, params)
-        mask = observation["action_mask"] * ~(terminated | truncated)
-        return state, {**observation, "action_mask": mask.astype(jnp.int8)}, reward, terminated, truncated, info
-
-
-class JaxMaskedBits(JaxMasked):
+class JaxMaskedBits(JaxMaskedToTheEnd):
     """Correct: a mask of two bits, of which the first must be 1."""
 
+    mask = (0, 1, 1, 1)
     observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-99, 99, (3,)), "action_mask": gym.spaces.MultiBinary(4)})
     action_space = gym.spaces.MultiBinary(2)
-    mask = (0, 1, 1, 1)
-
-    def step(self, key, state, action, params):
-        state, observation, reward, *rest = super().step(key, state, 1, params)
-        return state, observation, jnp.where(action[0] == 1, reward, jnp.nan), *rest
 
 
-class JaxMaskInInfo(toys.RandomEnds):
-    """A mask in ``info``, where no policy reads it."""
-
-    def step(self, key, state, action, params):
-        *result, info = super().step(key, state, action, params)
-        return *result, {**info, "action_mask": jnp.ones(2)}
-
-
-class JaxNothingAllowed(JaxMasked):
+class JaxNothingAllowed(JaxMaskedToTheEnd):
     """Its mask allows no action."""
 
     mask = (0, 0)
@@ -616,29 +567,10 @@ class JaxNothingAllowed(JaxMasked):
         return state, observation, jnp.float32(1), *rest
 
 
-class Unseeded(gym.Env):
-    """Its ``reset`` does not accept a seed, as in old Gym."""
-
-    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
-
-    def reset(self):
-        raise AssertionError("not to be called")
-
-
-class UnseededWrapper(gym.Wrapper):
-    """A wrapper whose ``reset`` does not accept a seed."""
-
-    def __init__(self):
-        super().__init__(Walk())
-
-    def reset(self):
-        return self.env.reset()
-
-
 class Stranger:
     """Has no base class, and its ``reset`` does not accept a seed."""
 
-    observation_space, action_space = Unseeded.observation_space, Unseeded.action_space
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
 
     def reset(self):
         return np.zeros(2, np.float32), {}

@@ -139,24 +139,19 @@ class Misbehaving(Countdown):
             raise SystemExit(0)
         if self.what == "die":
             os._exit(3)
-        if self.what == "reward nan":
-            reward = float("nan")
+        nan = float("nan")
+        observation, reward = (
+            observation * (nan if self.what == "observation nan" else 1),
+            nan if self.what == "reward nan" else reward,
+        )
         return observation, reward, terminated, truncated, info
 
 
-class LateNaN(Countdown):
+class LateNaN(Misbehaving):
     """NaN in the observation (or reward) of step 1200: beyond the strict checks of the first thousand."""
 
     def __init__(self, where: str = "observation"):
-        super().__init__(5)
-        self.where, self.steps = where, 0
-
-    def step(self, action):
-        self.steps += 1
-        observation, reward, *rest = super().step(action)
-        if self.steps >= 1200:
-            return (observation * np.nan, reward, *rest) if self.where == "observation" else (observation, float("nan"), *rest)
-        return observation, reward, *rest
+        super().__init__(f"{where} nan", 1200)
 
 
 class Lives(gym.Env):
@@ -258,30 +253,27 @@ class InfoMaskParts(InfoMask):
         return super().step(action[0])
 
 
-class MethodMask(InfoMask):
-    """``InfoMask`` whose mask is returned by a method, as sb3-contrib expects it."""
+class ByMethod:
+    """Moves the mask from ``info`` to a method, as sb3-contrib expects it."""
 
     def action_masks(self):
-        return np.eye(4, dtype=bool)[self.allowed]
+        return np.hstack(self.given["action_mask"]).astype(bool)
 
     def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)[0], {}
+        observation, self.given = super().reset(seed=seed)
+        return observation, {}
 
     def step(self, action):
-        return *super().step(action)[:4], {}
+        *result, self.given = super().step(action)
+        return *result, {}
 
 
-class MethodMaskParts(InfoMaskParts):
+class MethodMask(ByMethod, InfoMask):
+    """``InfoMask`` whose mask is returned by a method."""
+
+
+class MethodMaskParts(ByMethod, InfoMaskParts):
     """``InfoMaskParts`` whose masks are returned by a method."""
-
-    def action_masks(self):
-        return np.concatenate([np.eye(4, dtype=bool)[self.allowed], [False, True]])
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)[0], {}
-
-    def step(self, action):
-        return *super().step(action)[:4], {}
 
 
 class Unbased:
@@ -309,15 +301,17 @@ class UnbasedDrawn(Unbased):
 class CustomVector(gym.vector.SyncVectorEnv):
     """A custom ``VectorEnv``."""
 
-    def __init__(self, num_envs: int, mode: str = "NextStep"):
-        super().__init__([Walk] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
+    def __init__(self, num_envs: int, mode: str = "NextStep", of=Walk):
+        super().__init__([of] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
 class HangingVector(CustomVector):
     """A custom ``VectorEnv`` that hangs in its fourth step."""
 
+    steps = 0
+
     def step(self, actions):
-        self.steps = getattr(self, "steps", 0) + 1
+        self.steps += 1
         if self.steps == 4:
             time.sleep(3600)
         return super().step(actions)
@@ -342,16 +336,8 @@ class ThreadedVector(CustomVector):
         return super().reset(**options)
 
 
-class MaskedCustomVector(gym.vector.SyncVectorEnv):
-    """A custom ``VectorEnv`` with masks in its ``info``."""
-
-    def __init__(self, num_envs: int, mode: str = "NextStep", of=InfoMask):
-        super().__init__([of] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
-
-
-class DrawnVector(gym.vector.SyncVectorEnv):
+class DrawnVector(CustomVector):
     """A custom ``VectorEnv`` whose environments draw."""
 
     def __init__(self, num_envs: int, mode: str = "NextStep"):
-        made = [lambda: DrawnWalk("rgb_array")] * num_envs
-        super().__init__(made, autoreset_mode=gym.vector.AutoresetMode(mode))
+        super().__init__(num_envs, mode, lambda: DrawnWalk("rgb_array"))

@@ -510,7 +510,7 @@ def test_collected_actions_are_always_allowed_by_the_mask(of):
     config, programs = override(Config(), {**SMALL, "normalize_observation": False}), None
     for mode in ("serial", "workers", "NextStep", "SameStep", "Disabled"):
         single = mode in ("serial", "workers")
-        make = of if single else functools.partial(gym_toys.MaskedCustomVector, mode=mode, of=of)
+        make = of if single else functools.partial(gym_toys.CustomVector, mode=mode, of=of)
         env = (from_factory if single else from_vector)(make, "toy", NONE)
         collector = GymnasiumCollector(override(config, {"num_workers": 2 * (mode == "workers")}), env, programs)
         made, _ = collected_by(collector, 3)

@@ -12,14 +12,8 @@ from proximo.errors import ProximoError
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        check: Name of the check.
-        level: ``error``: training fails or learns from wrong data. ``warning``: it works, but something is probably
-            not intended. ``ok``: nothing was found.
-        message: What was seen, what was expected, and the fix.
-    """
+    """The result of one check, and what was seen, what was expected, and the fix. Level ``error``: training fails or learns from wrong data;
+    ``warning``: it works, but something is probably not intended; ``ok``: nothing was found."""
 
     check: str
     level: Literal["ok", "warning", "error"]
@@ -38,9 +32,8 @@ def run_check(check: str, env_id: str, function: Callable[[], Finding | str]) ->
 
 def verdict(env_id: str, findings: Sequence[Finding]) -> str:
     """Summarize all findings in one sentence."""
-    errors, warnings = (sum(f.level == level for f in findings) for level in ("error", "warning"))
-    counts = {"error": errors, "warning": warnings}
-    counted = [f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items() if n]
-    if errors:
-        return f"{env_id} cannot be trained as it is: {' and '.join(counted)}."
-    return f"{env_id} can be trained{f', with {counted[0]}' if warnings else ': no problem was found'}."
+    counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning")}
+    counted = " and ".join(f"{n} {level}{'s' if n > 1 else ''}" for level, n in counts.items() if n)
+    if counts["error"]:
+        return f"{env_id} cannot be trained as it is: {counted}."
+    return f"{env_id} can be trained{f', with {counted}' if counted else ': no problem was found'}."

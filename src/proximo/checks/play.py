@@ -35,21 +35,23 @@ MIN_STEPS = 8
 
 @dataclass(frozen=True)
 class Play:
-    """What ``N`` environments returned in ``T`` steps."""
+    """What ``N`` environments returned in ``T`` steps: observations, an array T+1 N ... for each leaf, and arrays T N. ``valid`` is False for
+    autoreset steps."""
 
     observation: tuple[np.ndarray, ...]
-    """T+1 N ..., one array for each leaf."""
     reward: np.ndarray
-    """T N, as are the arrays that follow."""
     terminated: np.ndarray
     truncated: np.ndarray
     valid: np.ndarray
-    """False for autoreset steps."""
+
+    def compared(self) -> tuple[np.ndarray, ...]:
+        """The arrays that depend on seeds and actions."""
+        return (*self.observation, self.reward, self.terminated, self.truncated)
 
     def difference(self, other: Play) -> int | None:
         """The first step in which two plays differ, as far as both go; None if they are equal."""
         differ = np.zeros(1 + min(len(self.reward), len(other.reward)), bool)
-        for a, b in zip(self.arrays(), other.arrays(), strict=True):
+        for a, b in zip(self.compared(), other.compared(), strict=True):
             rows, columns = (min(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
             differ[:rows] |= (a[:rows, :columns] != b[:rows, :columns]).reshape(rows, -1).any(axis=1)
         return int(np.argmax(differ)) if differ.any() else None
@@ -58,10 +60,6 @@ class Play:
         """The numbers of steps of the episodes that ended."""
         steps, ended = np.cumsum(self.valid, axis=0), self.terminated | self.truncated
         return [int(n) for i in range(ended.shape[1]) for n in np.diff(steps[ended[:, i], i], prepend=0)]
-
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """The arrays that are compared."""
-        return (*self.observation, self.reward, self.terminated, self.truncated)
 
 
 class JaxVectorEnv:
@@ -88,13 +86,11 @@ class JaxVectorEnv:
         self._reset, self._step = CompiledFunction(reset, brief=True), CompiledFunction(step, brief=True)
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
-        """Begin episodes, which depend on ``seed``."""
         self._key, self._count = jax.random.key(seed), 0
         self._start = self._carry = self._reset(0, self._key)
         return jax.device_get(self._start[1]), {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, ...]:
-        """Take a step in each environment, and reset the ones whose episode ends."""
         actions, self._count = actions.astype(self._action_type), self._count + 1
         self._carry, seen = self._step(0, self._key, np.uint32(self._count), self._start, self._carry, actions)
         observation, (final, *result) = jax.device_get((self._carry[1], seen))

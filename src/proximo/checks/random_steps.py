@@ -53,7 +53,7 @@ def _seeding(first: Play, player: Player) -> Finding | str:
             "then start alike), or reset ignores its seed."
         )
         return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
-    if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.arrays()):
+    if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
         fault = f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each must draw from a generator of its own."
         return Finding("seeding", "error", f"{fault} {SEED_FIX}")
     if player.is_single and first.difference(player.play(0, num_envs=1)) is not None:

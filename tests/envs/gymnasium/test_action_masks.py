@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from vector_envs import in_process, rollout
+from vector_envs import rollout
 
 from proximo.envs.gymnasium.action_masks import flat_mask, info_rows, mask_size
 from proximo.envs.gymnasium.construction import from_factory, from_vector
@@ -54,14 +54,14 @@ def test_mask_becomes_an_entry_of_the_observation(make):
         observation = one.step(allowed)[0]
 
 
-@pytest.mark.parametrize("vectorize", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
-def test_vector_environment_calls_the_method_of_its_environments(vectorize):
-    env = from_vector(
-        lambda num_envs: gym.wrappers.vector.RecordEpisodeStatistics(vectorize([gym_toys.MethodMask] * num_envs)),
-        "toy",
-        Preprocessing(),
-    )
-    made = env.make_vector(3)
+def of(make, kind=gym.vector.SyncVectorEnv):
+    """An environment of vector environments of ``make``."""
+    return from_vector(lambda num_envs: kind([make] * num_envs), "toy", Preprocessing())
+
+
+@pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
+def test_vector_environment_calls_the_method_of_its_environments(kind):
+    made = of(gym_toys.MethodMask, lambda envs: gym.wrappers.vector.RecordEpisodeStatistics(kind(envs))).make_vector(3)
     observation, _ = made.reset(seed=0)
     assert (observation["action_mask"].sum(1) == 1).all()
     later, *_ = made.step(observation["action_mask"].argmax(1))  # raises for a forbidden action
@@ -69,7 +69,7 @@ def test_vector_environment_calls_the_method_of_its_environments(vectorize):
     made.close()
 
 
-def test_environment_without_a_mask_has_no_source():
+def test_environment_without_a_mask_has_none():
     one, vector = gym_toys.Walk(), gym.vector.AsyncVectorEnv([gym_toys.Walk] * 2)
     assert mask_size(one, {}) == mask_size(vector, {}) == 0
     vector.reset(seed=0)
@@ -77,26 +77,12 @@ def test_environment_without_a_mask_has_no_source():
     vector.close()
 
 
-ONCE = r"toy\.step returned no action_mask in its info, but its first reset did: return one at every reset and step\."
-
-
 class OnlyAtReset(gym_toys.InfoMask):
     def step(self, action):
         return *super().step(self.allowed)[:4], {}
 
 
-def test_mask_only_at_the_reset_raises():
-    one = from_factory(OnlyAtReset, "toy", Preprocessing()).make()
-    one.reset(seed=0)
-    with pytest.raises(EnvError, match=f"^{ONCE}$"):
-        one.step(0)
-    made = from_vector(lambda num_envs: gym.vector.SyncVectorEnv([OnlyAtReset] * num_envs), "toy", Preprocessing()).make_vector(2)
-    made.reset(seed=0)
-    with pytest.raises(EnvError, match=f"^{ONCE}$"):
-        made.step(np.zeros(2, int))
-
-
-class Late(gym_toys.Countdown):
+class OnlyInSteps(gym_toys.Countdown):
     def step(self, action):
         return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
 
@@ -107,14 +93,20 @@ class InLists(gym.vector.SyncVectorEnv):
         return observation, list(reward), *rest
 
 
-def test_mask_only_in_steps_raises():
-    actions, message = np.zeros((3, 1), np.int64), r"toy.step .*its first reset returned none"
-    with pytest.raises(EnvError, match=message):
-        rollout(in_process(Late, num_envs=1, num_steps=3), actions)
-    for kind in (gym.vector.SyncVectorEnv, InLists):
-        env = from_vector(lambda num_envs, kind=kind: kind([Late] * num_envs), "toy", Preprocessing())
-        with pytest.raises(EnvError, match=message):
-            rollout(env.open(1, 3, VectorOptions()), actions)
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            OnlyAtReset,
+            r"^toy\.step returned no action_mask in its info, but its first reset did: return one at every reset and step\.$",
+        ),
+        (OnlyInSteps, r"^toy\.step .*its first reset returned none"),
+    ],
+)
+def test_mask_that_is_sometimes_missing_raises(make, sentence):
+    for env in (from_factory(make, "toy", Preprocessing()), of(make), of(make, InLists)):
+        with pytest.raises(EnvError, match=sentence):
+            rollout(env.open(1, 3, VectorOptions()))
 
 
 def test_mask_is_flattened_or_refused():

@@ -5,11 +5,11 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
-from vector_envs import in_process, lanes, rollout, sync, vectorized
+from vector_envs import IN_PROCESS, MODES, in_process, lanes, opened, rollout, sync, vectorized
 
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.actions import allowed_action
-from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.construction import from_vector
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
@@ -19,17 +19,7 @@ from proximo.errors import EnvError
 
 import gym_toys
 
-MODES = ("NextStep", "SameStep", "Disabled")
 still_walk = functools.partial(gym_toys.Walk, action_matters=False)
-
-
-def opened(make, mode, num_envs, num_steps):
-    """``num_envs`` environments that proximo steps in this process, or a ``SyncVectorEnv`` in an autoreset mode."""
-    if mode == "in process":
-        env = from_factory(make, "toy", Preprocessing())
-    else:
-        env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing())
-    return env.open(num_envs, num_steps, VectorOptions())
 
 
 @pytest.fixture
@@ -64,55 +54,46 @@ def play(vector_env, steps, seed=3):
 @pytest.fixture(scope="module")
 def reference():
     """Step single environments with the seeds ``seed, seed + 1, …`` that a Gymnasium ``VectorEnv`` gives its environments."""
-    vector_env = in_process(still_walk, num_envs=3, num_steps=120)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             stepper, "environment_seeds", lambda num_envs, seed: [environment_seeds(1, seed)[0] + i for i in range(num_envs)]
         )
-        return play(vector_env, 120)
+        return play(in_process(still_walk, num_steps=120), 120)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_gives_the_transitions_of_single_environments(mode, reference):
+    """Modes may differ in padding only. Next-step autoreset has padding after each end."""
     ours, our_finals = reference
-    theirs, their_finals = play(vectorized(still_walk, mode, num_envs=3, num_steps=120), 120)
+    vector_env = vectorized(still_walk, mode, num_steps=120)
+    theirs, their_finals = play(vector_env, 120)
     for lane, other in zip(ours, theirs, strict=True):
         count = min(len(lane), len(other))
-        assert count > 80, "modes may differ in padding only"
+        assert count > 80
         assert lane[:count] == other[:count]
     shared = our_finals.keys() & their_finals.keys()
     assert len(shared) > 5
     for key in shared:
         np.testing.assert_array_equal(our_finals[key], their_finals[key])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_only_next_step_mode_has_padding_after_ends(mode):
-    buffer = rollout(vectorized(still_walk, mode, num_steps=120), np.zeros((120, 3), np.int64))
+    buffer = vector_env.buffer
     done = buffer.terminated | buffer.truncated
-    assert done.any()
-    if mode != "NextStep":
-        assert buffer.valid.all()
-        np.testing.assert_array_equal(buffer.episode_start[1:], done)
-        return
-    np.testing.assert_array_equal(buffer.valid[1:], ~done)
-    np.testing.assert_array_equal(buffer.episode_start[1:], ~buffer.valid[:-1])
+    np.testing.assert_array_equal(buffer.valid[1:], ~done if mode == "NextStep" else np.ones_like(done))
+    np.testing.assert_array_equal(buffer.episode_start[1:], ~buffer.valid[:-1] if mode == "NextStep" else done)
     assert (buffer.reward[~buffer.valid[:-1]] == 0).all()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_boundary_between_two_rollouts_loses_no_step(mode):
-    whole = rollout(vectorized(still_walk, mode, num_steps=60), np.zeros((60, 3), np.int64))
+    whole = rollout(vectorized(still_walk, mode, num_steps=60))
     vector_env = vectorized(still_walk, mode, num_steps=4)
-    pieces = [lanes(rollout(vector_env, np.zeros((4, 3), np.int64), reset=k == 0)) for k in range(15)]
+    pieces = [lanes(rollout(vector_env, reset=k == 0)) for k in range(15)]
     for i, lane in enumerate(lanes(whole)):
         assert lane == [row for piece in pieces for row in piece[i]]
 
 
-@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize("mode", [*MODES, IN_PROCESS])
 def test_lost_lives_are_reported_in_every_mode(mode):
-    make = in_process if mode == "in process" else functools.partial(vectorized, mode=mode)
-    buffer = rollout(make(gym_toys.Lives, num_envs=2, num_steps=26, life_loss=True), np.zeros((26, 2), np.int64))
+    buffer = rollout(opened(gym_toys.Lives, mode, 2, 26, life_loss=True))
     extra = 1 if mode == "NextStep" else 0  # the padding after the end of the game
     np.testing.assert_array_equal(np.flatnonzero(buffer.life_lost[:, 1]), [3, 7, 15 + extra, 19 + extra])
     np.testing.assert_array_equal(np.flatnonzero(buffer.terminated[:, 1]), [11, 23 + extra])
@@ -139,10 +120,10 @@ REPORTED = [
 ]
 
 
-@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize("mode", [*MODES, IN_PROCESS])
 def test_end_at_the_limit_is_a_termination_with_its_success(mode):
     for value, expected in REPORTED:
-        buffer = rollout(opened(functools.partial(Reports, value), mode, 2, 20), np.zeros((20, 2), np.int64))
+        buffer = rollout(opened(functools.partial(Reports, value), mode, 2, 20))
         assert buffer.terminated.any()
         assert not buffer.truncated.any()
         assert set(buffer.success[buffer.terminated].tolist()) == {expected}, value
@@ -217,57 +198,44 @@ class Empty(gym_toys.InfoMask):
         return *result, terminated, truncated, info
 
 
-@pytest.mark.parametrize("mode", [*MODES, "in process"])
+@pytest.mark.parametrize("mode", [*MODES, IN_PROCESS])
 def test_empty_mask_raises_until_the_episode_ends(mode, strict):
     strict(2)  # it also raises after the strict steps
-
-    def played(at):
-        return rollout(opened(functools.partial(Empty, at), mode, 3, 40), np.zeros((40, 3), np.int64))
-
-    assert (played(at=-1).terminated.sum(0) > 0).all()
-    with pytest.raises(
-        EnvError, match=r"toy\.step of environment 0 \(seed \d+, .*\) returned an action_mask that allows no action"
-    ):
-        played(at=3)
-    with pytest.raises(EnvError, match=r"toy\.reset of environment 0 \(seed \d+.*\) returned an action_mask"):
-        played(at=0)
+    assert (rollout(opened(functools.partial(Empty, -1), mode)).terminated.sum(0) > 0).all()
+    for at, call in ((3, "step"), (0, "reset")):
+        sentence = rf"toy\.{call} of environment 0 \(seed \d+, .*\) returned an action_mask that allows no action"
+        with pytest.raises(EnvError, match=sentence):
+            rollout(opened(functools.partial(Empty, at), mode))
 
 
-class EmptyComponent(gym.Env):
+class EmptyComponent(gym_toys.Countdown):
     """At step 3, the mask allows no choice of the second component, or no value of the second bit."""
 
-    observation_space = gym.spaces.Box(0.0, 9.0, (2,), np.float32)
-
     def __init__(self, action_space, mask):
+        super().__init__()
         self.action_space, self.mask = action_space, np.array(mask, np.int8)
 
-    def _returned(self):
-        return np.zeros(2, np.float32), {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
-
     def reset(self, *, seed=None, options=None):
-        self.now = 0
-        return self._returned()
+        return super().reset(seed=seed)[0], {"action_mask": np.ones_like(self.mask)}
 
     def step(self, action):
-        self.now += 1
-        observation, info = self._returned()
-        return observation, 1.0, False, False, info
+        *result, _ = super().step(0)
+        return *result, {"action_mask": self.mask if self.now == 3 else np.ones_like(self.mask)}
 
 
 @pytest.mark.parametrize(
     ("action_space", "mask", "mode", "steps"),
     [
         (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], "SameStep", 2),
-        (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], "in process", 1000),
-        (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1], "in process", 2),
+        (gym.spaces.MultiDiscrete([2, 3, 1]), [1, 0, 0, 0, 0, 1], IN_PROCESS, 1000),
+        (gym.spaces.MultiBinary(3), [0, 1, 0, 0, 1, 1], IN_PROCESS, 2),
     ],
     ids=str,
 )
 def test_mask_without_a_choice_of_one_component_raises(action_space, mask, mode, steps, strict):
     strict(steps)
-    vector_env = opened(functools.partial(EmptyComponent, action_space, mask), mode, 2, 5)
     with pytest.raises(EnvError, match=r"toy\.step of environment 0 .* an action_mask that allows no action in component 1: at"):
-        rollout(vector_env, np.zeros((5, 2, 3), np.int64))
+        rollout(opened(functools.partial(EmptyComponent, action_space, mask), mode))
 
 
 class Forgetful(gym.vector.SyncVectorEnv):
@@ -314,8 +282,12 @@ class Late(gym.vector.VectorEnv):
 
 B = np.zeros(2, np.float32)
 WRONG = [
-    (0, {"a": np.array([1, 4]), "b": B}, r"step of environment 1 \(seed \d+, 4 steps\) .*observation = 4: it is not in its"),
-    (0, {"a": np.array([0.5, 1.0]), "b": B}, r"observation of float64"),
+    (
+        0,
+        {"a": np.array([1, 4]), "b": B},
+        r"step of environment 1 \(seed \d+, 4 steps\) .*observation\['a'\] = 4: it is not in its",
+    ),
+    (0, {"a": np.array([0.5, 1.0]), "b": B}, r"observation\['a'\] of float64"),
     (0, {"a": np.ones(1, np.int64), "b": B}, r"observation\['a'\] of shape \(1,\)"),
     (
         0,
@@ -329,7 +301,7 @@ WRONG = [
     (4, [{}, {}], r"list as info: expected a dict"),
 ]
 STRICTLY = [
-    (0, {"a": np.ones(2, np.int64), "b": np.full(2, np.nan, np.float32)}, r"environment 0 .*observation with NaN or"),
+    (0, {"a": np.ones(2, np.int64), "b": np.full(2, np.nan, np.float32)}, r"environment 0 .*observation\['b'\] with NaN or"),
     (1, np.array([1.0, np.nan]), r"environment 1 .*returned the reward .*nan"),
 ]
 
@@ -340,16 +312,15 @@ def test_values_of_vector_environments_are_checked_in_every_step(steps, wrong, s
     place, value, sentence = wrong
     vector_env = from_vector(lambda num_envs: Late(place, value), "toy", Preprocessing()).open(2, 5, VectorOptions())
     with pytest.raises(EnvError, match=sentence):
-        rollout(vector_env, np.zeros((5, 2), np.int64))
+        rollout(vector_env)
 
 
 def test_a_vector_environment_with_an_unknown_mode_is_refused():
     def make(num_envs):
-        env = gym.vector.SyncVectorEnv([gym_toys.Walk] * num_envs)
+        env = sync(gym_toys.Walk, "NextStep", num_envs)
         env.metadata = {"autoreset_mode": "sometimes"}
         return env
 
-    with pytest.raises(
-        EnvError, match=r"declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
-    ):
+    sentence = r"declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
+    with pytest.raises(EnvError, match=sentence):
         from_vector(make, "toy", Preprocessing()).open(1, 1, VectorOptions())

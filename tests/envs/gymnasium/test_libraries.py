@@ -5,7 +5,7 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
-from vector_envs import copied, rollout
+from vector_envs import lanes, rollout
 
 from proximo.envs import Preprocessing, make_env
 from proximo.envs.gymnasium.actions import random_actions
@@ -16,13 +16,17 @@ from proximo.spaces import Box, Discrete
 import gym_toys
 
 
-def played(env, num_envs=2, num_steps=40, seed=0, options=None):
+def played(env, num_envs=2, num_steps=40, seed=0, **options):
     """Return the rollout buffer of random actions, and its vector environment."""
-    vector_env = env.open(num_envs, num_steps, options or VectorOptions())
+    vector_env = env.open(num_envs, num_steps, VectorOptions(**options))
     actions = random_actions(env.action_space, np.random.default_rng(0), num_steps * num_envs)
     buffer = rollout(vector_env, actions.reshape(vector_env.buffer.action.shape), seed)
     vector_env.close()
     return buffer, vector_env
+
+
+def steps_itself(vector_env):
+    return vector_env.description == "in their own vector environment"
 
 
 @pytest.fixture
@@ -41,20 +45,19 @@ def test_registered_ids_are_made_by_what_they_have():
     gym.register("OnlyVector-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
     failing = make_env("FailingVector-v0")
     assert failing.make_vector is None
-    buffer, vector_env = played(failing, num_steps=7, options=VectorOptions(num_workers=2))
+    buffer, vector_env = played(failing, num_steps=7, num_workers=2)
     assert vector_env.num_workers == 2
     assert buffer.truncated[[2, 5]].all(), "the limit of the registration"
     buffer, vector_env = played(make_env("OnlyVector-v0"))
-    assert vector_env.description == "in their own vector environment"
+    assert steps_itself(vector_env)
     assert buffer.reward.any()
 
 
 def test_a_vector_entry_point_is_used_unless_options_forbid_it():
     env = make_env("CartPole-v1")
     assert (env.observation_space.shape, env.action_space) == ((4,), Discrete(2))
-    assert played(env)[1].description == "in their own vector environment"
-    options = VectorOptions(num_workers=0, single_environments=True, stagger_steps=5)
-    assert played(env, options=options)[1].description == "in this process"
+    assert steps_itself(played(env)[1])
+    assert not steps_itself(played(env, num_workers=0, single_environments=True, stagger_steps=5)[1])
 
 
 def test_a_vector_environment_with_other_spaces_is_not_used():
@@ -93,10 +96,9 @@ def test_neither_overlap_nor_processes_change_transitions_of_ale_and_envpool(env
     pytest.importorskip(library)
     env = make_env(env_id, preprocessing=Preprocessing(life_loss=library == "ale_py"))
     plain, _ = played(env, num_envs=5, num_steps=100, seed=1)
-    overlapped, vector_env = played(env, num_envs=5, num_steps=100, seed=1, options=VectorOptions(num_groups=2, cores=2))
+    overlapped, vector_env = played(env, num_envs=5, num_steps=100, seed=1, num_groups=2, cores=2)
     assert vector_env.groups == (range(2), range(2, 5))
-    for name, array in copied(plain).items():
-        np.testing.assert_array_equal(array, copied(overlapped)[name], err_msg=name)
+    assert lanes(plain) == lanes(overlapped)
     np.testing.assert_array_equal(plain.life_lost, overlapped.life_lost)
     assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), "no life was lost, so resets are not compared"
     numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=2))
@@ -107,11 +109,7 @@ def test_neither_overlap_nor_processes_change_transitions_of_ale_and_envpool(env
 def test_envpool_steps_its_environments_natively():
     pytest.importorskip("envpool")
     env = make_env("envpool:CartPole-v1")
-    one, vector_env = played(env, num_envs=4, num_steps=60, seed=1)
-    assert vector_env.description == "in their own vector environment"
-    done = one.terminated | one.truncated
-    np.testing.assert_array_equal(one.valid[1:], ~done)
-    again, _ = played(env, num_envs=4, num_steps=60, seed=1)
-    np.testing.assert_array_equal(one.observation[0], again.observation[0])
-    other, _ = played(env, num_envs=4, num_steps=60, seed=2)
-    assert not np.array_equal(one.observation[0], other.observation[0])
+    (one, vector_env), (again, _), (other, _) = (played(env, num_envs=4, num_steps=60, seed=seed) for seed in (1, 1, 2))
+    assert steps_itself(vector_env)
+    np.testing.assert_array_equal(one.valid[1:], ~(one.terminated | one.truncated))
+    assert lanes(one) == lanes(again) != lanes(other)

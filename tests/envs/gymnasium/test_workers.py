@@ -86,8 +86,8 @@ class Starter(gym_toys.Walk):
 
 def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(vector_env_of, tmp_path):
     messages, named = [], set(os.listdir("/dev/shm"))
-    make, options = functools.partial(Starter, tmp_path), {"warn": messages.append}
-    vector_env = vector_env_of(make, 2, num_steps=20, options=options, env=gym_toys.Walk())
+    make = functools.partial(Starter, tmp_path)
+    vector_env = vector_env_of(make, 2, num_steps=20, env=gym_toys.Walk(), warn=messages.append)
     assert set(os.listdir("/dev/shm")) <= named, "shared memory has no name"
     vector_env.reset(1)
     buffer = step(vector_env, 3)
@@ -130,8 +130,7 @@ class HangsAlone(gym_toys.Countdown):
 def test_only_a_worker_that_hangs_is_restarted_after_step_timeout(vector_env_of, tmp_path):
     (tmp_path / "hang").touch()
     messages, make = [], functools.partial(HangsAlone, tmp_path / "hang")
-    options = {"step_timeout": 1.5, "warn": messages.append}
-    buffer = rollout(vector_env_of(make, 2, num_envs=2, num_steps=5, options=options), np.zeros((5, 2), np.int64))
+    buffer = rollout(vector_env_of(make, 2, num_envs=2, num_steps=5, step_timeout=1.5, warn=messages.append))
     assert "took more than 1.5 s (step_timeout = 1.5" in messages[0]
     assert len(messages) == buffer.lost.sum() == 1
 
@@ -176,9 +175,8 @@ def test_a_fault_in_a_worker_raises_its_sentence(vector_env_of, tmp_path, what):
     (tmp_path / "once").touch()
     make = functools.partial(gym_toys.Misbehaving, what, 2) if isinstance(what, str) else functools.partial(what, tmp_path)
     error, sentence = FAULTS[what]
-    options = {"max_restarts": 2 if what == "die" else 100}
     with pytest.raises(error, match=sentence):
-        rollout(vector_env_of(make, 1, num_envs=1, env=gym_toys.Countdown(), options=options), np.zeros((40, 1), np.int64))
+        rollout(vector_env_of(make, 1, num_envs=1, env=gym_toys.Countdown(), max_restarts=2 if what == "die" else 100))
 
 
 def test_failure_to_start_a_process_is_reported(vector_env_of, monkeypatch):
@@ -228,14 +226,12 @@ class Slow(gym_toys.Countdown):
 
 
 def test_construction_and_resets_may_take_ten_times_longer_than_a_step(vector_env_of):
-    options = {"step_timeout": 0.4}
-    slow = functools.partial(Slow, 0.6)
-    vector_env = vector_env_of(slow, 2, num_envs=2, num_steps=2, env=gym_toys.Countdown(), options=options)
-    buffer = rollout(vector_env, np.zeros((2, 2), np.int64))
-    assert buffer.terminated[1].all(), "an episode ends, and its environment is reset within a step"
+    slow, toy = functools.partial(Slow, 0.6), gym_toys.Countdown()
+    vector_env = vector_env_of(slow, 2, num_envs=2, num_steps=2, env=toy, step_timeout=0.4)
+    assert rollout(vector_env).terminated[1].all(), "an episode ends, and its environment is reset within a step"
     assert vector_env.restarts == 0
     with pytest.raises(EnvError, match=r"0 … 1 of toy took more than 0\.5 s \(step_timeout = 0.05; 10 times .*before its env"):
-        vector_env_of(functools.partial(Slow, 3600.0), 1, 2, env=gym_toys.Countdown(), options={"step_timeout": 0.05})
+        vector_env_of(functools.partial(Slow, 3600.0), 1, 2, env=toy, step_timeout=0.05)
 
 
 PARENT = """
@@ -301,7 +297,7 @@ def test_a_worker_imports_no_library_from_the_working_folder_and_may_print(vecto
     for ran in here.glob("*.ran"):
         ran.unlink()  # this process uses Python's import order
     vector_env = vector_env_of(functools.partial(Placed, mine), 1, num_envs=2, num_steps=3, env=gym_toys.Countdown())
-    assert rollout(vector_env, np.zeros((3, 2), np.int64)).reward[0].tolist() == [4.0, 4.0]
+    assert rollout(vector_env).reward[0].tolist() == [4.0, 4.0]
     assert list(here.glob("*.ran")) == []
     vector_env.close()
     assert "hello from step 1" in capfd.readouterr().err

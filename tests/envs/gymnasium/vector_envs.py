@@ -3,46 +3,51 @@
 import functools
 
 import gymnasium as gym
-import numpy as np
 
+from proximo.envs.gymnasium.construction import from_factory, from_vector
+from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
-from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
-from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.gymnasium.vector_environment import VectorOptions
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment
 from proximo.spaces import from_any
 
+MODES = ("NextStep", "SameStep", "Disabled")
+IN_PROCESS = "in process"
 
-def spec_of(env, **spec):
-    return EnvironmentSpec("toy", from_any(env.observation_space, "observation"), from_any(env.action_space, "action"), **spec)
+
+def spec_of(env):
+    return EnvironmentSpec("toy", from_any(env.observation_space, "observation"), from_any(env.action_space, "action"))
 
 
-def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **spec):
-    spec = spec_of(make(), **spec)
+def in_process(make, num_envs=3, num_steps=40, groups=1, stagger=0, **preprocessing):
+    options = VectorOptions(num_workers=0, num_groups=groups, stagger_steps=stagger)
+    return from_factory(make, "toy", Preprocessing(**preprocessing)).open(num_envs, num_steps, options)
+
+
+def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=0, env=None, **options):
+    spec = spec_of(env or make())
     layout = BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
-    options = VectorOptions(num_groups=groups, stagger_steps=stagger)
-    return VectorEnvironment(lambda columns: Stepper(make, columns, spec), layout, options, "in this process")
-
-
-def with_workers(make, num_workers, num_envs=4, num_steps=40, groups=1, stagger=0, options=None, env=None, **spec):
-    spec = spec_of(env or make(), **spec)
-    layout = BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
-    options = VectorOptions(num_workers=num_workers, num_groups=groups, stagger_steps=stagger, **(options or {}))
+    options = VectorOptions(num_workers=num_workers, num_groups=groups, stagger_steps=stagger, **options)
     return WorkerVectorEnvironment(make, layout, spec, options)
 
 
-def vectorized(make, mode, num_envs=3, num_steps=40, **spec):
-    spec = spec_of(make(), **spec)
-    layout = BufferLayout(num_steps, num_envs, spec.observation_space, spec.action_space)
-    make_vector = functools.partial(sync, make, mode)
-    return VectorEnvironment(lambda columns: VectorStepper(make_vector, columns, spec), layout, VectorOptions(), "in its own")
+def vectorized(make, mode, num_envs=3, num_steps=40, **preprocessing):
+    env = from_vector(functools.partial(sync, make, mode), "toy", Preprocessing(**preprocessing))
+    return env.open(num_envs, num_steps, VectorOptions())
+
+
+def opened(make, mode, num_envs=3, num_steps=40, **preprocessing):
+    """Environments that are stepped one by one in this process, or as a ``SyncVectorEnv`` in one of ``MODES``."""
+    function = in_process if mode == IN_PROCESS else functools.partial(vectorized, mode=mode)
+    return function(make, num_envs=num_envs, num_steps=num_steps, **preprocessing)
 
 
 def sync(make, mode, num_envs):
     return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode(mode))
 
 
-def rollout(vector_env, actions, seed=0, reset=True):
+def rollout(vector_env, actions=0, seed=0, reset=True):
     """Fill the rollout buffer with ``actions`` (T N ...), and return it."""
     buffer = vector_env.buffer
     if reset:
@@ -51,7 +56,7 @@ def rollout(vector_env, actions, seed=0, reset=True):
         buffer.begin_again()
     buffer.clear()
     buffer.action[:] = actions
-    for t in range(len(actions)):
+    for t in range(len(buffer.action)):
         for group in range(len(vector_env.groups)):
             vector_env.send(t, group)
         for group in range(len(vector_env.groups)):
@@ -75,10 +80,3 @@ def lanes(buffer):
         ]
         for i in range(envs)
     ]  # fmt: skip
-
-
-def copied(buffer):
-    """Copy the arrays of a rollout buffer."""
-    return {
-        name: np.copy(getattr(buffer, name)) for name in ("episode_start", "action", "reward", "terminated", "truncated", "valid")
-    } | {f"observation{k}": leaf.copy() for k, leaf in enumerate(buffer.observation)}

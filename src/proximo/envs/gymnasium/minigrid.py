@@ -180,5 +180,5 @@ class MiniGridTask(gym.Wrapper):
             reward = float(reward) + self.settings.new_cell_bonus
         return observation["image"], reward, terminated, truncated, info
 
-    def _cell(self) -> tuple[int, ...]:
+    def _cell(self) -> tuple[Any, ...]:
         return tuple(self.env.unwrapped.agent_pos)  # pyright: ignore[reportAttributeAccessIssue]

@@ -119,7 +119,7 @@ def check_observation(
         if problem := _problem(value if numbers is None else value[list(numbers)], leaf):
             place = where()
             if numbers is not None:
-                number, problem = next((i, found) for i in numbers if (found := _problem(value[i], leaf)))
+                number, problem = next((i, found) for i in numbers if (found := _problem(value[i, ...], leaf)))
                 place = where(number)
             raise EnvError(f"{place} {returned} {problem}.")
 

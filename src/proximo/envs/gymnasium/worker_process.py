@@ -1,11 +1,9 @@
-"""One worker process, and the messages of its pipes. ``worker.py`` is its program.
-
-Commands and replies have a fixed size; a pickled object may follow. Both ends are this program, so no foreign data is unpickled.
-"""
+"""A worker process, as the training process starts and ends it, and what runs there. It does not import JAX, and ends with its parent."""
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import select
@@ -14,21 +12,25 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable
 from typing import IO, Any
 
 POSIX = os.name == "posix"
 COMMAND = struct.Struct("<BI")
-"""Command, row. The end of the pipe ends the worker."""
+"""Command, row. The end of the pipe ends the worker. Commands and replies have a fixed size; a pickled object may follow. Both ends are this
+program, so no foreign data is unpickled."""
 STEP, RESET = range(2)
 DONE, TRUNCATED, FAULT, LOST = b".", b"t", b"!", b""
 """Replies: done; done, and an episode was truncated; an exception follows; the worker has ended."""
+AWAKE_SECONDS = 200e-6
+"""How long a worker polls for the next command before it sleeps."""
 # A new interpreter instead of a fork: it is safe in a process with JAX's threads, and does not run the user's script again.
 # With -P, and with the working folder last in the path, a file json.py there does not replace Python's module.
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker; "
-    "worker.main(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[2:]; import cloudpickle; from proximo.envs.gymnasium import construction, worker_process; "
+    "worker_process.main(int(sys.argv[1]))"
 )
 # There are as many workers as cores, so the libraries in each of them use one thread.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
@@ -141,3 +143,54 @@ def _is_working_folder(entry: str) -> bool:
     with contextlib.suppress(OSError):  # the folder does not exist
         return os.path.samefile(entry or os.curdir, os.curdir)
     return False
+
+
+def main(lifeline: int) -> None:
+    """Run the program that standard input brings, until the parent closes it or ends. ``lifeline`` is the file descriptor of a pipe that
+    ends with the parent."""
+    # Environments read nothing, and print to standard error.
+    commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    faulthandler.enable()  # a crash in an environment's native code shows where
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent receives the signal too, and decides
+    _die_with_parent(lifeline)
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
+        path, program = pickle.load(commands)
+        sys.path[:] = path  # for the user's modules, after proximo's modules are imported
+        program(commands, replies)
+    # Threads, exit handlers and child processes of an environment must not outlive the worker.
+    os.killpg(0, signal.SIGKILL)
+
+
+def next_command(commands: IO[bytes]) -> bytes:
+    """Read a command; empty if there is no other. It polls for a short time, and yields the core to other processes meanwhile:
+    sleeping and waking up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md)."""
+    poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS
+    poll.register(commands, select.POLLIN)
+    while not poll.poll(0) and time.perf_counter() < until:
+        os.sched_yield()
+    return commands.read(COMMAND.size)
+
+
+def _die_with_parent(lifeline: int) -> None:
+    """End this process group, with the processes of environments, when the pipe ``lifeline`` ends with the parent.
+
+    On Linux the kernel kills the group, even if an environment hangs in native code that holds the GIL, which blocks the thread of other
+    systems.
+    """
+    import fcntl  # Windows has no such module
+
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # not SIGIO, which a simulator may ignore
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(lifeline, 0)  # the end of a pipe is always reported
+        poll.poll()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()

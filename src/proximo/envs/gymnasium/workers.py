@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import pickle
 import select
 import subprocess
 import threading
@@ -13,16 +14,27 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import IO, Any
 
 import cloudpickle
 import numpy as np
 
+from proximo.custom_code import exception_text
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
-from proximo.envs.gymnasium.worker import serve
-from proximo.envs.gymnasium.worker_process import LOST, RESET, STEP, TRUNCATED, WorkerProcess
+from proximo.envs.gymnasium.worker_process import (
+    COMMAND,
+    DONE,
+    FAULT,
+    LOST,
+    RESET,
+    STEP,
+    TRUNCATED,
+    WorkerProcess,
+    next_command,
+    send,
+)
 from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
@@ -156,6 +168,47 @@ class WorkerVectorEnvironment(VectorEnvironment):
     def close(self) -> None:
         """Ask all workers to end, and kill those that do not end within a second."""
         self._end()
+
+
+def serve(
+    factory: bytes,
+    columns: range,
+    spec: EnvironmentSpec,
+    layout: BufferLayout,
+    memory: int,
+    commands: IO[bytes],
+    replies: IO[bytes],
+) -> None:
+    """Make the environments ``columns`` with a pickled function, and step them in the file ``memory`` until ``commands`` ends."""
+    try:
+        buffer = layout.buffer(mmap.mmap(memory, layout.size))
+        stepper = Stepper(pickle.loads(factory), columns, spec)
+    except BaseException as error:
+        _send_fault(replies, error)
+        return
+    send(replies, DONE)
+    while command := next_command(commands):
+        what, row = COMMAND.unpack(command)
+        reply = DONE
+        try:
+            if what == RESET:
+                stepper.reset(buffer, row, *pickle.load(commands))
+            elif stepper.step(buffer, row):
+                reply = TRUNCATED
+        except BaseException as error:
+            _send_fault(replies, error)
+        else:
+            send(replies, reply)
+    stepper.close()
+
+
+def _send_fault(replies: IO[bytes], error: BaseException) -> None:
+    """Send the exception, or its message if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(exception_text(error))
+    send(replies, FAULT, error)
 
 
 def pickled(make: Callable[[], Any], env_id: str) -> bytes:
