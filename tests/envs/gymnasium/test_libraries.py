@@ -10,7 +10,6 @@ from vector_envs import lanes, rollout
 from proximo.envs import Preprocessing, make_env
 from proximo.envs.gymnasium.actions import random_actions
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import EnvError
 from proximo.spaces import Box, Discrete
 
 import gym_toys
@@ -77,17 +76,6 @@ def test_atari_game_uses_the_vector_environment_of_ale(capfd):
     assert buffer.observation[0].max() > 100
     assert buffer.valid.all()
     assert capfd.readouterr() == ("", "")
-
-
-def test_an_invalid_action_for_native_code_raises():
-    pytest.importorskip("ale_py")
-    vector_env = make_env("ale:pong").open(4, 4, VectorOptions(num_groups=2))
-    vector_env.reset(0)
-    vector_env.buffer.action[0] = [0, 5, 0, 6]
-    vector_env.send(0, 0)
-    with pytest.raises(EnvError, match=r"The action 6 for environment 3 of ale:pong is not in its space Discrete\(6\)"):
-        vector_env.send(0, 1)
-    vector_env.close()
 
 
 @pytest.mark.parametrize(("env_id", "library"), [("ale:breakout", "ale_py"), ("envpool:CartPole-v1", "envpool")])

@@ -119,51 +119,54 @@ def _joined(observation: Any, mask: Any) -> dict[str, Any]:
     return {**(observation if isinstance(observation, dict) else {OBSERVATION: observation}), ACTION_MASK: mask}
 
 
-def _with_given_mask(read: Reader, call: str, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """``observation`` with the mask that was returned with it. Raises ``EnvError`` if there is none."""
-    if (mask := read(None, info)) is None:
-        raise EnvError(
-            f"{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
-        )
-    return _joined(observation, mask)
+class _Masked:
+    """What both wrappers do: they join the mask, of ``size`` entries, with the observation."""
 
+    env: Any
 
-class MaskInObservation(gym.Wrapper):
-    """Moves the mask of a single environment, of ``size`` entries, into the observation, as an entry ``action_mask``."""
+    def _prepare(self, env: Any, size: int, env_id: str) -> None:
+        self._read, self._size, self._id = mask_reader(env), size, env_id
 
-    def __init__(self, env: Any, size: int, env_id: str):
-        super().__init__(env)
-        self._read, self._id, self.observation_space = mask_reader(env), env_id, with_mask(env.observation_space, size)
+    def _with_mask(self, call: str, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        if (mask := self._read(None, info)) is None:
+            raise EnvError(
+                f"{self._id}.{call} returned no {ACTION_MASK} in its info, but its first reset did: return one at every reset and step."
+            )
+        return _joined(observation, mask)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
-        return _with_given_mask(self._read, f"{self._id}.reset", observation, info), info
+        return self._with_mask("reset", observation, info), info
 
     def step(self, action: Any) -> tuple[Any, ...]:
         observation, *result, info = self.env.step(action)
-        return _with_given_mask(self._read, f"{self._id}.step", observation, info), *result, info
+        return self._with_mask("step", observation, info), *result, info
 
 
-class VectorMaskInObservation(gym.vector.VectorWrapper):
+class MaskInObservation(_Masked, gym.Wrapper):
+    """Moves the mask of a single environment into the observation, as an entry ``action_mask``."""
+
+    def __init__(self, env: Any, size: int, env_id: str):
+        gym.Wrapper.__init__(self, env)
+        self._prepare(env, size, env_id)
+        self.observation_space = with_mask(env.observation_space, size)
+
+
+class VectorMaskInObservation(_Masked, gym.vector.VectorWrapper):
     """``MaskInObservation`` for a vector environment, whose mask has a row for each environment.
 
     Masks of final observations, and of environments that a partial reset leaves out, have no meaning.
     """
 
     def __init__(self, env: Any, size: int, env_id: str):
-        super().__init__(env)
-        self._read, self._id, self._blank = mask_reader(env), env_id, np.zeros(size, np.int8)
+        gym.vector.VectorWrapper.__init__(self, env)
+        self._prepare(env, size, env_id)
         self.single_observation_space = with_mask(env.single_observation_space, size)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, env.num_envs)
 
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(**arguments)
-        return _with_given_mask(self._read, f"{self._id}.reset", observation, info), info
-
-    def step(self, actions: Any) -> tuple[Any, ...]:
-        observation, *result, info = self.env.step(actions)
-        joined = _with_given_mask(self._read, f"{self._id}.step", observation, info)
+    def step(self, action: Any) -> tuple[Any, ...]:
+        *result, info = super().step(action)
         if "final_obs" in info:
-            finals = [final_observation(info, i) for i in range(self.num_envs)]
-            info = {**info, "final_obs": [None if final is None else _joined(final, self._blank) for final in finals]}
-        return joined, *result, info
+            finals, blank = [final_observation(info, i) for i in range(self.num_envs)], np.zeros(self._size, np.int8)
+            info = {**info, "final_obs": [None if final is None else _joined(final, blank) for final in finals]}
+        return *result, info

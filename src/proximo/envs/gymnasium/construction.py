@@ -63,15 +63,9 @@ class EnvironmentFactory:
 
 
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """Make the environment of a function. One instance is made here, for its spaces and its action mask.
+    """The environment of a function ``make()``, or ``make(render_mode=None)``. One instance is made here, for its spaces and its action mask.
 
-    Args:
-        make: makes a single environment; optionally with the argument ``render_mode``.
-        env_id: id of the environment, for messages.
-        preprocessing: wrappers and time limit.
-
-    Raises:
-        EnvError: The environment does not follow Gymnasium's interface.
+    Raises ``EnvError`` if it does not follow Gymnasium's interface.
     """
     factory = EnvironmentFactory(make, env_id, preprocessing)
     spec, size, metadata = _example(factory, env_id, preprocessing)
@@ -83,17 +77,10 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
 def from_vector(
     make_vector: Callable[..., Any], env_id: str, preprocessing: Preprocessing, is_threaded: bool = False
 ) -> GymnasiumEnvironment:
-    """Make the environment of a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
+    """The environment of a function ``make_vector(num_envs)``, which makes a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
 
-    Args:
-        make_vector: makes a ``VectorEnv`` of a given number of environments.
-        env_id: id of the environment, for messages.
-        preprocessing: only ``life_loss`` is supported.
-        is_threaded: as in ``GymnasiumEnvironment``; such an environment has no action mask.
-
-    Raises:
-        ConfigError: The preprocessing needs single environments.
-        EnvError: The environment does not follow Gymnasium's interface.
+    ``is_threaded`` is explained in ``GymnasiumEnvironment``; such an environment has no action mask. Raises ``ConfigError`` if the preprocessing
+    needs single environments, and ``EnvError`` if the environment does not follow Gymnasium's interface.
     """
     if preprocessing.wraps:
         raise ConfigError(

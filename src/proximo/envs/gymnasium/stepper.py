@@ -39,8 +39,6 @@ class EnvironmentSpec:
     action_space: ActionSpace
     max_episode_steps: int = 0
     """Steps after which an episode is truncated; 0: only the environment's own limit."""
-    checks_actions: bool = False
-    """Check each action against its space. Native code may not do this."""
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
     first_env: int = 0
@@ -54,11 +52,9 @@ def environment_seeds(num_envs: int, *source: int) -> list[int]:
     31 bits, because some libraries accept no more.
     """
     drawn = num_envs
-    while True:
-        seeds = list(dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn)))
-        if len(seeds) >= num_envs:
-            return seeds[:num_envs]
+    while len(seeds := dict.fromkeys(int(x) >> 1 for x in np.random.SeedSequence(source).generate_state(drawn))) < num_envs:
         drawn += num_envs - len(seeds)
+    return list(seeds)[:num_envs]
 
 
 def reported_success(info: dict[str, Any]) -> int:

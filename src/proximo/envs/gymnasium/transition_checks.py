@@ -69,9 +69,11 @@ def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
 class MaskCheck:
     """Checks that action masks of ``size`` entries allow an action in each component, which has ``sizes`` entries."""
 
-    def __init__(self, size: int, sizes: tuple[int, ...]):
+    def __init__(self, size: int, sizes: tuple[int, ...], leaf: int = 0):
         # A mask of another size is an error where the policy is made.
         self._starts = np.cumsum((0, *sizes[:-1])) if sum(sizes) == size else np.zeros(1, int)
+        self.leaf = leaf
+        """The number of the mask among the leaves of the observation."""
 
     def allows(self, masks: np.ndarray) -> np.ndarray | np.bool_:
         """Whether each of ``masks``, of shape ``[..., size]``, allows an action in every component."""
@@ -91,8 +93,10 @@ class MaskCheck:
 
 def mask_check(expected: list[Leaf], action_space: Space) -> MaskCheck | None:
     """The check of the masks in observations with these leaves; None if they have none."""
-    size = next((math.prod(leaf.shape) for leaf in expected if leaf.path == (ACTION_MASK,)), None)
-    return None if size is None else MaskCheck(size, mask_sizes(action_space))
+    masks = (
+        MaskCheck(math.prod(x.shape), mask_sizes(action_space), i) for i, x in enumerate(expected) if x.path == (ACTION_MASK,)
+    )
+    return next(masks, None)
 
 
 def check_observation(

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
 from proximo.envs.gymnasium.stepper import (
@@ -33,6 +32,8 @@ from proximo.errors import EnvError
 from proximo.spaces import ACTION_MASK
 
 Autoreset = Literal["next_step", "same_step", "disabled"]
+KINDS = ("fbb", "ibb", "ubb")
+"""Kinds of the dtypes of rewards and of both flags."""
 
 
 def autoreset_of(env: Any, env_id: str) -> Autoreset:
@@ -89,8 +90,6 @@ class VectorStepper:
     def send(self, buffer: RolloutBuffer, t: int) -> None:
         """Begin a step, or remember its actions for ``step``."""
         self.call, self.actions = "step", self.columns_of(buffer).action[t].copy()
-        if self.spec.checks_actions:
-            check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first_env)
         if self.is_asynchronous:
             self.env.send(self.actions)
             self.is_stepping = True
@@ -99,13 +98,22 @@ class VectorStepper:
     def step(self, buffer: RolloutBuffer, t: int) -> bool:
         """Take step ``t``. Returns whether it truncated an episode."""
         rows = self.columns_of(buffer)
-        result = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
+        observation, *results, info = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         self.is_stepping = False
-        observation, reward, terminated, truncated, info = result
-        if self.steps < STRICT_STEPS or not (self.fits(observation) and self._fit(reward, terminated, truncated, info)):
+        reward, terminated, truncated = map(np.asarray, results)  # lists are valid, too
+        kinds = f"{reward.dtype.kind}{terminated.dtype.kind}{truncated.dtype.kind}"
+        fit = (
+            reward.shape == terminated.shape == truncated.shape == (self.num_envs,) and kinds in KINDS and isinstance(info, dict)
+        )
+        if self.steps < STRICT_STEPS or not (fit and self.fits(observation)):
             check_observation(observation, self.batched, self.where, range(self.num_envs))
-            self._check_rest(reward, terminated, truncated, info)
-            reward, terminated, truncated = map(np.asarray, (reward, terminated, truncated))  # lists are valid, too
+            for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+                if value.shape != (self.num_envs,):
+                    raise EnvError(f"{self.where()} returned {name} of shape {value.shape}: expected ({self.num_envs},).")
+            for i in () if fit and is_finite(reward) else range(self.num_envs):
+                check_step(reward[i], terminated[i], truncated[i], info, functools.partial(self.where, i))
+            if ACTION_MASK in info and self.mask_check is None:
+                raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
         self.steps += 1
         if not self.all_valid:
             valid = rows.valid[t]
@@ -167,22 +175,6 @@ class VectorStepper:
             return self.lives
         return np.where(info.get("_lives", True), info["lives"], self.lives)
 
-    def _fit(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> bool:
-        """Whether these values can be stored without a further check."""
-        values = ((reward, "fiu"), (terminated, "b"), (truncated, "b"))
-        arrays = all(type(x) is np.ndarray and x.dtype.kind in kinds and x.shape == (self.num_envs,) for x, kinds in values)
-        return arrays and isinstance(info, dict)
-
-    def _check_rest(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
-        for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
-            if np.shape(value) != (self.num_envs,):
-                raise EnvError(f"{self.where()} returned {name} of shape {np.shape(value)}: expected ({self.num_envs},).")
-        if isinstance(info, dict) and ACTION_MASK in info and self.mask_check is None:
-            raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
-        if not (self._fit(reward, terminated, truncated, info) and is_finite(reward)):
-            for i in range(self.num_envs):
-                check_step(reward[i], terminated[i], truncated[i], info, functools.partial(self.where, i))
-
     def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
         for array, leaf in zip(rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
@@ -191,7 +183,7 @@ class VectorStepper:
         """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
         if self.mask_check is None:
             return
-        masks = next(array for array, leaf in zip(rows.observation, self.leaves, strict=True) if leaf.path == (ACTION_MASK,))[row]
+        masks = rows.observation[self.mask_check.leaf][row]
         for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & rows.valid[row]):
             self.mask_check.check(masks[i], functools.partial(self.where, int(i)))
 

@@ -102,7 +102,10 @@ class WorkerVectorEnvironment(VectorEnvironment):
         for worker in self.workers[group]:
             reply = self._reply(worker, t)
             if reply == LOST:
-                self._discard(worker, t)
+                rows = self.buffer.columns(worker.columns)  # discard what it may have written
+                for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
+                    flags[t] = False
+                rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
                 with reports_waiting(self.options.warn, len(worker.columns), self.spec.env_id, self.options.reset_timeout):
                     self._restart(worker, t + 1)
             any_truncated |= reply == TRUNCATED
@@ -116,17 +119,10 @@ class WorkerVectorEnvironment(VectorEnvironment):
                 rows = self.buffer.columns(worker.columns)
                 resets = int(np.count_nonzero(rows.terminated[t] | rows.truncated[t]))
                 limit = self.options.step_timeout + resets * self.options.reset_timeout
-            if time.monotonic() - worker.sent > limit:
+            if time.monotonic() - worker.since > limit:
                 seconds = f"step_timeout = {self.options.step_timeout:g}"
                 worker.kill(f"took more than {limit:g} s ({seconds}; {RESETS} times as much to make or reset environments)")
         return worker.reply()
-
-    def _discard(self, worker: WorkerProcess, t: int) -> None:
-        """Discard what a lost worker may have written in step ``t``, and mark the step as lost."""
-        rows = self.buffer.columns(worker.columns)
-        for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
-            flags[t] = False
-        rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
 
     def _restart(self, worker: WorkerProcess, row: int) -> None:
         """Restart a lost worker, and write the first observations of its environments into ``row``."""
@@ -150,10 +146,8 @@ class WorkerVectorEnvironment(VectorEnvironment):
             self.options.warn(f"{why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             try:
                 worker.begin()
-                if self._reply(worker) == LOST:
-                    continue
                 worker.command(RESET, row, (self._seed, self.restarts))
-                if self._reply(worker) != LOST:
+                if LOST not in (self._reply(worker), self._reply(worker)):
                     return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
@@ -163,7 +157,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
 
     def _name(self, worker: WorkerProcess) -> str:
         first, columns = self.spec.first_env, worker.columns  # the number of an environment is unique in a training
-        return f"The worker of environments {first + columns.start} … {first + columns.stop - 1} of {self.spec.env_id}"
+        return f"The worker of environments {first + columns[0]} … {first + columns[-1]} of {self.spec.env_id}"
 
     def close(self) -> None:
         """Ask all workers to end, and kill those that do not end within a second."""
