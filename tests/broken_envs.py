@@ -34,6 +34,11 @@ class Walk(gym.Env):
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
 
 
+def altered(base, **attributes):
+    """A subclass with other methods or attributes."""
+    return type("Altered", (base,), attributes)
+
+
 def changed(**parts):
     """Make a ``Walk`` whose step passes results through functions: ``observation``, ``reward``, ``terminated``, ``truncated``, ``info``."""
 
@@ -118,19 +123,8 @@ class Hangs(Walk):
         time.sleep(600)
 
 
-class Crashes(Hangs):
-    """Its native code crashes after the first checks."""
-
-    def fail(self):
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-
-class HangsBefore(Hangs):
-    """Hangs in its constructor."""
-
-    def __init__(self):
-        print("printed by the environment", flush=True)
-        self.fail()
+Crashes = altered(Hangs, fail=lambda self: os.kill(os.getpid(), signal.SIGSEGV))
+HangsBefore = altered(Hangs, __init__=lambda self: print("printed by the environment", flush=True) or self.fail())
 
 
 class SeedIgnored(Walk):
@@ -215,11 +209,7 @@ class MaskedBits(Masked):
         self.action_space = gym.spaces.MultiBinary(2)
 
 
-class MaskByAnotherName(Walk):
-    """A method that only its author knows."""
-
-    def valid_action_mask(self):
-        return np.ones(2, bool)
+MaskByAnotherName = altered(Walk, valid_action_mask=lambda self: np.ones(2, bool))
 
 
 class MaskUnderAnotherKey(Walk):
@@ -229,17 +219,8 @@ class MaskUnderAnotherKey(Walk):
         return super().reset(seed=seed)[0], {"mask": [True, True]}
 
 
-class NothingAllowed(Masked):
-    """Its mask allows no action."""
-
-    def mask(self, is_over=False):
-        return np.zeros(2, np.int8)
-
-
-class MaskTooLong(Masked):
-    """Its mask has three entries for two actions."""
-
-    entries = 3
+NothingAllowed = altered(Masked, mask=lambda self, is_over=False: np.zeros(2, np.int8))
+MaskTooLong = altered(Masked, entries=3)
 
 
 class Reused(Walk):
@@ -291,29 +272,13 @@ class Vector(VectorEnv):
         return observation, reward, terminated, truncated, {}
 
 
-class VectorPenalty(Vector):
-    """Correct: a vector environment of ``Penalty``."""
-
-    part = Penalty
-
-
-class VectorLimit(Vector):
-    """Reports its time limit of 25 steps as a termination."""
-
-    part = LimitAsTermination
-
-
-class VectorLarge(Vector):
-    """Large observations and rewards."""
-
-    part = Large
-
-
-class VectorMaskByAnotherName(Vector):
-    """A method that only its author knows."""
-
-    def legal_moves(self):
-        return np.ones((self.num_envs, 2))
+VectorPenalty = altered(Vector, part=Penalty)
+VectorLimit = altered(Vector, part=LimitAsTermination)
+VectorLarge = altered(Vector, part=Large)
+VectorMaskByAnotherName = altered(Vector, legal_moves=lambda self: np.ones((self.num_envs, 2)))
+LateButSameStep = altered(Vector, mode=AutoresetMode.SAME_STEP)
+OneSeed = altered(Vector, seeds=lambda self, seed: [seed] * self.num_envs)
+VectorSeedIgnored = altered(Vector, seeds=lambda self, seed: np.random.SeedSequence().generate_state(self.num_envs).tolist())
 
 
 class Early(Vector):
@@ -330,10 +295,7 @@ class Early(Vector):
         return observation, reward, terminated, truncated, info
 
 
-class SameStep(Early):
-    """Correct: same-step autoreset."""
-
-    mode = AutoresetMode.SAME_STEP
+SameStep = altered(Early, mode=AutoresetMode.SAME_STEP)
 
 
 class EarlyInSilence(Early):
@@ -341,6 +303,14 @@ class EarlyInSilence(Early):
 
     def step(self, actions):
         return *super().step(actions)[:4], {}
+
+
+class VectorShape(Vector):
+    """Its rewards have an extra axis."""
+
+    def step(self, actions):
+        observation, reward, *rest = super().step(actions)
+        return observation, reward[:, None], *rest
 
 
 class EarlyWithoutReward(EarlyInSilence):
@@ -351,12 +321,6 @@ class EarlyWithoutReward(EarlyInSilence):
             env.place = env.place + np.float32(action)
         observation, reward, *rest = super().step(actions)
         return observation, 0 * reward, *rest
-
-
-class LateButSameStep(Vector):
-    """Declares same-step autoreset, but resets in the next step."""
-
-    mode = AutoresetMode.SAME_STEP
 
 
 class FinalIsObservation(SameStep):
@@ -385,11 +349,9 @@ class Disabled(Vector):
         return np.stack([env.place for env in self.envs]), {}
 
 
-class MaskedDisabled(SyncVectorEnv):
+def MaskedDisabled(num_envs):  # noqa: N802
     """Correct: resets the environments in the mask, and raises for an action that the action mask forbids."""
-
-    def __init__(self, num_envs):
-        super().__init__([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+    return SyncVectorEnv([gym_toys.InfoMask] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
 class ResetsAll(Disabled):
@@ -397,28 +359,6 @@ class ResetsAll(Disabled):
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)
-
-
-class VectorShape(Vector):
-    """Its rewards have an extra axis."""
-
-    def step(self, actions):
-        observation, reward, *rest = super().step(actions)
-        return observation, reward[:, None], *rest
-
-
-class OneSeed(Vector):
-    """All its environments have the same seed."""
-
-    def seeds(self, seed):
-        return [seed] * self.num_envs
-
-
-class VectorSeedIgnored(Vector):
-    """Ignores its seed."""
-
-    def seeds(self, seed):
-        return [int(s) for s in np.random.SeedSequence().generate_state(self.num_envs) >> 1]
 
 
 class VectorRaisesLate(Vector):
@@ -475,10 +415,8 @@ class JaxLimit(toys.RandomEnds):
         return state, jax.random.normal(key, (3,)), reward - self.penalty * is_over, is_over, jnp.bool_(False), info
 
 
-class JaxPenalty(JaxLimit):
-    """Correct: always crashes at step 25, with a reward that no other step has."""
-
-    penalty = 50.0
+JaxPenalty = altered(JaxLimit, penalty=50.0)
+"""Correct: always crashes at step 25, with a reward that no other step has."""
 
 
 class JaxLarge(toys.RandomEnds):

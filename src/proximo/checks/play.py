@@ -102,7 +102,7 @@ class Player:
     """Plays random actions in environments of one kind. All of them take the same actions."""
 
     spec: EnvironmentSpec
-    make_stepper: Callable[[range], Any]
+    make_stepper: Callable[..., Any]
     """As in ``VectorEnvironment``."""
     is_single: bool = False
     """Whether single Gymnasium environments are played, and no vector environment."""
@@ -111,9 +111,8 @@ class Player:
     def of(cls, env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Player:
         """A player of JAX environments, or of single Gymnasium environments."""
         if isinstance(env, GymnasiumEnvironment):
-            make = env.make
-            assert make is not None
-            return cls(env.spec, lambda columns: Stepper(make, columns, env.spec), is_single=True)
+            assert env.make is not None
+            return cls(env.spec, functools.partial(Stepper, env.make, env.spec), is_single=True)
         # The same object for several plays: its functions compile once.
         return cls.of_vector(
             functools.cache(functools.partial(JaxVectorEnv, env)),
@@ -123,7 +122,7 @@ class Player:
     @classmethod
     def of_vector(cls, make_vector: Callable[[int], Any], spec: EnvironmentSpec) -> Player:
         """A player of a vector environment."""
-        return cls(spec, lambda columns: VectorStepper(make_vector, columns, spec))
+        return cls(spec, functools.partial(VectorStepper, make_vector, spec))
 
     def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
         """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""

@@ -105,9 +105,8 @@ class GymnasiumEnvironment(Described):
             if groups > 1:
                 make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // groups))
             with reports_waiting(options.warn, num_envs, self.id):
-                return VectorEnvironment(
-                    lambda columns: VectorStepper(make_vector, columns, self.spec, groups > 1), layout, options, where
-                )
+                make_stepper = partial(VectorStepper, make_vector, self.spec, is_asynchronous=groups > 1)
+                return VectorEnvironment(make_stepper, layout, options, where)
         assert make is not None
         if workers == AUTO and (workers := self.default_workers(num_envs, groups, options.cores)):
             try:
@@ -122,5 +121,5 @@ class GymnasiumEnvironment(Described):
             )
         with reports_waiting(options.warn, num_envs, self.id, options.reset_timeout if workers else 0.0):
             if workers == 0:
-                return VectorEnvironment(lambda columns: Stepper(make, columns, self.spec), layout, options, "in this process")
+                return VectorEnvironment(partial(Stepper, make, self.spec), layout, options, "in this process")
             return WorkerVectorEnvironment(make, layout, self.spec, dataclasses.replace(options, num_workers=workers))

@@ -78,22 +78,21 @@ def checked_reset(env: Any, where: Callable[[], str], seed: int | None = None) -
 
 
 class Stepper:
-    """Makes environments and steps them one after the other. ``columns`` are their columns in the rollout buffer.
+    """Makes environments and steps them one after the other into the ``columns`` of a rollout buffer.
 
     An environment whose episode ends is reset in the same step, so there are no autoreset steps.
     """
 
-    def __init__(self, make: Callable[[], Any], columns: range, spec: EnvironmentSpec):
-        self.spec, self.columns, self.limit = spec, columns, spec.max_episode_steps or NO_LIMIT
-        self.leaves = leaves(spec.observation_space)
+    def __init__(self, make: Callable[[], Any], spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range):
+        self.spec, self.rows, self.limit = spec, buffer.columns(columns), spec.max_episode_steps or NO_LIMIT
+        self.first, self.num_envs, self.leaves = spec.first_env + columns.start, len(columns), leaves(spec.observation_space)
         self.fits, self.mask_check = make_quick_check(self.leaves), mask_check(self.leaves, spec.action_space)
         self.single = len(self.leaves) == 1 and not self.leaves[0].path
         # A complete check takes longer than a step of a small environment.
-        self.strict_steps = min(STRICT_STEPS, max(10, 100 * STRICT_STEPS // len(columns)))
-        self.limits, self.lengths, self.lives, self.seeds = ([0] * len(columns) for _ in range(4))
-        self.steps = 0
-        self.k, self.call = 0, "step"
-        """The environment and its method that are running, for messages."""
+        self.strict_steps = min(STRICT_STEPS, max(10, 100 * STRICT_STEPS // self.num_envs))
+        self.limits, self.lengths, self.lives, self.seeds = ([0] * self.num_envs for _ in range(4))
+        self.steps, self.k, self.call = 0, 0, "step"
+        """Steps since the reset, and the environment and its method that are running, for messages."""
         self.envs: list[Any] = []
         try:
             for _ in columns:
@@ -103,21 +102,20 @@ class Stepper:
             raise
 
     @located
-    def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], stagger_steps: int = 0) -> None:
+    def reset(self, row: int, source: Sequence[int], stagger_steps: int = 0) -> None:
         """Reset all environments, with seeds that depend on ``source``, and write their first observations into a row.
         With ``stagger_steps``, the first episode of each is truncated after 1 … this many steps."""
-        first, last = self.spec.first_env + self.columns.start, self.spec.first_env + self.columns.stop
-        self.seeds, self.steps = environment_seeds(last, *source)[first:], 0
-        self.limits = [self.limit] * len(self.columns)
+        last = self.first + self.num_envs
+        self.seeds, self.steps, self.limits = environment_seeds(last, *source)[self.first :], 0, [self.limit] * self.num_envs
         if stagger_steps:
-            drawn = np.random.default_rng(np.random.SeedSequence([*source, 1])).integers(1, stagger_steps + 1, last)[first:]
+            drawn = np.random.default_rng(np.random.SeedSequence([*source, 1])).integers(1, stagger_steps + 1, last)[self.first :]
             self.limits = np.minimum(self.limits, drawn).tolist()
-        buffer.valid[row, self.columns.start : self.columns.stop] = True
+        self.rows.valid[row] = True
         for k, seed in enumerate(self.seeds):
             self.k = k
-            self._begin(buffer, row, k, seed)
+            self._begin(row, k, seed)
 
-    def _begin(self, buffer: RolloutBuffer, row: int, k: int, seed: int | None = None) -> None:
+    def _begin(self, row: int, k: int, seed: int | None = None) -> None:
         """Start an episode of environment ``k`` and write its first observation into ``row``."""
         self.call = "reset"
         observation, info = checked_reset(self.envs[k], self.where, seed)
@@ -126,27 +124,27 @@ class Stepper:
         if self.mask_check:
             self.mask_check.check(observation[ACTION_MASK], self.where)
         self.lengths[k], self.lives[k] = 0, info.get("lives", 0) if self.spec.life_loss else 0
-        buffer.episode_start[row, self.columns[k]] = True
-        self._write(buffer.observation, (row, self.columns[k]), observation)
+        self.rows.episode_start[row, k] = True
+        self._write(self.rows.observation, (row, k), observation)
         self.call = "step"
 
-    def send(self, buffer: RolloutBuffer, t: int) -> None:
+    def send(self, t: int) -> None:
         """Do nothing: ``step`` takes the whole step."""
 
     @located
-    def step(self, buffer: RolloutBuffer, t: int) -> bool:
+    def step(self, t: int) -> bool:
         """Take step ``t`` of all environments. Returns whether it truncated an episode."""
-        actions = buffer.action[t, self.columns.start : self.columns.stop].copy()  # an environment may keep its action
+        actions = self.rows.action[t].copy()  # an environment may keep its action
         self.call, any_truncated = "step", False
         for k, env in enumerate(self.envs):
             self.k = k
-            any_truncated |= self._step(buffer, t, k, env, actions[k])
+            any_truncated |= self._step(t, k, env, actions[k])
         self.steps += 1
         return any_truncated
 
-    def _step(self, buffer: RolloutBuffer, t: int, k: int, env: Any, action: Any) -> bool:
+    def _step(self, t: int, k: int, env: Any, action: Any) -> bool:
         observation, reward, terminated, truncated, info = env.step(action)
-        strict = self.steps < self.strict_steps
+        rows, strict = self.rows, self.steps < self.strict_steps
         if strict or not (
             self.fits(observation)
             and type(reward) in NUMBERS
@@ -158,8 +156,7 @@ class Stepper:
             check_step(reward, terminated, truncated, info, self.where)
             if strict and ACTION_MASK in info and not self.mask_check:
                 raise EnvError(f"{self.where()} {MASK_ONLY_IN_STEPS}")
-        column = self.columns[k]
-        buffer.reward[t, column] = reward
+        rows.reward[t, k] = reward
         self.lengths[k] += 1
         truncated = (truncated or self.lengths[k] >= self.limits[k]) and not terminated
         if not (terminated or truncated):
@@ -167,15 +164,14 @@ class Stepper:
                 self.mask_check.check(observation[ACTION_MASK], self.where)
             if self.spec.life_loss:
                 lives = info.get("lives", self.lives[k])
-                buffer.life_lost[t, column], self.lives[k] = lives < self.lives[k], lives
-            self._write(buffer.observation, (t + 1, column), observation)
+                rows.life_lost[t, k], self.lives[k] = lives < self.lives[k], lives
+            self._write(rows.observation, (t + 1, k), observation)
             return False
-        buffer.terminated[t, column], buffer.truncated[t, column] = terminated, truncated
-        buffer.success[t, column] = reported_success(info)
+        rows.terminated[t, k], rows.truncated[t, k], rows.success[t, k] = terminated, truncated, reported_success(info)
         if truncated:
-            self._write(buffer.final_observation, column, observation)
+            self._write(rows.final_observation, k, observation)
         self.limits[k] = self.limit
-        self._begin(buffer, t + 1, k)
+        self._begin(t + 1, k)
         return truncated
 
     def _write(self, arrays: tuple[np.ndarray, ...], place: int | tuple[int, int], observation: Any) -> None:
@@ -188,7 +184,7 @@ class Stepper:
     def where(self) -> str:
         """The call that is running: its environment, seed and step."""
         return (
-            f"{self.spec.env_id}.{self.call} of environment {self.spec.first_env + self.columns[self.k]} (seed {self.seeds[self.k]}, "
+            f"{self.spec.env_id}.{self.call} of environment {self.first + self.k} (seed {self.seeds[self.k]}, "
             f"step {self.lengths[self.k]} of its episode, {self.steps} since the start)"
         )
 

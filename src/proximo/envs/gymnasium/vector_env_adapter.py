@@ -57,13 +57,19 @@ class VectorStepper:
     ``is_asynchronous``: the ``VectorEnv`` has ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
     """
 
-    def __init__(self, make: Callable[[int], Any], columns: range, spec: EnvironmentSpec, is_asynchronous: bool = False):
-        self.num_envs, self.first_env = len(columns), spec.first_env + columns.start
+    def __init__(
+        self,
+        make: Callable[[int], Any],
+        spec: EnvironmentSpec,
+        buffer: RolloutBuffer,
+        columns: range,
+        is_asynchronous: bool = False,
+    ):
+        self.num_envs, self.first, self.rows = len(columns), spec.first_env + columns.start, buffer.columns(columns)
         self.make, self.env, self.spec, self.is_asynchronous = make, make(self.num_envs), spec, is_asynchronous
         self.leaves = leaves(spec.observation_space)
         self.batched = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
         self.fits, self.mask_check = make_quick_check(self.batched), mask_check(self.leaves, spec.action_space)
-        self.columns_of = functools.cache(lambda buffer: buffer.columns(columns))
         self.all_valid, self.is_stepping = True, False
         """Whether all environments will act in the next step, so that it resets none of them; and whether ``send`` has begun a step."""
         self.lives = np.zeros(self.num_envs, np.int64)
@@ -71,33 +77,32 @@ class VectorStepper:
         self.mode = autoreset_of(self.env, spec.env_id)
 
     @located
-    def reset(self, buffer: RolloutBuffer, row: int, source: Sequence[int], _: int = 0) -> None:
+    def reset(self, row: int, source: Sequence[int], _: int = 0) -> None:
         """Reset all environments into a row, with a seed that depends on ``source``."""
         if self.is_stepping:  # an interrupted step
             self.close()
             self.env, self.is_stepping = self.make(self.num_envs), False
-        self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first_env) % 2**31, 0, "reset"
-        rows = self.columns_of(buffer)
+        self.seed, self.steps, self.call = (environment_seeds(1, *source)[0] + self.first) % 2**31, 0, "reset"
         observation, info = self.env.reset(seed=self.seed)
         check_observation(observation, self.batched, self.where, range(self.num_envs))
-        self._write(rows, row, observation)
-        rows.episode_start[row] = rows.valid[row] = self.all_valid = True
-        self._check_masks(rows, row)
+        self._write(row, observation)
+        self.rows.episode_start[row] = self.rows.valid[row] = self.all_valid = True
+        self._check_masks(row)
         self.lives[:] = 0
         self.lives[:] = self._reported_lives(info)
 
     @located
-    def send(self, buffer: RolloutBuffer, t: int) -> None:
+    def send(self, t: int) -> None:
         """Begin a step, or remember its actions for ``step``."""
-        self.call, self.actions = "step", self.columns_of(buffer).action[t].copy()
+        self.call, self.actions = "step", self.rows.action[t].copy()
         if self.is_asynchronous:
             self.env.send(self.actions)
             self.is_stepping = True
 
     @located
-    def step(self, buffer: RolloutBuffer, t: int) -> bool:
+    def step(self, t: int) -> bool:
         """Take step ``t``. Returns whether it truncated an episode."""
-        rows = self.columns_of(buffer)
+        rows = self.rows
         observation, *results, info = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         self.is_stepping = False
         reward, terminated, truncated = map(np.asarray, results)  # lists are valid, too
@@ -126,35 +131,34 @@ class VectorStepper:
             lives = self._reported_lives(info)
             rows.life_lost[t] = (lives < self.lives) & ~done & rows.valid[t]
             self.lives[:] = lives
-        self._write(rows, t + 1, observation)
+        self._write(t + 1, observation)
         any_done = bool(done.any())
         if any_done:
             self.lives[done] = 0  # until the reset reports them
-            self._close_episodes(rows, t, done, truncated, observation, info)
+            self._close_episodes(t, done, truncated, observation, info)
         self.all_valid = not (any_done and self.mode == "next_step")
-        self._check_masks(rows, t + 1)
+        self._check_masks(t + 1)
         return any_done and bool(truncated.any())
 
-    def _close_episodes(
-        self, rows: RolloutBuffer, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]
-    ) -> None:
+    def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
         """Store the successes of ended episodes, and the final observations of truncated ones. With autoreset disabled, reset what ended."""
-        last = info.get("final_info", info) if self.mode == "same_step" else info
+        rows, last = self.rows, info.get("final_info", info) if self.mode == "same_step" else info
         for i in map(int, np.flatnonzero(done)):
             keys = [key for key in SUCCESS_KEYS if key in last and np.broadcast_to(last.get(f"_{key}", True), self.num_envs)[i]]
             rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
             if not truncated[i]:
                 continue
-            final = final_observation(info, i) if self.mode == "same_step" else None
-            if final is not None:
+            final, one = observation, i
+            if self.mode == "same_step":
+                final, one = final_observation(info, i), ()
+                if final is None:
+                    raise EnvError(
+                        f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
+                        "expected its final observation."
+                    )
                 check_observation(final, self.leaves, lambda i=i: f'{self.where(i)}, in info["final_obs"],')
-            elif self.mode == "same_step":
-                raise EnvError(
-                    f'{self.spec.env_id} declares same-step autoreset and returned no info["final_obs"] for a truncated episode: '
-                    "expected its final observation."
-                )
             for array, leaf in zip(rows.final_observation, self.leaves, strict=True):
-                array[i] = leaf.of(observation)[i] if final is None else leaf.of(final)
+                array[i] = np.asarray(leaf.of(final))[one]
         if self.mode == "next_step":
             rows.valid[t + 1] = ~done
             return
@@ -175,21 +179,21 @@ class VectorStepper:
             return self.lives
         return np.where(info.get("_lives", True), info["lives"], self.lives)
 
-    def _write(self, rows: RolloutBuffer, row: int, observation: Any) -> None:
-        for array, leaf in zip(rows.observation, self.leaves, strict=True):
+    def _write(self, row: int, observation: Any) -> None:
+        for array, leaf in zip(self.rows.observation, self.leaves, strict=True):
             array[row] = leaf.of(observation)
 
-    def _check_masks(self, rows: RolloutBuffer, row: int) -> None:
+    def _check_masks(self, row: int) -> None:
         """Raise ``EnvError`` if a mask allows no action in some component, unless no action follows it."""
         if self.mask_check is None:
             return
-        masks = rows.observation[self.mask_check.leaf][row]
-        for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & rows.valid[row]):
+        masks = self.rows.observation[self.mask_check.leaf][row]
+        for i in np.flatnonzero(~self.mask_check.allows(masks.reshape(self.num_envs, -1)) & self.rows.valid[row]):
             self.mask_check.check(masks[i], functools.partial(self.where, int(i)))
 
     def where(self, number: int | None = None) -> str:
         """The call that is running: its seed and step, and the ``number`` of the environment if it is known."""
-        which = "" if number is None else f" of environment {self.first_env + number}"
+        which = "" if number is None else f" of environment {self.first + number}"
         return f"{self.spec.env_id}.{self.call}{which} (seed {self.seed}, {self.steps} steps)"
 
     def close(self) -> None:

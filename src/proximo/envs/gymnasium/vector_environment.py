@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from proximo.envs.gymnasium.rollout_buffer import BufferLayout
+from proximo.envs.gymnasium.rollout_buffer import BufferLayout, RolloutBuffer
 
 AUTO = -1
 """``num_workers``: the number follows from a rule (``GymnasiumEnvironment.default_workers``)."""
@@ -60,8 +60,8 @@ def split(columns: range, parts: int) -> tuple[range, ...]:
 class VectorEnvironment:
     """``N`` environments that step into a rollout buffer, in this process.
 
-    They are divided into groups of neighboring columns, which step independently of each other. ``make_stepper(columns)`` makes the
-    ``Stepper`` or ``VectorStepper`` of a group.
+    They are divided into groups of neighboring columns, which step independently of each other. ``make_stepper(buffer, columns)`` makes
+    the ``Stepper`` or ``VectorStepper`` of a group.
     """
 
     num_workers = 0
@@ -69,7 +69,9 @@ class VectorEnvironment:
     restarts = 0
     """Number of workers that were lost and restarted so far."""
 
-    def __init__(self, make_stepper: Callable[[range], Any], layout: BufferLayout, options: VectorOptions, description: str):
+    def __init__(
+        self, make_stepper: Callable[[RolloutBuffer, range], Any], layout: BufferLayout, options: VectorOptions, description: str
+    ):
         self.description = description
         """Where environments are stepped, in words."""
         self.groups, self.stagger_steps = split(range(layout.num_envs), options.num_groups), options.stagger_steps
@@ -79,7 +81,7 @@ class VectorEnvironment:
         self.steppers: list[Any] = []
         try:
             for columns in self.groups:
-                self.steppers.append(make_stepper(columns))
+                self.steppers.append(make_stepper(self.buffer, columns))
         except BaseException:
             self.close()
             raise
@@ -88,12 +90,12 @@ class VectorEnvironment:
         """Reset all environments into row 0 of the buffer. Each gets its own seed, which depends on ``seed`` and its number."""
         self._stepping.clear()
         for stepper in self.steppers:
-            stepper.reset(self.buffer, 0, (seed,), self.stagger_steps)
+            stepper.reset(0, (seed,), self.stagger_steps)
 
     def send(self, t: int, group: int) -> None:
         """Let a group take step ``t`` with the actions in the buffer."""
         self._stepping[group] = self._stepping.pop(group, None)
-        self.steppers[group].send(self.buffer, t)
+        self.steppers[group].send(t)
 
     def ready(self, groups: list[int]) -> int:
         """Return one of ``groups``, which are all stepping: one that has finished, if possible."""
@@ -101,7 +103,7 @@ class VectorEnvironment:
 
     def receive(self, t: int, group: int) -> bool:
         """Wait until the group has taken step ``t``. Returns whether the step truncated an episode."""
-        any_truncated = self.steppers[group].step(self.buffer, t)
+        any_truncated = self.steppers[group].step(t)
         self._stepping.pop(group, None)
         return any_truncated
 

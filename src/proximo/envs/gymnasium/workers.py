@@ -175,8 +175,7 @@ def serve(
 ) -> None:
     """Make the environments ``columns`` with a pickled function, and step them in the file ``memory`` until ``commands`` ends."""
     try:
-        buffer = layout.buffer(mmap.mmap(memory, layout.size))
-        stepper = Stepper(pickle.loads(factory), columns, spec)
+        stepper = Stepper(pickle.loads(factory), spec, layout.buffer(mmap.mmap(memory, layout.size)), columns)
     except BaseException as error:
         _send_fault(replies, error)
         return
@@ -186,8 +185,8 @@ def serve(
         reply = DONE
         try:
             if what == RESET:
-                stepper.reset(buffer, row, *pickle.load(commands))
-            elif stepper.step(buffer, row):
+                stepper.reset(row, *pickle.load(commands))
+            elif stepper.step(row):
                 reply = TRUNCATED
         except BaseException as error:
             _send_fault(replies, error)
