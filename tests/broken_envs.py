@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import gym_toys
 import toys
+from gym_toys import altered
 
 
 class Walk(gym.Env):
@@ -32,11 +33,6 @@ class Walk(gym.Env):
         self.place = self.place + self.np_random.normal(0, 0.1, 2).astype(np.float32)
         draw = self.np_random.random()
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
-
-
-def altered(base, **attributes):
-    """A subclass with other methods or attributes."""
-    return type("Altered", (base,), attributes)
 
 
 def changed(**parts):

@@ -11,6 +11,11 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 
+def altered(base, **attributes):
+    """A subclass with other methods or attributes."""
+    return type("Altered", (base,), attributes)
+
+
 class Walk(gym.Env):
     """Episodes terminate or are truncated at random, and rewards are random, all from the environment's generator.
 

@@ -20,26 +20,15 @@ from proximo.networks import ActorCritic
 MAX_STEPS = 100
 SECONDS = 0.1
 CHANGE_ENVIRONMENT = (
-    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward",
-    "reward_scale", "clip_reward",
+    "env_settings", "levels", "normalize_observation", "clip_observation", "normalize_reward", "reward_scale", "clip_reward",
 )  # fmt: skip
 """Settings that change a JAX environment, or the scale of what the learner reads."""
 
 
 def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluation: tuple[Any, Config]) -> list[str]:
-    """Check the environment of a training and the one of its evaluations.
+    """Check the environment of a training and the one of its ``evaluation``, with its settings. Returns warnings, one sentence each.
 
-    Args:
-        env: The environment.
-        config: The settings of the training.
-        policy: A policy of the training; its leaves may be ``jax.ShapeDtypeStruct``.
-        evaluation: The environment of evaluations, with its settings.
-
-    Returns:
-        Warnings, one sentence each.
-
-    Raises:
-        EnvError: an environment breaks its protocol.
+    The leaves of ``policy`` may be ``jax.ShapeDtypeStruct``. Raises ``EnvError`` if an environment breaks its protocol.
     """
     preset = OF_PRESET.format(config.env.id)
     # The preset is of this environment, and no other setting changes it or the scale of its numbers.
@@ -66,21 +55,10 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 
 
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
-    """Check the first random steps of an environment, and return up to ``MAX_STEPS``.
+    """Check the first random steps of an environment. Returns warnings, and up to ``MAX_STEPS`` steps; None if there were none.
 
-    Vector environments without single ones are not checked: making EnvPool or ALE takes long, and training checks
-    their first thousand steps.
-
-    Args:
-        env: The environment.
-        env_id: Its id, for messages.
-        plays: Whether JAX environments play random steps. Otherwise reset and step are only traced.
-
-    Returns:
-        Warnings, one sentence each, and the steps; None if there were none.
-
-    Raises:
-        EnvError: The environment cannot be trained.
+    Without ``plays``, reset and step of JAX environments are only traced. Vector environments without single ones are not checked: making
+    EnvPool or ALE takes long, and training checks their first thousand steps. Raises ``EnvError`` if the environment cannot be trained.
     """
     num_envs, warnings = 1, []
     if isinstance(env, GymnasiumEnvironment):

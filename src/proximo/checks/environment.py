@@ -37,12 +37,7 @@ def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
 
 
 def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
-    """Run every check that applies to an environment, and yield what each finds. This takes seconds.
-
-    Args:
-        env: The environment.
-        config: The settings of the training.
-    """
+    """Run every check that applies to an environment, and yield what each finds. This takes seconds."""
     policy, env_id = None, config.env.id
     try:
         policy = check_policy(env, config)

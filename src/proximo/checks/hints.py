@@ -30,10 +30,7 @@ MIN_REWARD, MAX_REWARD = 1e-3, 100.0
 
 
 def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:
-    """Warnings about the version of the task, its sticky actions and images, and the size of the network.
-
-    ``policy`` is a policy of the training, also of ``jax.ShapeDtypeStruct``. If None, its size is not checked.
-    """
+    """Warnings about the version of the task, its sticky actions and images, and the size of ``policy``, also of ``jax.ShapeDtypeStruct``."""
     env_id, newer = config.env.id, newer_version(config.env.id)
     found = [] if newer is None else [("version", f"{env_id} is an earlier version: {newer}")]
     found += [("environment", message) for message in getattr(env, "warnings", ())]

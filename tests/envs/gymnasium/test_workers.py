@@ -115,9 +115,7 @@ def test_a_killed_worker_is_restarted_with_new_seeds_and_without_its_processes(v
 class HangsAlone(gym_toys.Countdown):
     """Hangs in its third step if it finds the file, and removes it."""
 
-    def __init__(self, file):
-        super().__init__(50)
-        self.file = Path(file)
+    file = None
 
     def step(self, action):
         if self.now == 2:
@@ -129,7 +127,7 @@ class HangsAlone(gym_toys.Countdown):
 
 def test_only_a_worker_that_hangs_is_restarted_after_step_timeout(vector_env_of, tmp_path):
     (tmp_path / "hang").touch()
-    messages, make = [], functools.partial(HangsAlone, tmp_path / "hang")
+    messages, make = [], gym_toys.altered(HangsAlone, file=tmp_path / "hang")
     buffer = rollout(vector_env_of(make, 2, num_envs=2, num_steps=5, step_timeout=1.5, warn=messages.append))
     assert "took more than 1.5 s (step_timeout = 1.5" in messages[0]
     assert len(messages) == buffer.lost.sum() == 1
@@ -139,8 +137,8 @@ class OnceOnly(gym_toys.Countdown):
     """Its constructor fails if the file of an earlier instance exists."""
 
     def __init__(self, folder):
-        super().__init__(50)
-        (Path(folder) / "lock").mkdir()
+        super().__init__()
+        (folder / "lock").mkdir()
 
     def step(self, action):
         os._exit(4)
@@ -149,15 +147,15 @@ class OnceOnly(gym_toys.Countdown):
 class EndsInReset(gym_toys.Countdown):
     """Ends its process in the reset after the first one."""
 
-    def reset(self, *, seed=None, options=None):
-        if self.now or not (self.folder / "once").exists():
-            (self.folder / "once").unlink(missing_ok=True)
-            os._exit(5)
-        return super().reset(seed=seed)
-
     def __init__(self, folder):
         super().__init__(3)
-        self.folder = Path(folder)
+        self.file = folder / "once"
+
+    def reset(self, *, seed=None, options=None):
+        if self.now or not self.file.exists():
+            self.file.unlink(missing_ok=True)
+            os._exit(5)
+        return super().reset(seed=seed)
 
 
 FAULTS = {
