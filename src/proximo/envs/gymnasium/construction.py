@@ -111,7 +111,5 @@ def _example(
         if not is_threaded and (size := mask_size(env, info)):
             observation = with_mask(observation, size)
         # Here the spaces are converted, once.
-        spec = EnvironmentSpec(
-            env_id, from_any(observation, "observation"), from_any(action, "action"), limit, bool(prefix), lives
-        )
+        spec = EnvironmentSpec(env_id, from_any(observation, "observation"), from_any(action, "action"), limit, lives)
         return spec, size, dict(getattr(env, "metadata", None) or {})

@@ -117,15 +117,14 @@ def check_observation(
             raise EnvError(
                 f"{where()} returned an observation without {leaf.name} ({type(observation).__name__}): its observation space has this entry."
             ) from error
-        returned = f"returned observation{leaf.name}"
         if value.shape != leaf.shape:
-            raise EnvError(f"{where()} {returned} of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}.")
-        if problem := _problem(value if numbers is None else value[list(numbers)], leaf):
-            place = where()
-            if numbers is not None:
-                number, problem = next((i, found) for i in numbers if (found := _problem(value[i, ...], leaf)))
-                place = where(number)
-            raise EnvError(f"{place} {returned} {problem}.")
+            problem, number = f"of shape {value.shape}: its space is {leaf.space}, expected {leaf.shape}", None
+        elif problem := _problem(value if numbers is None or len(numbers) == len(value) else value[list(numbers)], leaf):
+            number = None if numbers is None else next(i for i in numbers if _problem(value[i, ...], leaf))
+            problem = problem if number is None else _problem(value[number, ...], leaf)
+        else:
+            continue
+        raise EnvError(f"{where() if number is None else where(number)} returned observation{leaf.name} {problem}.")
 
 
 def _problem(value: np.ndarray, leaf: Leaf) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from proximo.envs.gymnasium.observations import final_observation, leaves
-from proximo.envs.gymnasium.rollout_buffer import RolloutBuffer
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, RolloutBuffer
 from proximo.envs.gymnasium.stepper import (
     MASK_ONLY_IN_STEPS,
     STRICT_STEPS,
@@ -106,7 +106,7 @@ class VectorStepper:
         observation, *results, info = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
         self.is_stepping = False
         reward, terminated, truncated = map(np.asarray, results)  # lists are valid, too
-        kinds = f"{reward.dtype.kind}{terminated.dtype.kind}{truncated.dtype.kind}"
+        kinds = reward.dtype.kind + terminated.dtype.kind + truncated.dtype.kind
         fit = (
             reward.shape == terminated.shape == truncated.shape == (self.num_envs,) and kinds in KINDS and isinstance(info, dict)
         )
@@ -143,8 +143,10 @@ class VectorStepper:
     def _close_episodes(self, t: int, done: np.ndarray, truncated: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
         """Store the successes of ended episodes, and the final observations of truncated ones. With autoreset disabled, reset what ended."""
         rows, last = self.rows, info.get("final_info", info) if self.mode == "same_step" else info
-        for i in map(int, np.flatnonzero(done)):
-            keys = [key for key in SUCCESS_KEYS if key in last and np.broadcast_to(last.get(f"_{key}", True), self.num_envs)[i]]
+        reported = [key for key in SUCCESS_KEYS if key in last]
+        rows.success[t, done] = UNREPORTED
+        for i in map(int, np.flatnonzero(done if reported else truncated)):
+            keys = [key for key in reported if np.broadcast_to(last.get(f"_{key}", True), self.num_envs)[i]]
             rows.success[t, i] = reported_success({key: last[key] if np.ndim(last[key]) == 0 else last[key][i] for key in keys})
             if not truncated[i]:
                 continue
