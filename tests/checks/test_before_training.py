@@ -6,10 +6,13 @@ import time
 import pytest
 
 import proximo
-from proximo.checks import before_training, quick_check
+from proximo.checks import before_training, check_before_training, quick_check
 from proximo.checks.play import Player
+from proximo.collect.environment import environment, evaluation_during_training
+from proximo.collect.policy_check import check_policy
 from proximo.envs import make_env
 from proximo.errors import EnvError
+from proximo.settings import make_config
 from proximo.tracking.reporter import Reporter
 
 LARGE = {"normalize_observation": False, "normalize_reward": False}
@@ -75,21 +78,22 @@ def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("env_id", "settings", "plays"),
+    ("settings", "plays"),
     [
-        ("gymnax:CartPole-v1", {"num_envs": 4}, False),
-        ("gymnax:CartPole-v1", {"env_settings": "gravity=9"}, True),
-        ("gymnax:Pendulum-v1", {"normalize_reward": False}, True),
-        ("gymnax:CartPole-v1", {"preset": False}, True),
-        ("gymnax:CartPole-v1", {"eval_env_settings": "gravity=9"}, True),
+        ({"num_envs": 4}, False),
+        ({"env_settings": "gravity=9"}, True),
+        ({"normalize_reward": False}, True),
+        ({"preset": False}, True),
+        ({"eval_env_settings": "gravity=9"}, True),
     ],
 )
-def test_environment_plays_unless_it_trains_as_in_its_preset(env_id, settings, plays, tmp_path, monkeypatch):
+def test_environment_plays_unless_it_trains_as_in_its_preset(settings, plays, monkeypatch):
     opened, open_ = [], Player.open
     monkeypatch.setattr(Player, "open", lambda self, *arguments: opened.append(self) or open_(self, *arguments))
     monkeypatch.setattr(before_training, "reuse", lambda key, make: make())  # no result of another test
-    with pytest.raises(StoppedError):
-        proximo.train(env_id, reporter=Stops(), runs_dir=str(tmp_path), **settings)
+    config = make_config("gymnax:CartPole-v1", settings, preset=settings.pop("preset", True))
+    env = environment(config)
+    check_before_training(env, config, check_policy(env, config), evaluation_during_training(config, env))
     assert len(opened) == plays
 
 
@@ -104,12 +108,8 @@ def test_ignored_seed_is_a_warning():
 
 def test_one_instance_is_made_and_no_vector_environment():
     made = []
-    for name in ("Walk", "Vector"):
+    for name, make in (("Walk", "make"), ("Vector", "make_vector")):
         env = make_env(f"broken_envs:{name}")
-        counted = {
-            key: lambda *a, make=make: made.append(1) or make(*a)
-            for key in ("make", "make_vector")
-            if (make := getattr(env, key))
-        }
+        counted = {make: lambda *a, make=getattr(env, make): made.append(1) or make(*a)}
         assert quick_check(dataclasses.replace(env, **counted), name)[0] == []
     assert len(made) == 1

@@ -8,9 +8,8 @@ import pytest
 from vector_envs import IN_PROCESS, MODES, in_process, lanes, opened, rollout, sync, vectorized
 
 from proximo.envs.gymnasium import stepper, vector_env_adapter
-from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.construction import from_vector
-from proximo.envs.gymnasium.observations import leaves
+from proximo.envs.gymnasium.observations import final_observation
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.rollout_buffer import FAILURE, SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
@@ -129,56 +128,22 @@ def test_end_at_the_limit_is_a_termination_with_its_success(mode):
         assert set(buffer.success[buffer.terminated].tolist()) == {expected}, value
 
 
-def _batched(space, finals):
-    """The observations in ``finals`` as one batch of ``space``."""
-    given = next(one for one in finals if one is not None)
-    rows = [given if one is None else one for one in finals]
-    if isinstance(space, gym.spaces.Dict):
-        return {key: _batched(part, [row[key] for row in rows]) for key, part in space.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(_batched(part, [row[k] for row in rows]) for k, part in enumerate(space))
-    return np.stack(rows)
+GIVEN = [{"a": np.full(2, i), "b": (np.int64(i), np.full((3, 1), i))} for i in range(3)]
+FORMS = {
+    "an object array": np.array(GIVEN, object),
+    "a list": GIVEN,
+    "a batch": {"a": np.stack([x["a"] for x in GIVEN]), "b": (np.arange(3), np.stack([x["b"][1] for x in GIVEN]))},
+}
 
 
-FORMS = {"an object array": lambda space, finals: finals, "a list": lambda space, finals: list(finals), "a batch": _batched}
-
-
-class Reformed(gym.vector.SyncVectorEnv):
-    """Same-step autoreset that gives final observations in one of ``FORMS``."""
-
-    def __init__(self, make, form, num_envs):
-        super().__init__([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-        self.form = form
-
-    def step(self, actions):
-        *result, info = super().step(actions)
-        if "final_obs" in info:
-            info["final_obs"] = FORMS[self.form](self.single_observation_space, info["final_obs"])
-        return *result, info
-
-
-@pytest.mark.parametrize("make", [gym_toys.InfoMask, gym_toys.InfoMaskParts])
 @pytest.mark.parametrize("form", FORMS)
-def test_final_observations_are_read_in_every_form(make, form):
-    """The observation is the step number, so the final observation is the length of the episode."""
-    env = from_vector(functools.partial(Reformed, make, form), "toy", Preprocessing())
-    vector_env = env.open(3, 40, VectorOptions())
-    buffer, names = vector_env.buffer, [leaf.path[-1] for leaf in leaves(env.observation_space)]
-    mask, time = names.index("action_mask"), names.index("time" if "time" in names else "observation")
-    lengths, seen = np.zeros(3, int), 0
-    vector_env.reset(0)
-    for t in range(40):
-        rng = np.random.default_rng(t)
-        buffer.action[t] = [allowed_action(env.action_space, rng, row) for row in buffer.observation[mask][t]]
-        vector_env.send(t, 0)
-        vector_env.receive(t, 0)
-        lengths += 1
-        for i in np.flatnonzero(buffer.truncated[t]):
-            assert (buffer.final_observation[time][i] == lengths[i]).all()
-            assert not buffer.final_observation[mask][i].any(), "nobody acts on it"
-            seen += 1
-        lengths[buffer.terminated[t] | buffer.truncated[t]] = 0
-    assert seen > 3
+def test_final_observations_are_read_in_every_form(form):
+    for i, expected in enumerate(GIVEN):
+        final = final_observation({"final_obs": FORMS[form]}, i)
+        assert final.keys() == expected.keys()
+        for one, other in zip((final["a"], *final["b"]), (expected["a"], *expected["b"]), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert final_observation({}, 0) is final_observation({"final_obs": None}, 0) is None
 
 
 class Empty(gym_toys.InfoMask):

@@ -123,16 +123,13 @@ KINDS = {
 @pytest.mark.parametrize(("kind", "where"), [*zip(KINDS, ["info", "observation", "method"], strict=True)])
 def test_action_repeat_stops_when_the_mask_forbids_the_action(kind, where):
     """The environment raises for a forbidden action. Each action is allowed twice in a row."""
-
-    class Toy(Tiring):
-        action_space, entries, offsets = KINDS[kind]
-
-    Toy.where = where
+    space, entries, offsets = KINDS[kind]
+    toy = gym_toys.altered(Tiring, action_space=space, entries=entries, offsets=offsets, where=where)
     if where == "method":
-        Toy.action_masks = lambda self: self.mask.astype(bool)
+        toy.action_masks = lambda self: self.mask.astype(bool)
     if where == "observation":
-        Toy.observation_space = gym.spaces.Dict(walk=Toy.observation_space, action_mask=gym.spaces.MultiBinary(Toy.entries))
-    buffer = rollout_of_allowed(Preprocessing(action_repeat=3), Toy, 60)
+        toy.observation_space = gym.spaces.Dict(walk=toy.observation_space, action_mask=gym.spaces.MultiBinary(entries))
+    buffer = rollout_of_allowed(Preprocessing(action_repeat=3), toy, 60)
     ended = buffer.terminated | buffer.truncated
     assert (ended.sum(0) > 5).all()
     assert set(buffer.reward[~ended]) == {2.0}
@@ -250,12 +247,7 @@ def test_entries_of_observations_are_dropped():
     [
         (Labelled, "none", EnvError, r"at \['label'\] Text.*drop_observations = label leaves it out"),
         (Labelled, "label", EnvError, r"at \['pair'\]\[0\] Text.*drop_observations = pair.0 leaves it out"),
-        (
-            Labelled,
-            "label,pair,lable",
-            ConfigError,
-            r"^drop_observations = lable: toy has no such observation: Dict\(",
-        ),
+        (Labelled, "label,pair,lable", ConfigError, r"^drop_observations = lable: toy has no such observation: Dict\("),
         (gym_toys.Countdown, "label", ConfigError, r"^drop_observations = label: .* no such observation: Box\("),
     ],
 )

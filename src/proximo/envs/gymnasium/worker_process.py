@@ -54,7 +54,8 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the process; also again, after ``release``."""
-        lifeline, self._lifeline = os.pipe()
+        lifeline, ours = os.pipe()
+        self._lifeline = open(ours, "wb")  # noqa: SIM115
         try:
             self.popen = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, str(lifeline), *sorted(self._path, key=_is_working_folder)],
@@ -64,9 +65,6 @@ class WorkerProcess:
                 pass_fds=[descriptor for descriptor in (lifeline, self._memory) if descriptor >= 0],
                 start_new_session=True,  # Ctrl-C does not reach it, and its child processes can be killed with it
             )
-        except OSError:
-            os.close(self._lifeline)
-            raise
         finally:
             os.close(lifeline)
         self.commands: Any = self.popen.stdin
@@ -128,9 +126,7 @@ class WorkerProcess:
         self.replies.close()
         with contextlib.suppress(OSError):  # a command that it did not read
             self.commands.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        self._lifeline.close()
 
 
 def search_path() -> tuple[str, ...]:
