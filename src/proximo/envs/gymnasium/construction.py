@@ -71,7 +71,7 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
     spec, size, metadata = _example(factory, env_id, preprocessing)
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
     factory = dataclasses.replace(factory, mask_size=size)
-    return GymnasiumEnvironment.of(spec, make=factory, render_modes=modes, render_fps=fps)
+    return GymnasiumEnvironment(spec, make=factory, render_modes=modes, render_fps=fps)
 
 
 def from_vector(
@@ -89,7 +89,7 @@ def from_vector(
         )
     spec, size, _ = _example(partial(make_vector, 1), env_id, preprocessing, "single_", is_threaded)
     make = (lambda num_envs: VectorMaskInObservation(make_vector(num_envs), size, env_id)) if size else make_vector
-    return GymnasiumEnvironment.of(spec, make_vector=make, is_threaded=is_threaded)
+    return GymnasiumEnvironment(spec, make_vector=make, is_threaded=is_threaded)
 
 
 def _example(

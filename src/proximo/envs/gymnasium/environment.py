@@ -16,7 +16,6 @@ from proximo.envs.gymnasium.vector_environment import AUTO, VectorEnvironment, V
 from proximo.envs.gymnasium.worker_process import POSIX
 from proximo.envs.gymnasium.workers import WorkerVectorEnvironment, pickled
 from proximo.errors import ConfigError, EnvError
-from proximo.spaces import ActionSpace, Space
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,9 +25,6 @@ class GymnasiumEnvironment(Described):
     ``construction.py`` makes it. At least one of ``make`` and ``make_vector`` is given.
     """
 
-    id: str
-    observation_space: Space
-    action_space: ActionSpace
     spec: EnvironmentSpec
     make: Callable[..., Any] | None = None
     """``make()`` makes one environment with its preprocessing; ``make(render_mode="rgb_array")`` makes one that can draw."""
@@ -46,10 +42,9 @@ class GymnasiumEnvironment(Described):
     warnings: tuple[str, ...] = ()
     """What a user should know before a training, one sentence each."""
 
-    @classmethod
-    def of(cls, spec: EnvironmentSpec, **fields: Any) -> GymnasiumEnvironment:
-        """The environment with the id and the spaces of ``spec``."""
-        return cls(spec.env_id, spec.observation_space, spec.action_space, spec, **fields)
+    id = property(lambda self: self.spec.env_id)
+    observation_space = property(lambda self: self.spec.observation_space)
+    action_space = property(lambda self: self.spec.action_space)
 
     def without_render_mode(self, one: Any) -> str:
         """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
