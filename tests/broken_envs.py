@@ -35,16 +35,20 @@ class Walk(gym.Env):
         return self.place.copy(), float(action), bool(draw < 0.05), bool(0.05 <= draw < 0.1), {}
 
 
-def changed(**parts):
-    """Make a ``Walk`` whose step passes results through functions: ``observation``, ``reward``, ``terminated``, ``truncated``, ``info``."""
+def after_step(base, change):
+    """A subclass whose steps pass their result through ``change(self, *result)``."""
 
-    class Changed(Walk):
-        def step(self, action):
-            names = ("observation", "reward", "terminated", "truncated", "info")
-            result = zip(names, super().step(action), strict=True)
-            return tuple(parts[name](value) if name in parts else value for name, value in result)
+    def step(self, *arguments):
+        return change(self, *super(made, self).step(*arguments))
 
-    return Changed
+    made = altered(base, step=step)
+    return made
+
+
+def changed(base=Walk, **parts):
+    """A subclass whose steps pass some results through functions: ``observation``, ``reward``, ``terminated``, ``truncated``, ``info``."""
+    functions = [parts.get(name, lambda x: x) for name in ("observation", "reward", "terminated", "truncated", "info")]
+    return after_step(base, lambda self, *result: (*result[:-5], *(f(x) for f, x in zip(functions, result[-5:], strict=True))))
 
 
 WrongShape = changed(observation=lambda o: o[None])
@@ -55,6 +59,7 @@ OutOfRange = changed(observation=lambda o: o + np.float32(20))
 Large = changed(observation=lambda o: o + np.float32(1e6), reward=lambda r: 1e5)
 Endless = changed(terminated=lambda t: False, truncated=lambda t: False)
 Raises = changed(reward=lambda r: [][3])
+FourValues = after_step(Walk, lambda self, o, r, terminated, truncated, info: (o, r, terminated or truncated, info))
 
 
 class SmallImages(Walk):
@@ -73,14 +78,6 @@ class SmallImages(Walk):
 
     def step(self, action):
         return (self._picture(), *super().step(action)[1:])
-
-
-class FourValues(Walk):
-    """Its step returns four values, as in old Gym."""
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation, reward, terminated or truncated, info
 
 
 class Silent(Walk):
@@ -154,20 +151,10 @@ class Shared(Walk):
         return Shared.places.copy(), *rest
 
 
-class LimitAsTermination(Walk):
-    """Reports its time limit of 25 steps as a termination."""
-
-    def step(self, action):
-        observation, reward, *_ = super().step(action)
-        return observation, reward, self.time >= 25, False, {}
-
-
-class Penalty(LimitAsTermination):
-    """Correct: always crashes at step 25, with a reward that no other step has."""
-
-    def step(self, action):
-        observation, reward, terminated, *rest = super().step(action)
-        return observation, reward - 9.0 * terminated, terminated, *rest
+LimitAsTermination = after_step(Walk, lambda self, o, r, *_: (o, r, self.time >= 25, False, {}))
+"""Reports its time limit of 25 steps as a termination."""
+Penalty = after_step(LimitAsTermination, lambda self, o, r, over, *rest: (o, r - 9.0 * over, over, *rest))
+"""Correct: always crashes at step 25, with a reward that no other step has."""
 
 
 class Masked(Walk):
@@ -294,19 +281,10 @@ class Early(Vector):
 SameStep = altered(Early, mode=AutoresetMode.SAME_STEP)
 
 
-class EarlyInSilence(Early):
-    """Declares next-step autoreset, but resets in the same step and does not report final observations."""
-
-    def step(self, actions):
-        return *super().step(actions)[:4], {}
-
-
-class VectorShape(Vector):
-    """Its rewards have an extra axis."""
-
-    def step(self, actions):
-        observation, reward, *rest = super().step(actions)
-        return observation, reward[:, None], *rest
+EarlyInSilence = after_step(Early, lambda self, *result: (*result[:4], {}))
+"""Declares next-step autoreset, but resets in the same step and does not report final observations."""
+VectorShape = after_step(Vector, lambda self, o, r, *rest: (o, r[:, None], *rest))
+"""Its rewards have an extra axis."""
 
 
 class EarlyWithoutReward(EarlyInSilence):
@@ -372,18 +350,6 @@ class VectorRaisesLate(Vector):
         return super().step(actions)
 
 
-def jax_changed(**parts):
-    """Make a ``RandomEnds`` whose step passes results through functions, as in ``changed``."""
-
-    class Changed(toys.RandomEnds):
-        def step(self, key, state, action, params):
-            names = ("state", "observation", "reward", "terminated", "truncated", "info")
-            result = zip(names, super().step(key, state, action, params), strict=True)
-            return tuple(parts[name](value) if name in parts else value for name, value in result)
-
-    return Changed
-
-
 def mean_of_batch(reward):
     """Calls back into Python, where the mean of a batch is given to all."""
 
@@ -393,11 +359,11 @@ def mean_of_batch(reward):
     return jax.pure_callback(mean, jax.ShapeDtypeStruct((), jnp.float32), reward, vmap_method="expand_dims")
 
 
-JaxCallback = jax_changed(reward=mean_of_batch)
-JaxFrozen = jax_changed(reward=lambda reward: reward + isinstance(reward, jax.core.Tracer))
-JaxNan = jax_changed(reward=lambda reward: jnp.where(reward > 0, jnp.nan, reward))
-JaxEndless = jax_changed(terminated=jnp.zeros_like, truncated=jnp.zeros_like)
-JaxMaskInInfo = jax_changed(info=lambda info: {"action_mask": jnp.ones(2)})
+JaxCallback = changed(toys.RandomEnds, reward=mean_of_batch)
+JaxFrozen = changed(toys.RandomEnds, reward=lambda reward: reward + isinstance(reward, jax.core.Tracer))
+JaxNan = changed(toys.RandomEnds, reward=lambda reward: jnp.where(reward > 0, jnp.nan, reward))
+JaxEndless = changed(toys.RandomEnds, terminated=jnp.zeros_like, truncated=jnp.zeros_like)
+JaxMaskInInfo = changed(toys.RandomEnds, info=lambda info: {"action_mask": jnp.ones(2)})
 
 
 class JaxLimit(toys.RandomEnds):
@@ -491,14 +457,9 @@ class JaxMaskedBits(JaxMaskedToTheEnd):
     action_space = gym.spaces.MultiBinary(2)
 
 
-class JaxNothingAllowed(JaxMaskedToTheEnd):
-    """Its mask allows no action."""
-
-    mask = (0, 0)
-
-    def step(self, key, state, action, params):
-        state, observation, _, *rest = super().step(key, state, action, params)
-        return state, observation, jnp.float32(1), *rest
+JaxNothingAllowed = after_step(
+    altered(JaxMaskedToTheEnd, mask=(0, 0)), lambda self, s, o, r, *rest: (s, o, jnp.float32(1), *rest)
+)
 
 
 class Stranger:

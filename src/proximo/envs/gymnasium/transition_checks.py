@@ -61,7 +61,7 @@ def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
     if isinstance(leaf.space, Discrete | MultiDiscrete):
         start, n = choices(leaf.space)
         return bool(((value >= start) & (value < start + n)).all())
-    if value.dtype == leaf.dtype or (leaf.path == (ACTION_MASK,) and leaf.dtype == bool and value.dtype in _MASK_TYPES):
+    if value.dtype == leaf.dtype or (leaf.path == (ACTION_MASK,) and value.dtype in _MASK_TYPES):
         return True
     return bool((value.astype(leaf.dtype) == value).all())
 
