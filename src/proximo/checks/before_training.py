@@ -26,9 +26,11 @@ CHANGE_ENVIRONMENT = (
 
 
 def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluation: tuple[Any, Config]) -> list[str]:
-    """Check the environment of a training and the one of its ``evaluation``, with its settings. Returns warnings, one sentence each.
+    """Check the environment of a training and the one of its ``evaluation``, with its settings. Returns
+    warnings, one sentence each.
 
-    The leaves of ``policy`` may be ``jax.ShapeDtypeStruct``. Raises ``EnvError`` if an environment breaks its protocol.
+    The leaves of ``policy`` may be ``jax.ShapeDtypeStruct``. Raises ``EnvError`` if an environment breaks
+    its protocol.
     """
     preset = OF_PRESET.format(config.env.id)
     # The preset is of this environment, and no other setting changes it or the scale of its numbers.
@@ -55,10 +57,12 @@ def _checked(env: Any, config: Config, plays: bool) -> tuple[list[str], Play | N
 
 
 def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: bool = True) -> tuple[list[str], Play | None]:
-    """Check the first random steps of an environment. Returns warnings, and up to ``MAX_STEPS`` steps; None if there were none.
+    """Check the first random steps of an environment. Returns warnings, and up to ``MAX_STEPS`` steps; None
+    if there were none.
 
-    Without ``plays``, reset and step of JAX environments are only traced. Vector environments without single ones are not checked: making
-    EnvPool or ALE takes long, and training checks their first thousand steps. Raises ``EnvError`` if the environment cannot be trained.
+    Without ``plays``, reset and step of JAX environments are only traced. Vector environments without
+    single ones are not checked: making EnvPool or ALE takes long, and training checks their first thousand
+    steps. Raises ``EnvError`` if the environment cannot be trained.
     """
     num_envs, warnings = 1, []
     if isinstance(env, GymnasiumEnvironment):

@@ -12,8 +12,9 @@ from proximo.errors import ProximoError
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check, and what was seen, what was expected, and the fix. Level ``error``: training fails or learns from wrong data;
-    ``warning``: it works, but something is probably not intended; ``ok``: nothing was found."""
+    """The result of one check, and what was seen, what was expected, and the fix. Level ``error``: training
+    fails or learns from wrong data; ``warning``: it works, but something is probably not intended; ``ok``:
+    nothing was found."""
 
     check: str
     level: Literal["ok", "warning", "error"]

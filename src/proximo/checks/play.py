@@ -35,8 +35,8 @@ MIN_STEPS = 8
 
 @dataclass(frozen=True)
 class Play:
-    """What ``N`` environments returned in ``T`` steps: observations, an array T+1 N ... for each leaf, and arrays T N. ``valid`` is False for
-    autoreset steps."""
+    """What ``N`` environments returned in ``T`` steps: observations, an array T+1 N ... for each leaf, and
+    arrays T N. ``valid`` is False for autoreset steps."""
 
     observation: tuple[np.ndarray, ...]
     reward: np.ndarray
@@ -136,10 +136,11 @@ class Player:
             return self.play_in(vector_env, seed, seconds, autoreset_seed)
 
     def play_in(self, vector_env: VectorEnvironment, seed: int, seconds: float, autoreset_seed: int = 0) -> Play:
-        """Reset environments, which ``open`` returned, and take random steps for ``seconds``, but at least ``MIN_STEPS``.
+        """Reset environments, which ``open`` returned, and take random steps for ``seconds``, but at least
+        ``MIN_STEPS``.
 
-        ``autoreset_seed`` changes the actions of autoreset steps, which the environment must ignore. Raises ``EnvError`` with one line if an
-        environment raises, or returns something invalid.
+        ``autoreset_seed`` changes the actions of autoreset steps, which the environment must ignore. Raises
+        ``EnvError`` with one line if an environment raises, or returns something invalid.
         """
         buffer, t, started = vector_env.buffer, 0, time.perf_counter()
         masks = [i for i, leaf in enumerate(leaves(self.spec.observation_space)) if leaf.path == (ACTION_MASK,)]

@@ -1,4 +1,5 @@
-"""Finds the action mask of a Gymnasium environment and moves it into the observation, where everything else reads it.
+"""Finds the action mask of a Gymnasium environment and moves it into the observation, where everything else
+reads it.
 
 An environment provides its mask in one of three places. If it uses several, the first one counts:
 
@@ -28,8 +29,8 @@ Reader = Callable[[Any, dict[str, Any]], np.ndarray | None]
 
 
 def mask_reader(env: Any) -> Reader:
-    """A function that returns the flat mask that ``env`` provides with an observation and an ``info``; None if it has none. The masks of a
-    vector environment have a row for each environment."""
+    """A function that returns the flat mask that ``env`` provides with an observation and an ``info``; None
+    if it has none. The masks of a vector environment have a row for each environment."""
     of_info, of_method = flat_mask, flat_mask
     if _is_vector(env):
         of_info, of_method = info_rows, lambda masks: np.stack([flat_mask(mask) for mask in masks])
@@ -46,7 +47,8 @@ def mask_reader(env: Any) -> Reader:
 
 
 def mask_size(env: Any, info: dict[str, Any]) -> int:
-    """Entries of the mask that an environment, single or vector, provides after a reset that returned ``info``. 0: none, or in its observation."""
+    """Entries of the mask that an environment, single or vector, provides after a reset that returned
+    ``info``. 0: none, or in its observation."""
     space = env.single_observation_space if _is_vector(env) else env.observation_space
     in_observation = isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
     mask = None if in_observation else mask_reader(env)(None, info)
@@ -54,7 +56,8 @@ def mask_size(env: Any, info: dict[str, Any]) -> int:
 
 
 def with_mask(space: Any, size: int) -> Any:
-    """``space`` with a mask of ``size`` entries. A space that is not a Dict becomes one of ``observation`` and ``action_mask``."""
+    """``space`` with a mask of ``size`` entries. A space that is not a Dict becomes one of ``observation``
+    and ``action_mask``."""
     parts = space.spaces if isinstance(space, gym.spaces.Dict) else space
     return gym.spaces.Dict(_joined(parts, gym.spaces.MultiBinary(size)))
 
@@ -64,7 +67,8 @@ def _is_vector(env: Any) -> bool:
 
 
 def _method(env: Any) -> Callable[[], Any] | None:
-    """The method ``action_masks`` of an environment or of one of its wrappers. For a vector environment, it returns all masks."""
+    """The method ``action_masks`` of an environment or of one of its wrappers. For a vector environment, it
+    returns all masks."""
     if not _is_vector(env):
         method = env.get_wrapper_attr(METHOD) if env.has_wrapper_attr(METHOD) else None
         return method if callable(method) else None
@@ -80,7 +84,8 @@ def _method(env: Any) -> Callable[[], Any] | None:
 
 
 def flat_mask(mask: Any) -> np.ndarray:
-    """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array for each component."""
+    """Return a mask as one flat array. Gymnasium's masks of MultiDiscrete spaces are tuples with an array
+    for each component."""
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     return np.concatenate([_flags(part).reshape(-1) for part in parts])
 
@@ -96,8 +101,8 @@ def _flags(mask: Any) -> np.ndarray:
 def info_rows(mask: Any) -> np.ndarray:
     """Return one flat mask for each environment, from the ``info`` of a vector environment.
 
-    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask (zeros, or None in an
-    array of tuples) gets zeros.
+    Masks of several components are a tuple of arrays, or an array of tuples. An environment without a mask
+    (zeros, or None in an array of tuples) gets zeros.
     """
     if isinstance(mask, tuple | list):
         return np.concatenate([_flags(part).reshape(len(part), -1) for part in mask], axis=1)

@@ -28,7 +28,8 @@ EXTRAS = {"box2d": "box2d", "pygame": "box2d", "ale_py": "atari", "opencv": "ata
 
 @contextlib.contextmanager
 def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
-    """Convert exceptions of a constructor to ``EnvError``, which names the extra that installs a missing library."""
+    """Convert exceptions of a constructor to ``EnvError``, which names the extra that installs a missing
+    library."""
     try:
         with custom_code_errors(f"{what} {env_id}"):
             yield
@@ -63,7 +64,8 @@ class EnvironmentFactory:
 
 
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
-    """The environment of a function ``make()``, or ``make(render_mode=None)``. One instance is made here, for its spaces and its action mask.
+    """The environment of a function ``make()``, or ``make(render_mode=None)``. One instance is made here,
+    for its spaces and its action mask.
 
     Raises ``EnvError`` if it does not follow Gymnasium's interface.
     """
@@ -77,10 +79,12 @@ def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocess
 def from_vector(
     make_vector: Callable[..., Any], env_id: str, preprocessing: Preprocessing, is_threaded: bool = False
 ) -> GymnasiumEnvironment:
-    """The environment of a function ``make_vector(num_envs)``, which makes a Gymnasium ``VectorEnv``. One instance is made here, to read its spaces.
+    """The environment of a function ``make_vector(num_envs)``, which makes a Gymnasium ``VectorEnv``. One
+    instance is made here, to read its spaces.
 
-    ``is_threaded`` is explained in ``GymnasiumEnvironment``; such an environment has no action mask. Raises ``ConfigError`` if the preprocessing
-    needs single environments, and ``EnvError`` if the environment does not follow Gymnasium's interface.
+    ``is_threaded`` is explained in ``GymnasiumEnvironment``; such an environment has no action mask. Raises
+    ``ConfigError`` if the preprocessing needs single environments, and ``EnvError`` if the environment does
+    not follow Gymnasium's interface.
     """
     if preprocessing.wraps:
         raise ConfigError(
@@ -95,8 +99,8 @@ def from_vector(
 def _example(
     make: Callable[[], Any], env_id: str, preprocessing: Preprocessing, prefix: str = "", is_threaded: bool = False
 ) -> tuple[EnvironmentSpec, int, dict[str, Any]]:
-    """Make one environment, whose spaces have names with ``prefix``, and reset it. Returns what stepping needs to know, the entries of its
-    mask if this is not in its observation, and its metadata."""
+    """Make one environment, whose spaces have names with ``prefix``, and reset it. Returns what stepping
+    needs to know, the entries of its mask if this is not in its observation, and its metadata."""
     limit, lives, info, size = preprocessing.max_episode_steps, preprocessing.life_loss, {}, 0
     with reports_waiting(warnings.warn, 1, env_id), contextlib.closing(make()) as env:
         spaces = {name: getattr(env, f"{prefix}{name}", None) for name in ("observation_space", "action_space")}

@@ -26,7 +26,8 @@ _MASK_TYPES = {np.dtype(kind) for kind in (bool, np.int8, np.uint8)}
 def make_quick_check(expected: list[Leaf]) -> Callable[[Any], bool]:
     """Return a function that checks in about a microsecond whether an observation may be stored as it is.
 
-    The function may return False for a valid observation: then call ``check_observation``, which raises if something is wrong.
+    The function may return False for a valid observation: then call ``check_observation``, which raises if
+    something is wrong.
     """
     checks = [(leaf, _quick_check(leaf)) for leaf in expected]
     if len(checks) == 1 and not expected[0].path:
@@ -57,7 +58,8 @@ def _quick_check(leaf: Leaf) -> Callable[[Any], bool]:
 
 
 def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
-    """Whether the integers ``value`` are in the space of ``leaf``, or fit into its type if this is a ``Box``. A mask may have any numbers."""
+    """Whether the integers ``value`` are in the space of ``leaf``, or fit into its type if this is a
+    ``Box``. A mask may have any numbers."""
     if isinstance(leaf.space, Discrete | MultiDiscrete):
         start, n = choices(leaf.space)
         return bool(((value >= start) & (value < start + n)).all())
@@ -67,7 +69,8 @@ def _in_range(value: np.ndarray, leaf: Leaf) -> bool:
 
 
 class MaskCheck:
-    """Checks that action masks of ``size`` entries allow an action in each component, which has ``sizes`` entries."""
+    """Checks that action masks of ``size`` entries allow an action in each component, which has ``sizes``
+    entries."""
 
     def __init__(self, size: int, sizes: tuple[int, ...], leaf: int = 0):
         # A mask of another size is an error where the policy is made.
@@ -80,7 +83,8 @@ class MaskCheck:
         return np.logical_or.reduceat(masks, self._starts, axis=-1).all(axis=-1)
 
     def check(self, mask: Any, where: Callable[[], str]) -> None:
-        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where()`` names environment and call."""
+        """Raise ``EnvError`` if ``mask`` allows no action in some component. ``where()`` names environment
+        and call."""
         flat = np.asarray(mask).reshape(-1)
         if not self.allows(flat):
             empty = int(np.argmin(np.logical_or.reduceat(flat, self._starts)))

@@ -1,4 +1,5 @@
-"""A worker process, as the training process starts and ends it, and what runs there. It does not import JAX, and ends with its parent."""
+"""A worker process, as the training process starts and ends it, and what runs there. It does not import
+JAX, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from typing import IO, Any
 
 POSIX = os.name == "posix"
 COMMAND = struct.Struct("<BI")
-"""Command, row. The end of the pipe ends the worker. Commands and replies have a fixed size; a pickled object may follow. Both ends are this
-program, so no foreign data is unpickled."""
+"""Command, row. The end of the pipe ends the worker. Commands and replies have a fixed size; a pickled
+object may follow. Both ends are this program, so no foreign data is unpickled."""
 STEP, RESET = range(2)
 DONE, TRUNCATED, FAULT, LOST = b".", b"t", b"!", b""
 """Replies: done; done, and an episode was truncated; an exception follows; the worker has ended."""
@@ -43,7 +44,8 @@ def send(pipe: IO[bytes], data: bytes, *objects: Any) -> None:
 
 
 class WorkerProcess:
-    """A process that runs ``program(commands, replies)``, once ``begin`` has sent it. The arguments are its ends of the pipes.
+    """A process that runs ``program(commands, replies)``, once ``begin`` has sent it. The arguments are its
+    ends of the pipes.
 
     ``columns`` are the environments that it steps, in the file ``memory``.
     """
@@ -94,7 +96,8 @@ class WorkerProcess:
         return self.replies.closed or bool(self._poll.poll(1000 * seconds))
 
     def reply(self) -> bytes:
-        """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an exception that the worker sent."""
+        """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an
+        exception that the worker sent."""
         try:
             reply = self.replies.read(1)
             error, self.since = pickle.load(self.replies) if reply == FAULT else None, time.monotonic()
@@ -130,7 +133,8 @@ class WorkerProcess:
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` with the standard library first: a user's ``types.py`` cannot replace Python's module."""
+    """Return ``sys.path`` with the standard library first: a user's ``types.py`` cannot replace Python's
+    module."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED")}
     return tuple(sorted((entry for entry in sys.path if isinstance(entry, str)), key=lambda entry: entry not in standard))
 
@@ -142,8 +146,8 @@ def _is_working_folder(entry: str) -> bool:
 
 
 def main(lifeline: int) -> None:
-    """Run the program that standard input brings, until the parent closes it or ends. ``lifeline`` is the file descriptor of a pipe that
-    ends with the parent."""
+    """Run the program that standard input brings, until the parent closes it or ends. ``lifeline`` is the
+    file descriptor of a pipe that ends with the parent."""
     # Environments read nothing, and print to standard error.
     commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -161,8 +165,9 @@ def main(lifeline: int) -> None:
 
 
 def next_command(commands: IO[bytes]) -> bytes:
-    """Read a command; empty if there is no other. It polls for a short time, and yields the core to other processes meanwhile:
-    sleeping and waking up takes longer than a step of a small environment (docs/decisions/0006-gymnasium-collector.md)."""
+    """Read a command; empty if there is no other. It polls for a short time, and yields the core to other
+    processes meanwhile: sleeping and waking up takes longer than a step of a small environment
+    (docs/decisions/0006-gymnasium-collector.md)."""
     poll, until = select.poll(), time.perf_counter() + AWAKE_SECONDS
     poll.register(commands, select.POLLIN)
     while not poll.poll(0) and time.perf_counter() < until:
@@ -171,10 +176,11 @@ def next_command(commands: IO[bytes]) -> bytes:
 
 
 def _die_with_parent(lifeline: int) -> None:
-    """End this process group, with the processes of environments, when the pipe ``lifeline`` ends with the parent.
+    """End this process group, with the processes of environments, when the pipe ``lifeline`` ends with the
+    parent.
 
-    On Linux the kernel kills the group, even if an environment hangs in native code that holds the GIL, which blocks the thread of other
-    systems.
+    On Linux the kernel kills the group, even if an environment hangs in native code that holds the GIL,
+    which blocks the thread of other systems.
     """
     import fcntl  # Windows has no such module
 
