@@ -72,7 +72,7 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
         num_envs = 4
     if not plays:
         return [], None
-    player = Player.of(env, env_id)
+    player = Player(env, env_id)
     with contextlib.closing(player.open(num_envs, MAX_STEPS)) as vector_env:
         first = seen = player.play_in(vector_env, 0, seconds=0.0)
         with contextlib.suppress(EnvError):  # a later fault ends the training, which reports its step

@@ -51,14 +51,14 @@ def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config
             yield (finding := run_check(name, env_id, functools.partial(check, env, env_id)))
             if finding.level == "error":
                 return
-        player = Player.of(env, env_id)
+        player = Player(env, env_id)
         yield from check_random_steps(player, config.env.max_episode_steps, config)
         yield from check_unused_mask([env], jax_vector.info_shapes(env), player.spec, MASK_FIX)
         return
     if env.make is not None:
-        yield from _check_gymnasium(env, env.make, Player.of(env, env_id), config, gymnasium_checker.check)
+        yield from _check_gymnasium(env, env.make, Player(env, env_id), config, gymnasium_checker.check)
     if (make_vector := env.make_vector) is not None:
-        vectorized = Player.of_vector(lambda number: WatchedVectorEnv(make_vector(number), env), env.spec)
+        vectorized = Player(env, env_id, lambda number: WatchedVectorEnv(make_vector(number), env))
 
         def check_resets(one: Any) -> list[Finding]:
             return [run_check("autoreset", env.id, lambda: check_autoreset(WatchedVectorEnv(one, env), vectorized))]

@@ -97,38 +97,25 @@ class JaxVectorEnv:
         return observation, *result, {"final_obs": final}
 
 
-@dataclass(frozen=True)
 class Player:
-    """Plays random actions in environments of one kind. All of them take the same actions."""
+    """Plays random actions in environments of one kind: JAX environments, single Gymnasium environments, or those
+    of ``make_vector(num_envs)``. All of them take the same actions."""
 
-    spec: EnvironmentSpec
-    make_stepper: Callable[..., Any]
-    """As in ``VectorEnvironment``."""
-    is_single: bool = False
-    """Whether single Gymnasium environments are played, and no vector environment."""
-
-    @classmethod
-    def of(cls, env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> Player:
-        """A player of JAX environments, or of single Gymnasium environments."""
+    def __init__(self, env: JaxEnvironment | GymnasiumEnvironment, env_id: str, make_vector: Callable[[int], Any] | None = None):
         if isinstance(env, GymnasiumEnvironment):
-            assert env.make is not None
-            return cls(env.spec, functools.partial(Stepper, env.make, env.spec), is_single=True)
-        # The same object for several plays: its functions compile once.
-        return cls.of_vector(
-            functools.cache(functools.partial(JaxVectorEnv, env)),
-            EnvironmentSpec(env_id, env.observation_space, env.action_space),
-        )
-
-    @classmethod
-    def of_vector(cls, make_vector: Callable[[int], Any], spec: EnvironmentSpec) -> Player:
-        """A player of a vector environment."""
-        return cls(spec, functools.partial(VectorStepper, make_vector, spec))
+            self.spec, make = env.spec, env.make
+        else:
+            self.spec, make = EnvironmentSpec(env_id, env.observation_space, env.action_space), None
+            # The same object for several plays: its functions compile once.
+            make_vector = functools.cache(functools.partial(JaxVectorEnv, env))
+        self.is_single = make_vector is None
+        self._kind, self._make = (Stepper, make) if make_vector is None else (VectorStepper, make_vector)
 
     def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
         """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
         layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.spec.action_space)
         with custom_code_errors(f"Making {self.spec.env_id}"):
-            return VectorEnvironment(self.make_stepper, layout, VectorOptions(), "")
+            return VectorEnvironment(functools.partial(self._kind, self._make, self.spec), layout, VectorOptions(), "")
 
     def play(self, seed: int, num_envs: int = 3, num_steps: int = 300, seconds: float = 2.0, autoreset_seed: int = 0) -> Play:
         """``play_in`` new environments."""
