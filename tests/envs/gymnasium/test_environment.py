@@ -1,6 +1,5 @@
 """Choice of the number of workers, seeds, actions, and options of Gymnasium environments."""
 
-import dataclasses
 import threading
 import time
 
@@ -27,12 +26,7 @@ import gym_toys
 def test_there_is_one_worker_for_each_core_and_not_more_than_environments(num_envs, groups, cores, workers):
     env = from_factory(gym_toys.Countdown, "toy", Preprocessing())
     assert env.default_workers(num_envs, groups, cores) == workers
-    assert dataclasses.replace(env, is_quick=True).default_workers(num_envs, groups, cores) == 0
-
-
-def test_environments_of_gymnasium_that_step_in_microseconds_are_quick():
-    quick = {"Pendulum-v1": True, "CliffWalking-v1": True, "gym_toys:Countdown": False}
-    assert {env_id: make_env(env_id).is_quick for env_id in quick} == quick
+    assert make_env("Pendulum-v1").default_workers(num_envs, groups, cores) == 0, "it steps in microseconds"
 
 
 def test_an_environment_that_cannot_be_pickled_is_not_stepped_in_workers_that_were_not_asked_for():

@@ -83,21 +83,14 @@ def test_neither_overlap_nor_processes_change_transitions_of_ale_and_envpool(env
     """Processes and actors open a part of the environments, from ``first_env``."""
     pytest.importorskip(library)
     env = make_env(env_id, preprocessing=Preprocessing(life_loss=library == "ale_py"))
-    plain, _ = played(env, num_envs=5, num_steps=100, seed=1)
+    plain, vector_env = played(env, num_envs=5, num_steps=100, seed=1)
+    assert steps_itself(vector_env)
+    np.testing.assert_array_equal(plain.valid[1:], ~plain.terminated & ~plain.truncated | (library == "ale_py"))
     overlapped, vector_env = played(env, num_envs=5, num_steps=100, seed=1, num_groups=2, cores=2)
     assert vector_env.groups == (range(2), range(2, 5))
-    assert lanes(plain) == lanes(overlapped)
+    assert lanes(plain) == lanes(overlapped) != lanes(played(env, num_envs=5, num_steps=100, seed=2)[0])
     np.testing.assert_array_equal(plain.life_lost, overlapped.life_lost)
     assert plain.life_lost[:, 2:].any() or plain.terminated[:, 2:].any(), "no life was lost, so resets are not compared"
     numbered = dataclasses.replace(env, spec=dataclasses.replace(env.spec, first_env=2))
     part, _ = played(numbered, num_envs=3, num_steps=1, seed=1)
     np.testing.assert_array_equal(plain.observation[0][0, 2:], part.observation[0][0])
-
-
-def test_envpool_steps_its_environments_natively():
-    pytest.importorskip("envpool")
-    env = make_env("envpool:CartPole-v1")
-    (one, vector_env), (again, _), (other, _) = (played(env, num_envs=4, num_steps=60, seed=seed) for seed in (1, 1, 2))
-    assert steps_itself(vector_env)
-    np.testing.assert_array_equal(one.valid[1:], ~(one.terminated | one.truncated))
-    assert lanes(one) == lanes(again) != lanes(other)
