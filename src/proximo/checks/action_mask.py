@@ -1,7 +1,5 @@
 """Checks whether an environment without an action mask has something that looks like one."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Mapping

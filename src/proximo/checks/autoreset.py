@@ -1,7 +1,5 @@
 """Checks whether a vector environment resets as it declares."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -44,7 +42,8 @@ class WatchedVectorEnv:
         fresh = self._inner.reset(options=options)
         # The masks of environments that are not reset have no meaning.
         observed = [leaf for leaf in self._leaves if leaf.path != (ACTION_MASK,)]
-        unchanged = all(np.array_equal(np.asarray(leaf.of(last))[kept], leaf.of(fresh[0])[kept]) for leaf in observed)
+        pairs = ((np.asarray(leaf.of(last)), leaf.of(fresh[0])) for leaf in observed)
+        unchanged = all(np.array_equal(before[kept], after[kept]) for before, after in pairs)
         self.require(unchanged, 'reset(options={"reset_mask": ...}) changed environments that the mask does not select')
         return fresh
 
@@ -55,15 +54,17 @@ class WatchedVectorEnv:
         done = np.asarray(terminated, bool) | np.asarray(truncated, bool)
         if self.mode == "next_step":
             rewards = np.asarray(reward)[self._resets]
-            paid = f"the step after an episode's end has the reward {next(iter(rewards[rewards != 0]), 0)}: expected 0, because it only resets"
-            self.require(not rewards.any(), paid)
+            paid = next(iter(rewards[rewards != 0]), 0)
+            reason = f"the step after an episode's end has the reward {paid}: expected 0, because it only resets"
+            self.require(not paid, reason)
             self.require("final_obs" not in info, "its info has a final observation, as in same-step autoreset")
             self._resets = done & ~self._resets
         elif self.mode == "same_step":
             finals = {i: final_observation(info, i) for i in np.flatnonzero(done)}
             known = all(final is not None for final in finals.values())
             self.require(known, 'an episode ended without its last observation in info["final_obs"]')
-            differ = [not np.array_equal(leaf.of(x), leaf.of(self._last)[i]) for i, x in finals.items() for leaf in self._leaves]
+            pairs = [(leaf.of(x), leaf.of(self._last)[i]) for i, x in finals.items() for leaf in self._leaves]
+            differ = [not np.array_equal(*pair) for pair in pairs]
             last = "a step that ends an episode returns its last observation: expected the first one of the next episode"
             self.require(len(finals) < 2 or any(differ), last)
         return result

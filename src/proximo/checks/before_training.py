@@ -1,7 +1,5 @@
 """The checks before a training: a few random steps, and what they and the settings suggest."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

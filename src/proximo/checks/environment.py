@@ -1,7 +1,5 @@
 """Runs all checks that apply to an environment."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

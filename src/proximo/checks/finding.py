@@ -1,7 +1,5 @@
 """The result of a check: its name, its level, and a message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Runs Gymnasium's own checker; its assertions and warnings become findings."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Warns about what makes learning slow, or is probably not what the user wants to train."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

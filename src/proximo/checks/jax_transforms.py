@@ -1,7 +1,5 @@
 """Checks whether a JAX environment has no side effects, and is the same under ``jit`` and ``vmap``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -59,9 +57,9 @@ def check_transforms(env: JaxEnvironment, env_id: str) -> str:
     together = _episode(env, keys, lambda function: jax.jit(jax.vmap(function)))
     if _differ(jax.tree.map(lambda x: x[0], together), _episode(env, keys[0])):
         raise EnvError(
-            f"{env_id} gives different results in Python and under jit and vmap: it reads something while it is traced instead of when it "
-            "runs, calls back into Python, or draws a random number that is not from the key. Compute everything from the arguments, with "
-            "jax.numpy."
+            f"{env_id} gives different results in Python and under jit and vmap: it reads something while it is traced "
+            "instead of when it runs, calls back into Python, or draws a random number that is not from the key. "
+            "Compute everything from the arguments, with jax.numpy."
         )
     return f"A reset and {STEPS} steps give the same results in Python and under jit and vmap."
 

@@ -1,7 +1,5 @@
 """Checks what random steps return: their scale, the effect of seeds, and the ends of episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -54,12 +52,15 @@ def _seeding(first: Play, player: Player) -> Finding | str:
         )
         return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
     if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
-        fault = f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each must draw from a generator of its own."
+        fault = (
+            f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each must draw "
+            "from a generator of its own."
+        )
         return Finding("seeding", "error", f"{fault} {SEED_FIX}")
     if player.is_single and first.difference(player.play(0, num_envs=1)) is not None:
         fault = (
-            "With the same seed and actions, an environment gives different steps if other environments run in the same process: they share "
-            "a global, a class attribute or NumPy's global generator."
+            "With the same seed and actions, an environment gives different steps if other environments run in the "
+            "same process: they share a global, a class attribute or NumPy's global generator."
         )
         return Finding("seeding", "error", f"{fault} {SEED_FIX}")
     return "The same seed gives the same steps; other seeds and other environments give other steps."

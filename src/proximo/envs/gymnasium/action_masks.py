@@ -8,8 +8,6 @@ An environment provides its mask in one of three places. If it uses several, the
 3. a method ``action_masks()``, as sb3-contrib does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator

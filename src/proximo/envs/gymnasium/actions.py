@@ -1,7 +1,5 @@
 """Actions of Gymnasium environments: how they are stored, and random actions that a mask allows."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

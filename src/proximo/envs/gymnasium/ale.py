@@ -4,8 +4,6 @@ Its default preprocessing is the standard one: 84×84 gray images, 4 frames a st
 up to 30 no-ops.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Makes ``GymnasiumEnvironment``s of functions that make single or vector environments."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """``GymnasiumEnvironment``: the spaces of a Gymnasium environment, and how copies of it are made and stepped."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``envpool:Pong-v5``: EnvPool, which steps environments in C++ threads with next-step autoreset."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``memory-gym:MortarMayhem-Grid``: Memory Gym (Pleines et al. 2023), with its reset parameters as settings."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any

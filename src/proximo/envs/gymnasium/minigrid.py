@@ -1,7 +1,5 @@
 """``minigrid:MemoryS9``: MiniGrid with observations for a policy, and levels for training and held-out levels."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Flattens observations (dictionaries and tuples of arrays) to lists of arrays, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The settings that preprocess a Gymnasium environment, and the wrappers that they add. Gymnasium's own wrappers are used where they exist."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass

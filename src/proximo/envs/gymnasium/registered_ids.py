@@ -1,7 +1,5 @@
 """Makes environments of Gymnasium's registry by their ids."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Steps several single environments one after the other into neighboring columns of a rollout buffer."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

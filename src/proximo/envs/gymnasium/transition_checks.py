@@ -1,7 +1,5 @@
 """Checks of what an environment returns: observations, action masks, rewards, flags and info."""
 
-from __future__ import annotations
-
 import functools
 import math
 import traceback

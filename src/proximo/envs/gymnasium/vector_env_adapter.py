@@ -1,7 +1,5 @@
 """Steps a Gymnasium ``VectorEnv`` in any autoreset mode into neighboring columns of a rollout buffer."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

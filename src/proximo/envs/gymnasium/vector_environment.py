@@ -1,7 +1,5 @@
 """``VectorEnvironment``: what collectors step. ``WorkerVectorEnvironment`` steps in other processes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import mmap

@@ -1,8 +1,6 @@
 """A worker process, as the training process starts and ends it, and what runs there. It does not import
 JAX, and ends with its parent."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """Steps Gymnasium environments in worker processes over shared memory, and restarts workers that are lost."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
