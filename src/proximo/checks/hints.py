@@ -35,8 +35,8 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[F
     found += [("environment", message) for message in getattr(env, "warnings", ())]
     if STICKY_ID.fullmatch(env_id) and "repeat_action_probability" not in config.env.env_settings:
         sticky = (
-            f"{env_id} repeats the previous action with a probability of 0.25. Most published returns are without these sticky actions: add "
-            "--env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm."
+            f"{env_id} repeats the previous action with a probability of 0.25. Most published returns are without these "
+            "sticky actions: add --env-settings repeat_action_probability=0 to compare with them, or 0.25 to confirm."
         )
         found.append(("sticky_actions", sticky))
     for leaf in leaves(env.observation_space):

@@ -45,8 +45,8 @@ def check_side_effects(env: JaxEnvironment, env_id: str) -> str:
         )
     if _differ(once, _episode(env, key)):
         raise EnvError(
-            f"The same key gives a different result the second time: {env_id} uses something besides its arguments (NumPy's or Python's "
-            "generator, a global), which jit would freeze. Draw from the key with jax.random."
+            f"The same key gives a different result the second time: {env_id} uses something besides its arguments "
+            "(NumPy's or Python's generator, a global), which jit would freeze. Draw from the key with jax.random."
         )
     return "reset and step depend only on their arguments: the same key gives the same result."
 

@@ -41,14 +41,14 @@ def _seeding(first: Play, player: Player) -> Finding | str:
     steps = len(first.reward)
     if (step := first.difference(player.play(0))) is not None:
         fault = (
-            f"The same seed and the same actions give different results from step {step} on, so no run can be repeated: the environment "
-            "ignores the seed, or draws some random numbers from elsewhere."
+            f"The same seed and the same actions give different results from step {step} on, so no run can be repeated: "
+            "the environment ignores the seed, or draws some random numbers from elsewhere."
         )
         return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
     if first.difference(player.play(1)) is None:
         fault = (
-            f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it is intended (all environments "
-            "then start alike), or reset ignores its seed."
+            f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it is intended "
+            "(all environments then start alike), or reset ignores its seed."
         )
         return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
     if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
@@ -95,7 +95,7 @@ def _time_limit(play: Play) -> Finding:
             "time limit",
             "warning",
             f"All {len(lengths)} episodes terminated after exactly {lengths[0]} steps, and no reward of their last steps is outside the "
-            "range of the other steps. If this is a time limit, return terminated = False, truncated = True there. A time limit is not a "
-            "termination, so the value of the next state still counts.",
+            "range of the other steps. If this is a time limit, return terminated = False, truncated = True there. A time "
+            "limit is not a termination, so the value of the next state still counts.",
         )
     return Finding("time limit", "ok", "No time limit seems to be reported as a termination.")
