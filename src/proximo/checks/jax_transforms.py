@@ -27,8 +27,8 @@ def check_tracing(env: JaxEnvironment, env_id: str) -> str:
         if not isinstance(fault.__cause__, jax.errors.JAXTypeError | jax.errors.UnexpectedTracerError):
             raise
         raise EnvError(
-            f"{fault} Under jit, Python cannot branch on an array: use jnp.where, jax.lax.cond or jax.lax.select, and keep all state in "
-            "what reset and step return."
+            f"{fault} Under jit, Python cannot branch on an array: use jnp.where, jax.lax.cond or "
+            "jax.lax.select, and keep all state in what reset and step return."
         ) from fault
     return "reset and step can be traced, and keep shapes and types."
 
@@ -40,13 +40,14 @@ def check_side_effects(env: JaxEnvironment, env_id: str) -> str:
     once = _episode(env, key)
     if changed := [name for name, value in attributes.items() if before.get(name) is not value]:
         raise EnvError(
-            f"{env_id} changes self.{changed[0]} in reset or step: under jit this happens only once, while the function is traced. Keep it "
-            "in the state that reset and step return."
+            f"{env_id} changes self.{changed[0]} in reset or step: under jit this happens only once, while "
+            "the function is traced. Keep it in the state that reset and step return."
         )
     if _differ(once, _episode(env, key)):
         raise EnvError(
-            f"The same key gives a different result the second time: {env_id} uses something besides its arguments "
-            "(NumPy's or Python's generator, a global), which jit would freeze. Draw from the key with jax.random."
+            f"The same key gives a different result the second time: {env_id} uses something besides its "
+            "arguments (NumPy's or Python's generator, a global), which jit would freeze. Draw from the "
+            "key with jax.random."
         )
     return "reset and step depend only on their arguments: the same key gives the same result."
 
@@ -57,9 +58,9 @@ def check_transforms(env: JaxEnvironment, env_id: str) -> str:
     together = _episode(env, keys, lambda function: jax.jit(jax.vmap(function)))
     if _differ(jax.tree.map(lambda x: x[0], together), _episode(env, keys[0])):
         raise EnvError(
-            f"{env_id} gives different results in Python and under jit and vmap: it reads something while it is traced "
-            "instead of when it runs, calls back into Python, or draws a random number that is not from the key. "
-            "Compute everything from the arguments, with jax.numpy."
+            f"{env_id} gives different results in Python and under jit and vmap: it reads something while "
+            "it is traced instead of when it runs, calls back into Python, or draws a random number that "
+            "is not from the key. Compute everything from the arguments, with jax.numpy."
         )
     return f"A reset and {STEPS} steps give the same results in Python and under jit and vmap."
 

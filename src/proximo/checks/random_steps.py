@@ -41,26 +41,26 @@ def _seeding(first: Play, player: Player) -> Finding | str:
     steps = len(first.reward)
     if (step := first.difference(player.play(0))) is not None:
         fault = (
-            f"The same seed and the same actions give different results from step {step} on, so no run can be repeated: "
-            "the environment ignores the seed, or draws some random numbers from elsewhere."
+            f"The same seed and the same actions give different results from step {step} on, so no run can "
+            "be repeated: the environment ignores the seed, or draws some random numbers from elsewhere."
         )
         return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
     if first.difference(player.play(1)) is None:
         fault = (
-            f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it is intended "
-            "(all environments then start alike), or reset ignores its seed."
+            f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it "
+            "is intended (all environments then start alike), or reset ignores its seed."
         )
         return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
     if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
         fault = (
-            f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each must draw "
-            "from a generator of its own."
+            f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each "
+            "must draw from a generator of its own."
         )
         return Finding("seeding", "error", f"{fault} {SEED_FIX}")
     if player.is_single and first.difference(player.play(0, num_envs=1)) is not None:
         fault = (
-            "With the same seed and actions, an environment gives different steps if other environments run in the "
-            "same process: they share a global, a class attribute or NumPy's global generator."
+            "With the same seed and actions, an environment gives different steps if other environments "
+            "run in the same process: they share a global, a class attribute or NumPy's global generator."
         )
         return Finding("seeding", "error", f"{fault} {SEED_FIX}")
     return "The same seed gives the same steps; other seeds and other environments give other steps."
@@ -78,9 +78,11 @@ def _ends(first: Play, limit: int | None, player: Player) -> Finding | str:
     return Finding(
         "episodes",
         "warning",
-        f"No episode ended {within}{' (this check ran out of time)' if len(played.reward) < MAX_STEPS else ''}, and the environment has no "
-        "known time limit: training cannot report a return before an episode ends. Set --max-episode-steps 1000, or another limit that suits "
-        "the task; a vector environment may have a parameter, for --env-settings.",
+        "No episode ended "
+        f"{within}{' (this check ran out of time)' if len(played.reward) < MAX_STEPS else ''}, and the "
+        "environment has no known time limit: training cannot report a return before an episode ends. Set "
+        "--max-episode-steps 1000, or another limit that suits the task; a vector environment may have a "
+        "parameter, for --env-settings.",
     )
 
 
@@ -94,8 +96,9 @@ def _time_limit(play: Play) -> Finding:
         return Finding(
             "time limit",
             "warning",
-            f"All {len(lengths)} episodes terminated after exactly {lengths[0]} steps, and no reward of their last steps is outside the "
-            "range of the other steps. If this is a time limit, return terminated = False, truncated = True there. A time "
-            "limit is not a termination, so the value of the next state still counts.",
+            f"All {len(lengths)} episodes terminated after exactly {lengths[0]} steps, and no reward of "
+            "their last steps is outside the range of the other steps. If this is a time limit, return "
+            "terminated = False, truncated = True there. A time limit is not a termination, so the value "
+            "of the next state still counts.",
         )
     return Finding("time limit", "ok", "No time limit seems to be reported as a termination.")
