@@ -1,11 +1,9 @@
 """Makes ``GymnasiumEnvironment``s of functions that make single or vector environments."""
 
 import contextlib
-import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,39 +37,28 @@ def construction_errors(env_id: str, what: str = "Making") -> Iterator[None]:
         raise lacking(env_id, extra) from error
 
 
-@dataclass(frozen=True)
-class EnvironmentFactory:
-    """Makes one environment with its preprocessing. It is pickled for worker processes."""
-
-    make: Callable[..., Any]
-    env_id: str
-    preprocessing: Preprocessing
-    mask_size: int = 0
-    """Entries of the mask that is moved into the observation; 0: none."""
-
-    @property
-    def takes_render_mode(self) -> bool:
-        """Whether the environment can be made in a ``render_mode``. A custom class may render without it."""
-        parameters = inspect.signature(self.make).parameters
-        return "render_mode" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-    def __call__(self, render_mode: str | None = None) -> Any:
-        made = self.make(render_mode=render_mode) if render_mode is not None and self.takes_render_mode else self.make()
-        env = self.preprocessing.wrap(made, self.env_id)
-        return MaskInObservation(env, self.mask_size, self.env_id) if self.mask_size else env
-
-
 def from_factory(make: Callable[[], Any], env_id: str, preprocessing: Preprocessing) -> GymnasiumEnvironment:
     """The environment of a function ``make()``, or ``make(render_mode=None)``. One instance is made here,
     for its spaces and its action mask.
 
     Raises ``EnvError`` if it does not follow Gymnasium's interface.
     """
-    factory = EnvironmentFactory(make, env_id, preprocessing)
-    spec, size, metadata = _example(factory, env_id, preprocessing)
+    parameters = inspect.signature(make).parameters
+    # A custom class may render without this argument.
+    renders = "render_mode" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    factory = partial(_make, make, renders, env_id, preprocessing)
+    spec, size, metadata = _example(partial(factory, 0), env_id, preprocessing)
     modes, fps = tuple(metadata.get("render_modes") or ()), float(metadata.get("render_fps") or 0)
-    factory = dataclasses.replace(factory, mask_size=size)
-    return GymnasiumEnvironment(spec, make=factory, render_modes=modes, render_fps=fps)
+    return GymnasiumEnvironment(spec, partial(factory, size), render_modes=modes, render_fps=fps, takes_render_mode=renders)
+
+
+def _make(
+    make: Callable[..., Any], renders: bool, env_id: str, preprocessing: Preprocessing, size: int, render_mode: str | None = None
+) -> Any:
+    """Make one environment with its preprocessing, and with its mask of ``size`` entries in the observation; 0: none."""
+    made = make(render_mode=render_mode) if renders and render_mode is not None else make()
+    env = preprocessing.wrap(made, env_id)
+    return MaskInObservation(env, size, env_id) if size else env
 
 
 def from_vector(

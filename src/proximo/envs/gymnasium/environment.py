@@ -33,6 +33,8 @@ class GymnasiumEnvironment(Described):
     step, and ``recv()``, which returns its result."""
     render_modes: tuple[str, ...] = ()
     """Values of ``render_mode`` that a single environment declares."""
+    takes_render_mode: bool = True
+    """Whether it can be made in a ``render_mode``."""
     render_fps: float = 0.0
     """Frames per second that it declares; 0: none."""
     is_quick: bool = False
@@ -46,7 +48,7 @@ class GymnasiumEnvironment(Described):
 
     def without_render_mode(self, one: Any) -> str:
         """What to do if ``one`` of these environments declares that it can draw, but was made without a ``render_mode``; else ""."""
-        may_draw = getattr(self.make, "takes_render_mode", True) or getattr(one, "render_mode", None) is not None
+        may_draw = self.takes_render_mode or getattr(one, "render_mode", None) is not None
         if may_draw or "rgb_array" not in self.render_modes:
             return ""
         return (
