@@ -1,7 +1,5 @@
 """Gymnasium environments with known transitions for tests. Each has at most one fault."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time

@@ -100,7 +100,7 @@ class GymnasiumEnvironment(Described):
             if groups > 1:
                 make_vector = partial(make_vector, num_threads=max(1, min(options.cores, num_envs) // groups))
             with reports_waiting(options.warn, num_envs, self.id):
-                make_stepper = partial(VectorStepper, make_vector, self.spec, is_asynchronous=groups > 1)
+                make_stepper = partial(VectorStepper, make_vector, self.spec, is_async=groups > 1)
                 return VectorEnvironment(make_stepper, layout, options, where)
         assert make is not None
         if workers == AUTO and (workers := self.default_workers(num_envs, groups, options.cores)):

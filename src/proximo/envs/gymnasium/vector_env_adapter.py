@@ -52,19 +52,14 @@ class VectorStepper:
     - Same-step autoreset: the true final observation is in ``info["final_obs"]``.
     - Disabled autoreset: this class resets environments whose episode ended, by ``reset(options={"reset_mask": ...})``.
 
-    ``is_asynchronous``: the ``VectorEnv`` has ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
+    ``is_async``: the ``VectorEnv`` has ``send(actions)``, which begins a step, and ``recv()``, which returns what ``step`` returns.
     """
 
     def __init__(
-        self,
-        make: Callable[[int], Any],
-        spec: EnvironmentSpec,
-        buffer: RolloutBuffer,
-        columns: range,
-        is_asynchronous: bool = False,
+        self, make: Callable[[int], Any], spec: EnvironmentSpec, buffer: RolloutBuffer, columns: range, is_async: bool = False
     ):
         self.num_envs, self.first, self.rows = len(columns), spec.first_env + columns.start, buffer.columns(columns)
-        self.make, self.env, self.spec, self.is_asynchronous = make, make(self.num_envs), spec, is_asynchronous
+        self.make, self.env, self.spec, self.is_async = make, make(self.num_envs), spec, is_async
         self.leaves = leaves(spec.observation_space)
         self.batched = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
         self.fits, self.mask_check = make_quick_check(self.batched), mask_check(self.leaves, spec.action_space)
@@ -93,7 +88,7 @@ class VectorStepper:
     def send(self, t: int) -> None:
         """Begin a step, or remember its actions for ``step``."""
         self.call, self.actions = "step", self.rows.action[t].copy()
-        if self.is_asynchronous:
+        if self.is_async:
             self.env.send(self.actions)
             self.is_stepping = True
 
@@ -101,7 +96,7 @@ class VectorStepper:
     def step(self, t: int) -> bool:
         """Take step ``t``. Returns whether it truncated an episode."""
         rows = self.rows
-        observation, *results, info = self.env.recv() if self.is_asynchronous else self.env.step(self.actions)
+        observation, *results, info = self.env.recv() if self.is_async else self.env.step(self.actions)
         self.is_stepping = False
         reward, terminated, truncated = map(np.asarray, results)  # lists are valid, too
         kinds = reward.dtype.kind + terminated.dtype.kind + truncated.dtype.kind

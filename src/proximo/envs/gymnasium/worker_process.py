@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 POSIX = os.name == "posix"
+Pipe = IO[bytes]
 COMMAND = struct.Struct("<BI")
 """Command, row. The end of the pipe ends the worker. Commands and replies have a fixed size; a pickled
 object may follow. Both ends are this program, so no foreign data is unpickled."""
@@ -35,7 +36,7 @@ _BOOT = (
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
 
-def send(pipe: IO[bytes], data: bytes, *objects: Any) -> None:
+def send(pipe: Pipe, data: bytes, *objects: Any) -> None:
     """Send ``data`` and pickled objects, which ``pickle.load`` reads."""
     pipe.write(data + b"".join(map(pickle.dumps, objects)))
     pipe.flush()
@@ -48,7 +49,7 @@ class WorkerProcess:
     ``columns`` are the environments that it steps, in the file ``memory``.
     """
 
-    def __init__(self, program: Callable[[IO[bytes], IO[bytes]], None], columns: range = range(0), memory: int = -1):
+    def __init__(self, program: Callable[[Pipe, Pipe], None], columns: range = range(0), memory: int = -1):
         self.program, self.columns, self._memory, self._path = program, columns, memory, search_path()
         self.start()
 
@@ -162,7 +163,7 @@ def main(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def next_command(commands: IO[bytes]) -> bytes:
+def next_command(commands: Pipe) -> bytes:
     """Read a command; empty if there is no other. It polls for a short time, and yields the core to other
     processes meanwhile: sleeping and waking up takes longer than a step of a small environment
     (docs/decisions/0006-gymnasium-collector.md)."""

@@ -12,27 +12,17 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import IO, Any
+from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from proximo.custom_code import exception_text
+from proximo.envs.gymnasium import worker_process as messages
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, BufferLayout, shared_memory
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
 from proximo.envs.gymnasium.vector_environment import RESETS, VectorEnvironment, VectorOptions, reports_waiting, split
-from proximo.envs.gymnasium.worker_process import (
-    COMMAND,
-    DONE,
-    FAULT,
-    LOST,
-    RESET,
-    STEP,
-    TRUNCATED,
-    WorkerProcess,
-    next_command,
-    send,
-)
+from proximo.envs.gymnasium.worker_process import Pipe, WorkerProcess
 from proximo.errors import EnvError, EnvironmentFault
 
 CLOSE_SECONDS = 1.0
@@ -69,7 +59,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
             for worker in chain(*self.workers):
                 worker.begin()
             for worker in chain(*self.workers):
-                if self._reply(worker) == LOST:
+                if self._reply(worker) == messages.LOST:
                     raise EnvError(f"{self._name(worker)} {worker.why_lost()}, before its environments were made.")
         except BaseException:
             self.close()
@@ -78,14 +68,14 @@ class WorkerVectorEnvironment(VectorEnvironment):
     def reset(self, seed: int) -> None:
         self._seed = seed
         for worker in chain(*self.workers):
-            worker.command(RESET, 0, (seed,), self.options.stagger_steps)
+            worker.command(messages.RESET, 0, (seed,), self.options.stagger_steps)
         for worker in chain(*self.workers):
-            if self._reply(worker) == LOST:
+            if self._reply(worker) == messages.LOST:
                 self._restart(worker, 0)
 
     def send(self, t: int, group: int) -> None:
         for worker in self.workers[group]:
-            worker.command(STEP, t)
+            worker.command(messages.STEP, t)
 
     def ready(self, groups: list[int]) -> int:
         poll = select.poll()
@@ -99,14 +89,14 @@ class WorkerVectorEnvironment(VectorEnvironment):
         any_truncated = False
         for worker in self.workers[group]:
             reply = self._reply(worker, t)
-            if reply == LOST:
+            if reply == messages.LOST:
                 rows = self.buffer.columns(worker.columns)  # discard what it may have written
                 for flags in (rows.terminated, rows.truncated, rows.life_lost, rows.valid):
                     flags[t] = False
                 rows.reward[t], rows.success[t], rows.lost[t] = 0.0, UNREPORTED, True
                 with reports_waiting(self.options.warn, len(worker.columns), self.spec.env_id, self.options.reset_timeout):
                     self._restart(worker, t + 1)
-            any_truncated |= reply == TRUNCATED
+            any_truncated |= reply == messages.TRUNCATED
         return any_truncated
 
     def _reply(self, worker: WorkerProcess, t: int | None = None) -> bytes:
@@ -144,8 +134,8 @@ class WorkerVectorEnvironment(VectorEnvironment):
             self.options.warn(f"{why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             try:
                 worker.begin()
-                worker.command(RESET, row, (self._seed, self.restarts))
-                if LOST not in (self._reply(worker), self._reply(worker)):
+                worker.command(messages.RESET, row, (self._seed, self.restarts))
+                if messages.LOST not in (self._reply(worker), self._reply(worker)):
                     return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
@@ -163,13 +153,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
 
 
 def serve(
-    factory: bytes,
-    columns: range,
-    spec: EnvironmentSpec,
-    layout: BufferLayout,
-    memory: int,
-    commands: IO[bytes],
-    replies: IO[bytes],
+    factory: bytes, columns: range, spec: EnvironmentSpec, layout: BufferLayout, memory: int, commands: Pipe, replies: Pipe
 ) -> None:
     """Make the environments ``columns`` with a pickled function, and step them in the file ``memory`` until ``commands`` ends."""
     try:
@@ -177,29 +161,29 @@ def serve(
     except BaseException as error:
         _send_fault(replies, error)
         return
-    send(replies, DONE)
-    while command := next_command(commands):
-        what, row = COMMAND.unpack(command)
-        reply = DONE
+    messages.send(replies, messages.DONE)
+    while command := messages.next_command(commands):
+        what, row = messages.COMMAND.unpack(command)
+        reply = messages.DONE
         try:
-            if what == RESET:
+            if what == messages.RESET:
                 stepper.reset(row, *pickle.load(commands))
             elif stepper.step(row):
-                reply = TRUNCATED
+                reply = messages.TRUNCATED
         except BaseException as error:
             _send_fault(replies, error)
         else:
-            send(replies, reply)
+            messages.send(replies, reply)
     stepper.close()
 
 
-def _send_fault(replies: IO[bytes], error: BaseException) -> None:
+def _send_fault(replies: Pipe, error: BaseException) -> None:
     """Send the exception, or its message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = RuntimeError(exception_text(error))
-    send(replies, FAULT, error)
+    messages.send(replies, messages.FAULT, error)
 
 
 def pickled(make: Callable[[], Any], env_id: str) -> bytes:
