@@ -91,7 +91,7 @@ class WorkerProcess:
             send(self.commands, data, *objects)
 
     def has_replied(self, seconds: float) -> bool:
-        """Whether there is an unread reply, or the worker has ended, within ``seconds``."""
+        """Whether the worker has replied or ended, within ``seconds``. Every command is sent after the reply to the last one."""
         return self.replies.closed or bool(self._poll.poll(1000 * seconds))
 
     def reply(self) -> bytes:

@@ -134,9 +134,10 @@ class WorkerVectorEnvironment(VectorEnvironment):
             self.options.warn(f"{why}: it is restarted with new seeds (restart {self.restarts} of at most {most}).")
             try:
                 worker.begin()
-                worker.command(messages.RESET, row, (self._seed, self.restarts))
-                if messages.LOST not in (self._reply(worker), self._reply(worker)):
-                    return
+                if self._reply(worker) != messages.LOST:
+                    worker.command(messages.RESET, row, (self._seed, self.restarts))
+                    if self._reply(worker) != messages.LOST:
+                        return
             except (Exception, SystemExit) as error:
                 raise EnvironmentFault(
                     f"{why}, and its environments could not be made again ({type(error).__name__}: {error})."
