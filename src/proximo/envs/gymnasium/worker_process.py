@@ -72,8 +72,8 @@ class WorkerProcess:
         self.replies: Any = self.popen.stdout
         self._poll = select.poll()
         self._poll.register(self.replies, select.POLLIN)
-        self.since = time.monotonic()
-        """When the last command was sent, or the last reply was read."""
+        self.sent = time.monotonic()
+        """When the last command was sent."""
         self.why_killed = ""
         """Why proximo killed it; empty if it did not."""
 
@@ -86,7 +86,7 @@ class WorkerProcess:
         self._send(COMMAND.pack(what, row), *([payload] if payload else []))
 
     def _send(self, data: bytes, *objects: Any) -> None:
-        self.since = time.monotonic()
+        self.sent = time.monotonic()
         with contextlib.suppress(OSError, ValueError):  # if the worker has ended, the missing reply reveals it
             send(self.commands, data, *objects)
 
@@ -99,7 +99,7 @@ class WorkerProcess:
         exception that the worker sent."""
         try:
             reply = self.replies.read(1)
-            error, self.since = pickle.load(self.replies) if reply == FAULT else None, time.monotonic()
+            error = pickle.load(self.replies) if reply == FAULT else None
         except (EOFError, ValueError, pickle.UnpicklingError):  # it ended, or another thread has released it
             return LOST
         if error is not None:

@@ -107,7 +107,7 @@ class WorkerVectorEnvironment(VectorEnvironment):
                 rows = self.buffer.columns(worker.columns)
                 resets = int(np.count_nonzero(rows.terminated[t] | rows.truncated[t]))
                 limit = self.options.step_timeout + resets * self.options.reset_timeout
-            if time.monotonic() - worker.since > limit:
+            if time.monotonic() - worker.sent > limit:
                 seconds = f"step_timeout = {self.options.step_timeout:g}"
                 worker.kill(f"took more than {limit:g} s ({seconds}; {RESETS} times as much to make or reset environments)")
         return worker.reply()
