@@ -91,16 +91,16 @@ class WorkerProcess:
             send(self.commands, data, *objects)
 
     def has_replied(self, seconds: float) -> bool:
-        """Whether the worker has replied or ended, within ``seconds``. Every command is sent after the reply to the last one."""
+        """Whether there is an unread reply, or the worker has ended, within ``seconds``."""
         return self.replies.closed or bool(self._poll.poll(1000 * seconds))
 
     def reply(self) -> bytes:
         """Wait for a reply: ``DONE``, ``TRUNCATED``, or ``LOST`` if the worker has ended. Raises an
         exception that the worker sent."""
         try:
-            reply = self.replies.read(1)
+            reply = os.read(self.replies.fileno(), 1)  # not into a buffer, where poll finds no other reply
             error = pickle.load(self.replies) if reply == FAULT else None
-        except (EOFError, ValueError, pickle.UnpicklingError):  # it ended, or another thread has released it
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # it ended, or another thread has released it
             return LOST
         if error is not None:
             raise error
