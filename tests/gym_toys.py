@@ -142,11 +142,10 @@ class Misbehaving(Countdown):
             raise SystemExit(0)
         if self.what == "die":
             os._exit(3)
-        nan = float("nan")
-        observation, reward = (
-            observation * (nan if self.what == "observation nan" else 1),
-            nan if self.what == "reward nan" else reward,
-        )
+        if self.what == "observation nan":
+            observation = observation * np.nan
+        if self.what == "reward nan":
+            reward = float("nan")
         return observation, reward, terminated, truncated, info
 
 
