@@ -185,7 +185,7 @@ def test_exit_of_python_waits_for_an_abandoned_call():
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_before_the_first_seed_is_the_exit_code(tmp_path, monkeypatch, number, code):
-    """If nothing is compiled, the training may start before it notices the signal, and then stops before its first update."""
+    """If nothing is compiled, the training may notice the signal only before its first update."""
     entered = Interrupts.__enter__
     monkeypatch.setattr(Interrupts, "__enter__", lambda self: (entered(self), self.request(number))[0])
     monkeypatch.setattr("os._exit", ended_at_once)
