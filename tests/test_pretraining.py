@@ -1,4 +1,4 @@
-"""``pretrain`` imitates demonstrations of every kind of action, in order where the policy depends on it; ``learn`` continues."""
+"""``pretrain`` imitates every kind of action, in order where the policy depends on it; ``learn`` continues."""
 
 import functools
 import re

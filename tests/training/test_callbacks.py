@@ -66,7 +66,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """The result of a training with callbacks that are called after every update, every row, and every third update."""
+    """The result of a training with callbacks after every update, every row, and every third update."""
     recorders = Recorder(stops="update", at=TOTAL), Recorder(SMALL["updates_per_call"]), Recorder(np.int64(3))
     [result] = trained(tmp_path_factory.mktemp("recorded"), *recorders)
     assert result.callbacks == recorders

@@ -33,7 +33,7 @@ def test_as_few_cores_share_the_seeds_as_train_two_each(found):
 
 
 def test_histograms_are_computed_on_one_core(found):
-    """Divided, each core would need the seeds of the others. They leave the training as it is: the group without them has the same bits."""
+    """Divided, each core would need the seeds of the others. The group without them has the same bits."""
     assert found["inspected on"] == [1]
 
 

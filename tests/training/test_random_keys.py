@@ -1,4 +1,4 @@
-"""No random key is used twice in a training and its evaluations. Every use is recorded, also in compiled programs."""
+"""No random key is used twice in a training and its evaluations. Every use is recorded."""
 
 import collections
 from operator import itemgetter
