@@ -44,7 +44,7 @@ def _prepared(name, folder, monkeypatch):
 
 CLAIMS = {
     "README.md": "result.summary()['return_mean'] > 150 and (state.learner.steps[:, 0] > 19_000).all()",
-    "docs/python.md": "agent.step > 7_000 and len(metrics['rollout/return_mean']) == config.total_updates",
+    "docs/python.md": "agent.step > 6_000 and len(metrics['rollout/return_mean']) == config.total_updates",
     "docs/checkpoints.md": "'learner.policy.critic.output.weight' in policy and meta['step'] > 2_000",
     "docs/demonstrations.md": "pretrained_return > 5 * random_return and losses[-1] < losses[0] and agent.step > 1_000",
     "docs/from-purejaxrl.md": "metrics['rollout/return_mean'].shape[0] == 2",
@@ -79,7 +79,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     names = _prepared(name, tmp_path, monkeypatch)
     for source in code:
         if page.suffix == ".md" and name != "README.md":
-            source = STEPS.sub(lambda m: f"{m[1]}{max(int(m[2]) // 4, 1_000)}", source)
+            source = STEPS.sub(lambda m: f"{m[1]}{max(int(m[2]) // 4, 1_024)}", source)
         exec(compile(source, name, "exec"), names)
     assert eval(CLAIMS.get(name, "True"), names)
 
