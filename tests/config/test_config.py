@@ -181,7 +181,7 @@ def test_contradicting_settings_raise_with_the_fix(settings, message):
 
 def test_every_condition_names_settings_and_is_met_by_the_defaults():
     for condition in CONDITIONS:
-        assert {*condition.names.split(), *condition.others.split()} <= {*LEAVES, *ENTRIES}
+        assert {*condition.names, *condition.others} <= {*LEAVES, *ENTRIES}
     for leaf in (*LEAVES.values(), *ENTRIES.values()):
         assert coerce(leaf, leaf.default) == leaf.default
     assert valid() == override(Config(), {"id": "a:B"})

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from proximo.cli import Options, Parser, paint, print_json
 
@@ -22,10 +23,9 @@ def run(options: Options) -> int:
 
     prepare_jax()  # before JAX starts, as for a training
     info = system_info()
-    rows = [*_machine(), ("training", *_training())]
-    checks = [
-        {"name": name, "ok": ok, "message": message, **(figures[0] if figures else {})} for name, ok, message, *figures in rows
-    ]
+    checks: list[dict[str, Any]] = [{"name": name, "ok": ok, "message": message} for name, ok, message in _machine()]
+    ok, message, figures = _training()
+    checks.append({"name": "training", "ok": ok, "message": message, **figures})
     healthy = all(check["ok"] for check in checks)
     if options.json:
         print_json({"healthy": healthy, "checks": checks, "system": info})

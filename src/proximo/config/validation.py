@@ -17,23 +17,24 @@ TRACKERS = ("csv", "wandb")
 class Condition(NamedTuple):
     """What the settings ``names`` need to have an effect: a property of the settings ``others``."""
 
-    names: str
-    others: str
+    names: tuple[str, ...]
+    others: tuple[str, ...]
     is_met: Callable[[Config], bool]
     fix: str = "leave one of them out"
 
 
-def _values(config: Config, names: str) -> list[Any]:
-    return [BY_NAME[name].value_in(config) for name in names.split()]
+def _values(config: Config, names: tuple[str, ...]) -> list[Any]:
+    return [BY_NAME[name].value_in(config) for name in names]
 
 
-def _one_of(names: str, others: str, *accepted: Any) -> Condition:
+def _one_of(names: tuple[str, ...], others: tuple[str, ...] | str, *accepted: Any) -> Condition:
     """One of the ``others`` has one of these values."""
-    fix = f"leave it out, or set {others.split()[0]} to {' or '.join(map(text_of, accepted))}"
+    others = (others,) if isinstance(others, str) else others
+    fix = f"leave it out, or set {others[0]} to {' or '.join(map(text_of, accepted))}"
     return Condition(names, others, lambda config: any(value in accepted for value in _values(config, others)), fix)
 
 
-def _built_in(names: str, others: str) -> Condition:
+def _built_in(names: tuple[str, ...], *others: str) -> Condition:
     """Not all of the ``others`` are custom code, which replaces ``names``."""
     return Condition(names, others, lambda config: not all(map(is_custom, _values(config, others))))
 
@@ -54,45 +55,64 @@ def _critic_takes_rate(config: Config) -> bool:
 
 
 _RATE = "the transformation has its own learning rate; leave one of them out, or give a function of the rate, such as optax.sgd"
-# fmt: off
+_OF_NETWORK = (
+    "encoder", "hidden_sizes", "critic_hidden_sizes", "cnn_features", "activation", "layer_norm", "towers", "privileged", "memory",
+    "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
+    "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
+)  # fmt: skip
+_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
 CONDITIONS = (
-    # Which parameters are those of the value function is not known of custom networks.
-    _built_in("encoder hidden_sizes critic_hidden_sizes cnn_features activation layer_norm towers privileged memory memory_size "
-              "memory_settings shared_sizes head_sizes critic_head_sizes actor critic sde_every critic_learning_rate "
-              "critic_optimizer critic_max_grad_norm", "actor_critic"),
-    _built_in("hidden_sizes critic_hidden_sizes cnn_features", "encoder"),
-    _built_in("critic_head_sizes", "critic"),
-    _built_in("head_sizes", "actor critic"),
-    _one_of("action_mapping state_dependent_std log_std_init sde_every", "distribution", "auto"),
-    _one_of("state_dependent_std", "sde_every", 0),
-    _one_of("sde_every", "state_dependent_std", False),
-    _one_of("critic_hidden_sizes privileged", "towers", "separate"),
-    _one_of("towers", "critic_hidden_sizes", "same"),
-    _one_of("towers", "privileged", ()),
-    _one_of("shared_sizes", "towers", "shared"),
-    _one_of("cnn_features", "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
-    Condition("memory_size memory_settings burn_in refresh_memory reset_memory diagnose_every", "memory",
-              lambda config: config.network.remembers, "set memory, for example to gru"),
-    _one_of("memory_size memory_settings", "memory", *(word for word in choices(LEAVES["memory"].type) if word != "none")),
-    _one_of("memory_settings.horizon", "memory", "gru", "lstm"),
-    _one_of("memory_settings.window memory_settings.heads memory_settings.gate", "memory", "gtrxl"),
-    _one_of("objective_settings.dual_clip", "objective", "clip"),
-    _one_of("objective_settings.kl_coef objective_settings.kl_target", "objective", "kl_penalty"),
-    _one_of("optimizer_settings.weight_decay", "optimizer critic_optimizer", "adamw"),
-    _one_of("optimizer_settings", "optimizer critic_optimizer", "adam", "adamw"),
-    Condition("critic_learning_rate", "optimizer critic_optimizer", _critic_takes_rate, _RATE),
-    Condition("learning_rate desired_kl", "optimizer critic_optimizer",
-              lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config), _RATE),
-    Condition("eval_env eval_env_settings eval_num_envs", "eval_episodes",
-              lambda config: config.run.eval_episodes > 0, "set eval_episodes to 1 or more"),
-    Condition("refresh_memory", "sequence_length num_steps",
-              lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
-              "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor "
-              "of num_steps"),
-    Condition("refresh_memory", "num_epochs", lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
-              "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more"),
+    _built_in(_OF_NETWORK, "actor_critic"),
+    _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
+    _built_in(("critic_head_sizes",), "critic"),
+    _built_in(("head_sizes",), "actor", "critic"),
+    _one_of(("action_mapping", "state_dependent_std", "log_std_init", "sde_every"), "distribution", "auto"),
+    _one_of(("state_dependent_std",), "sde_every", 0),
+    _one_of(("sde_every",), "state_dependent_std", False),
+    _one_of(("critic_hidden_sizes", "privileged"), "towers", "separate"),
+    _one_of(("towers",), "critic_hidden_sizes", "same"),
+    _one_of(("towers",), "privileged", ()),
+    _one_of(("shared_sizes",), "towers", "shared"),
+    _one_of(("cnn_features",), "encoder", "auto", "nature_cnn", "impala_cnn", "small_cnn"),
+    Condition(
+        ("memory_size", "memory_settings", "burn_in", "refresh_memory", "reset_memory", "diagnose_every"),
+        ("memory",),
+        lambda config: config.network.remembers,
+        "set memory, for example to gru",
+    ),
+    _one_of(("memory_size", "memory_settings"), "memory", *_MEMORIES),
+    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
+    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
+    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
+    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
+    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
+    _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
+    Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
+    Condition(
+        ("learning_rate", "desired_kl"),
+        ("optimizer", "critic_optimizer"),
+        lambda config: _takes_rate(config.ppo.optimizer) or _critic_takes_rate(config),
+        _RATE,
+    ),
+    Condition(
+        ("eval_env", "eval_env_settings", "eval_num_envs"),
+        ("eval_episodes",),
+        lambda config: config.run.eval_episodes > 0,
+        "set eval_episodes to 1 or more",
+    ),
+    Condition(
+        ("refresh_memory",),
+        ("sequence_length", "num_steps"),
+        lambda config: config.ppo.recompute_advantage or config.sequence_length != config.ppo.num_steps,
+        "a sequence that spans the whole rollout always starts from the collected memory; set sequence_length to a divisor of num_steps",
+    ),
+    Condition(
+        ("refresh_memory",),
+        ("num_epochs",),
+        lambda config: config.ppo.num_epochs > 1 or config.ppo.learner_lag > 0,
+        "in the first epoch, the stored memories are up to date; set num_epochs to 2 or more",
+    ),
 )
-# fmt: on
 """A higher layer removes what it makes meaningless from lower ones. Both in one layer are an error."""
 
 
@@ -100,10 +120,10 @@ def without_effect(config: Config) -> dict[str, str]:
     """The settings that differ from their defaults but have no effect, with an error message for each."""
     found: dict[str, str] = {}
     for names, others, is_met, fix in CONDITIONS:
-        changed = {name: x for name, x in zip(names.split(), _values(config, names), strict=True) if x != BY_NAME[name].default}
+        changed = {name: x for name, x in zip(names, _values(config, names), strict=True) if x != BY_NAME[name].default}
         # An object that only Python can give again may have or lack anything.
         if changed and not any(map(is_lost, values := _values(config, others))) and not is_met(config):
-            with_others = " and ".join(f"{x} = {text_of(value)}" for x, value in zip(others.split(), values, strict=True))
+            with_others = " and ".join(f"{x} = {text_of(value)}" for x, value in zip(others, values, strict=True))
             for name, value in changed.items():
                 found.setdefault(name, f"{name} = {text_of(value)} has no effect with {with_others}: {fix}.")
     return found

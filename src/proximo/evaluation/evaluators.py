@@ -3,12 +3,12 @@
 import abc
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree, UInt32
+from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
 from proximo.collect import jax_vector
 from proximo.collect.environment import LazyVectorEnvironment, vector_options
@@ -157,6 +157,17 @@ class GymnasiumEvaluator(Evaluator):
         return Episodes.from_rows(rows, unfinished)
 
 
+class _RunningEpisodes(NamedTuple):
+    """Episodes so far, one in each of ``N`` environments, after ``time`` steps."""
+
+    time: Int32[Array, ""]
+    state: jax_vector.StepState
+    episode_return: CompensatedSum
+    length: Int32[Array, " N"]
+    success: Bool[Array, " N"]
+    done: Bool[Array, " N"]
+
+
 class JaxEvaluator(Evaluator):
     """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory
     that is not reset is carried to the next episodes."""
@@ -201,38 +212,39 @@ class JaxEvaluator(Evaluator):
         key, key_reset = jax.random.split(jax.random.fold_in(evaluation_key(seed, stream), chunk))
         keys_reset = own(jax.random.split(key_reset, self.num_envs))
         env_state, observation = jax_vector.reset(env, keys_reset, params)
-        state, no_steps, never = (
-            jax_vector.StepState(env_state, observation, *carried),
-            jnp.zeros(num_envs, jnp.int32),
-            jnp.zeros(num_envs, bool),
+        state, never = jax_vector.StepState(env_state, observation, *carried), jnp.zeros(num_envs, bool)
+        start = _RunningEpisodes(
+            jnp.int32(0), state, CompensatedSum.zeros(num_envs), jnp.zeros(num_envs, jnp.int32), never, never
         )
-        start = jnp.int32(0), state, CompensatedSum.zeros(num_envs), no_steps, never, never
 
-        def play(now: tuple[Any, ...]) -> tuple[Any, ...]:
+        def play(now: _RunningEpisodes) -> _RunningEpisodes:
             """A step of all environments whose episode is not done."""
-            time, state, episode_return, length, succeeded, done = now
-            key_act, key_step = jax.random.split(jax.random.fold_in(key, time))
-            episode_start = jnp.broadcast_to(time == 0, (num_envs,))
+            key_act, key_step = jax.random.split(jax.random.fold_in(key, now.time))
+            episode_start = jnp.broadcast_to(now.time == 0, (num_envs,))
             # An episode in which the policy acts on NaN or infinity has no return.
-            or_nan = jnp.where(_all_finite(state.observation, num_envs, jnp), 0.0, jnp.nan)
+            or_nan = jnp.where(_all_finite(now.state.observation, num_envs, jnp), 0.0, jnp.nan)
             noise = None if deterministic else own(policy.actor.noise(key_act, (self.num_envs,)))
             keys_step = own(jax.random.split(key_step, self.num_envs))
-            after, step, success = jax_vector.policy_step(env, policy, state, episode_start, ~done, noise, keys_step, params)
-            after = after._replace(previous=select(done, state.previous, after.previous))
-            episode_return = episode_return.plus(jnp.where(done, 0.0, step["reward"] + or_nan))
-            succeeded = succeeded if success is None else jnp.where(done, succeeded, success)
-            return time + 1, after, episode_return, length + ~done, succeeded, done | step["terminated"] | step["truncated"]
+            after, step, success = jax_vector.policy_step(
+                env, policy, now.state, episode_start, ~now.done, noise, keys_step, params
+            )
+            return _RunningEpisodes(
+                now.time + 1,
+                after._replace(previous=select(now.done, now.state.previous, after.previous)),
+                now.episode_return.plus(jnp.where(now.done, 0.0, step["reward"] + or_nan)),
+                now.length + ~now.done,
+                now.success if success is None else jnp.where(now.done, now.success, success),
+                now.done | step["terminated"] | step["truncated"],
+            )
 
-        _, state, episode_return, length, succeeded, done = jax.lax.while_loop(
-            lambda now: (now[0] < self.limit) & ~now[-1].all(), play, start
-        )
-        result: dict[str, PyTree] = {"episode_return": episode_return.value, "length": length, "done": done}
+        end = jax.lax.while_loop(lambda now: (now.time < self.limit) & ~now.done.all(), play, start)
+        result: dict[str, PyTree] = {"episode_return": end.episode_return.value, "length": end.length, "done": end.done}
         if jax_vector.reports_success(env):
             # An episode that is cut off counts as no success.
-            result["success"] = succeeded if self.ends else succeeded & done
+            result["success"] = end.success if self.ends else end.success & end.done
         if isinstance(env, JaxLevels):
             result["level"] = jax.vmap(env.level)(keys_reset)
-        return Carried(state.memory, state.previous), result
+        return Carried(end.state.memory, end.state.previous), result
 
 
 def _all_finite(observation: Observation, num_envs: int, xp: Any) -> Bool[Array, " N"]:

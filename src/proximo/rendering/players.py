@@ -179,25 +179,23 @@ class JaxPlayer:
         self._reset, self._step, self._action_key = reuse(("player", id(env), *kind), lambda: _programs(env, *kind))
         self._state: Any = None
         self._observation: Any = None
-        self._now = self._key, np.int32(0), np.int32(0)
-        """Key of the evaluation, episode, and step."""
+        self._episode = self._time = np.int32(0)
 
     def reset(self, episode: int) -> Any:
-        self._now = self._key, np.int32(episode), np.int32(0)
-        self._state, self._observation = self._reset(*self._now[:2], self._params)
+        self._episode, self._time = np.int32(episode), np.int32(0)
+        self._state, self._observation = self._reset(self._key, self._episode, self._params)
         return self._observation
 
     def key(self) -> Key[Array, ""]:
-        return self._action_key(*self._now)
+        return self._action_key(self._key, self._episode, self._time)
 
     def step(self, action: np.ndarray) -> Step:
         self._state, self._observation, *rest, success = self._step(
-            *self._now, self._state, action, self._observation, self._params
+            self._key, self._episode, self._time, self._state, action, self._observation, self._params
         )
         reward, terminated, truncated = (np.asarray(x).item() for x in rest)
-        time = self._now[2] + 1
-        self._now = *self._now[:2], time
-        truncated = truncated or (0 < self.config.env.max_episode_steps <= time and not terminated)
+        self._time += 1
+        truncated = truncated or (0 < self.config.env.max_episode_steps <= self._time and not terminated)
         return self._observation, reward, terminated, bool(truncated), None if success is None else bool(success[0])
 
     def picture(self) -> Draw:

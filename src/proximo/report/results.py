@@ -3,8 +3,8 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,9 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
     of the environment: without them, the group would look too good. Other runs without a score are left out.
     """
     scores = [_scores(section, run) for run in runs]
-    final, best, success = ([score[i] for score in scores if not math.isnan(score[i])] for i in range(3))
-    failed = len(final) - sum(has_score for *_, has_score in scores)
+    final = _numbers(score.final for score in scores)
+    success = _numbers(score.success for score in scores)
+    failed = len(final) - sum(score.is_measured for score in scores)
     timed = [run for run in runs if run.seconds.any()]
     return {
         "environment": section.environment,
@@ -31,7 +32,7 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
         "measure": section.measure,
         "scores": final,
         "final": interquartile_interval(final),
-        "best": interquartile_interval(best),
+        "best": interquartile_interval(_numbers(score.best for score in scores)),
         "success_rate": _mean(success) if any(len(run.series(SUCCESS).value) for run in runs) else None,
         "steps": round(sum(run.step for run in runs) / len(runs)),
         "seconds": _mean([run.seconds[-1] for run in timed]),
@@ -43,19 +44,31 @@ def summary(section: Section, label: str, runs: Sequence[RunRecord]) -> dict[str
     }
 
 
-def _scores(section: Section, run: RunRecord) -> tuple[float, float, float, bool]:
-    """The last and the best return and the last success rate of a run, NaN without one; whether it has a last return."""
+class _Scores(NamedTuple):
+    """The last and the best return and the last success rate of a run; NaN without one."""
+
+    final: float
+    best: float
+    success: float
+    is_measured: bool  # else final is the worst of the environment, or NaN
+
+
+def _scores(section: Section, run: RunRecord) -> _Scores:
     is_evaluated, nan = section.measure == EVALUATION, math.nan
     has_failed = run.status == "failed" or run.ends_with_nan
     worst = section.worst if has_failed else nan
     values, evaluations, success = (run.series(name) for name in (section.measure, EVALUATION, SUCCESS))
-    has_score = len(values.value) > 0 and not (is_evaluated and run.ends_with_nan)
-    final = float(values.value[-1]) if has_score else worst
+    is_measured = len(values.value) > 0 and not (is_evaluated and run.ends_with_nan)
+    final = float(values.value[-1]) if is_measured else worst
     best = float(evaluations.value.max()) if len(evaluations.value) else worst if is_evaluated else nan
     if not len(evaluations.value) or run.ends_with_nan:
-        return final, best, 0.0 if has_failed else nan, has_score
+        return _Scores(final, best, 0.0 if has_failed else nan, is_measured)
     reported = success.value[success.step == evaluations.step[-1]].tolist()
-    return final, best, [0.0, *reported][-1], has_score
+    return _Scores(final, best, [0.0, *reported][-1], is_measured)
+
+
+def _numbers(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def _mean(values: Sequence[float]) -> float | None:

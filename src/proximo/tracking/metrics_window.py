@@ -6,7 +6,7 @@ import numpy as np
 
 EPISODE_WINDOW = 100
 COUNTS = ("rollout/episodes", "rollout/restarts")
-EXTREMES = {"_min": np.min, "_max": np.max}
+EXTREMES = {"min": np.min, "max": np.max}
 
 
 class MetricsWindow:
@@ -59,12 +59,13 @@ def _merged(name: str, rows: list[dict[str, float]]) -> float:
         return float(values.sum())
     if not rows:
         return float("nan")
-    if (is_of_episodes or "/ratio_" in name) and name[-4:] in EXTREMES:
-        return float(EXTREMES[name[-4:]](values))
+    statistic = name.rpartition("_")[-1]
+    if (is_of_episodes or "/ratio_" in name) and statistic in EXTREMES:
+        return float(EXTREMES[statistic](values))
     if not is_of_episodes:
         return float(values.mean())
     if name.endswith("_std"):
-        means = np.array([row[f"{name[:-4]}_mean"] for row in rows])
+        means = np.array([row[f"{name.removesuffix('_std')}_mean"] for row in rows])
         values = values**2 + (means - np.average(means, weights=weights)) ** 2
         return float(np.sqrt(np.average(values, weights=weights)))
     return float(np.average(values, weights=weights))
