@@ -390,6 +390,9 @@ def test_ctrl_c_during_compilation_raises_and_the_process_continues():
         (lambda: agent(verbose="no"), ConfigError, "verbose = 'no': expected a whole number of 0 … 2"),
         (lambda: agent().render(fps="x"), ConfigError, "fps = 'x': expected a number"),
         (lambda: agent().evaluate("10"), ConfigError, r"^episodes = '10': expected a whole number of 1 …"),
+        (lambda: proximo.evaluate_policy("last", modes=5), ConfigError, "modes = 5: expected a list of 'greedy'"),
+        (lambda: proximo.evaluate_policy("last", modes=[["greedy"]]), ConfigError, "expected a list of 'greedy'"),
+        (lambda: proximo.evaluate_policy("last", modes={"greedy": 1}), ConfigError, "expected a list of 'greedy'"),
         (
             lambda: agent(privileged="goal", towers="separate"),
             EnvError,

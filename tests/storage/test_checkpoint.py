@@ -287,3 +287,11 @@ def test_best_is_a_file_that_names_the_checkpoint(tmp_path):
     (tmp_path / "best").write_text("../elsewhere")
     with pytest.raises(CheckpointError, match=r"best is damaged: it names '../elsewhere', expected checkpoints/<step>"):
         checkpoint.best_step(tmp_path)
+
+
+def test_best_of_an_earlier_version_is_refused(tmp_path):
+    save_checkpoint(tmp_path / "checkpoints", 3, constant(1))
+    (tmp_path / "best").symlink_to("checkpoints/3")
+    with pytest.raises(CheckpointError, match=r"best was written by an earlier version: name the step, as in .*@STEP\.$"):
+        run_lookup.find_checkpoint(tmp_path, "best", Config())
+    assert run_lookup.find_checkpoint(tmp_path, 3, Config())[0].step == 3

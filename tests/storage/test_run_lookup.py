@@ -8,7 +8,7 @@ import pytest
 from proximo.config import Config
 from proximo.errors import CheckpointError
 from proximo.storage import run_directory, run_lookup
-from proximo.storage.named_folders import seed_run_dirs
+from proximo.storage.named_folders import find_folder, seed_run_dirs
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +88,14 @@ def test_a_policy_of_the_zoo_is_not_proposed_where_a_run_is_needed(tmp_path):
 def test_seed_runs_of_a_group_are_sorted_by_seed(runs):
     assert [path.name for path in seed_run_dirs(runs / "Pong" / "many")] == ["seed-9", "seed-10"]
     assert seed_run_dirs(runs / "Pong" / "baseline") == []
+
+
+def test_seed_runs_of_equal_numbers_are_both_found(tmp_path):
+    for name in ("seed-1", "seed-01"):
+        (tmp_path / name).mkdir()
+    assert {path.name for path in seed_run_dirs(tmp_path)} == {"seed-1", "seed-01"}
+
+
+def test_a_name_is_found_without_reading_when_each_run_was_started(runs):
+    kind = run_lookup.RUNS._replace(started=lambda path: pytest.fail("read"))
+    assert find_folder("wide", runs, kind) == runs / "gymnax-CartPole-v1" / "wide"

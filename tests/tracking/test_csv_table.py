@@ -19,16 +19,21 @@ def test_later_columns_come_last_and_an_unwritable_file_warns_once_and_is_comple
             raise PermissionError(13, "Permission denied")
         return open(path, *rest, **options)
 
-    with monkeypatch.context() as patch:  # another program has it open, as on Windows
-        patch.setattr(os, "replace", locked)
-        patch.setattr(atomic_files, "open", locked, raising=False)
-        table.write(30, {"a": 2.0})
-        table.write(40, {"a": 2.5})
+    def write_while_locked(*steps):
+        with monkeypatch.context() as patch:  # another program has it open, as on Windows
+            patch.setattr(os, "replace", locked)
+            patch.setattr(atomic_files, "open", locked, raising=False)
+            for step in steps:
+                table.write(step, {"a": 2.0})
+
+    write_while_locked(30, 40)
     assert warnings == [
         f"Cannot write {tmp_path / 'metrics.csv'} (Permission denied): it gets no new rows until it can be written."
     ]
     for step in (50, 60):
         table.write(step, {"a": 3.0})
+    write_while_locked(70)
+    table.close()
     assert (tmp_path / "metrics.csv").read_text() == (
-        "step,a,'=1+1,c,b\n10,0.1,,,\n20,,,3.0,\n20,,,,4.0\n30,2.0,,,\n40,2.5,,,\n50,3.0,,,\n60,3.0,,,\n"
+        "step,a,'=1+1,c,b\n10,0.1,,,\n20,,,3.0,\n20,,,,4.0\n30,2.0,,,\n40,2.0,,,\n50,3.0,,,\n60,3.0,,,\n70,2.0,,,\n"
     ), "a name is no formula"

@@ -283,7 +283,8 @@ def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, mes
         (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
         (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
-        (lambda: BestModel("."), "folder = '.' is the working folder: expected another one"),
+        (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
+        (lambda: Checkpoints(3), "folder = 3: expected the path of a folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
         (
             lambda: SeedCallbacks([SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})]).state(),

@@ -5,6 +5,7 @@ import numpy as np
 from proximo.settings import make_config
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import Interrupts
+from proximo.tuning.batch import StoppedError
 from proximo.tuning.plan import StudyPlan, make_plan
 from proximo.tuning.study import Study
 
@@ -29,9 +30,16 @@ def plan(tmp_path, space, base=None, fixed=(), **search) -> StudyPlan:
 
 
 class Watching(Interrupts):
-    """Calls in this thread."""
+    """Counts the calls, and stops at one of them as Ctrl-C does."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.calls, self.stop_at = 0, stop_at
 
     def call(self, function, *arguments, **_):
+        self.calls += 1
+        if self.calls == self.stop_at:
+            raise StoppedError
         return function(*arguments)
 
 
@@ -66,10 +74,13 @@ class Recording(Reporter):
         self.warnings.append(message)
 
 
-def searched(folder, plan, reporter=None, **options):
-    """The study, searched until its end."""
+def searched(folder, plan, stop_at=None, reporter=None, **options):
+    """The study, searched until its end or until the call that is interrupted."""
     folder.mkdir(exist_ok=True)
-    study = Study(folder, plan, Watching(), reporter or Reporter(), **options)
-    study.search()
-    study.final_round()
+    study = Study(folder, plan, Watching(stop_at), reporter or Reporter(), **options)
+    try:
+        study.search()
+        study.final_round()
+    except StoppedError:
+        assert stop_at is not None
     return study

@@ -8,6 +8,8 @@ from proximo.settings import make_config
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError
+from proximo.tuning.journal import open_journal
+from proximo.tuning.plan import read_plan
 
 from studies import ENV, SETTINGS
 
@@ -43,6 +45,12 @@ def test_wrong_argument_raises_before_anything_is_trained(tmp_path, arguments, m
     with pytest.raises(ConfigError, match=message):
         proximo.tune(ENV, preset=False, tune_dir=tmp_path / "tune", **{**SETTINGS, **arguments})
     assert not (tmp_path / "tune").exists()
+
+
+def test_study_has_its_plan_as_soon_as_it_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("proximo.tuning.study.run_study", lambda folder, plan, *_: (folder, plan))
+    folder, plan = proximo.tune(ENV, preset=False, tune_dir=tmp_path, name="s", **SETTINGS)
+    assert read_plan(open_journal(folder), folder) == plan
 
 
 def test_ctrl_c_during_a_call_that_does_not_return_keeps_the_process(tmp_path, monkeypatch):

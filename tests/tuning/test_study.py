@@ -103,6 +103,15 @@ def test_resumed_study_equals_the_uninterrupted_one(tmp_path, scripted, monkeypa
     assert len(more) == 17
 
 
+@pytest.mark.slow
+def test_interrupted_training_resumes_to_the_same_result(tmp_path):
+    p = plan(tmp_path, TRACED + "num_epochs: [1, 2]\n", trials=7, finalists=2)
+    whole = searched(tmp_path / "whole", p)
+    assert best_of(whole.trials).score > whole.trials[0].score + 1, "the search finds settings that learn"
+    searched(tmp_path / "s", p, stop_at=7)
+    assert told(searched(tmp_path / "s", p)) == told(whole)
+
+
 @pytest.mark.parametrize(
     "error", [RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), MemoryError(), ConfigError("too many epochs")]
 )

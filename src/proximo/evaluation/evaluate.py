@@ -125,7 +125,7 @@ def evaluate_policy(
     """
     prepare_jax()
     check_numbers(episodes, seed, num_envs)
-    if not modes or not set(modes) <= {"greedy", "sampled"}:
+    if not modes or not isinstance(modes, list | tuple) or any(mode not in ("greedy", "sampled") for mode in modes):
         raise ConfigError(f"modes = {modes!r}: expected a list of 'greedy', 'sampled' or both.")
     if isinstance(policy, str | Path):
         policy = load_policy(policy, runs_dir, env=env)

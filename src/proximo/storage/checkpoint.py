@@ -207,7 +207,7 @@ class Checkpoint:
     step: int
     """Environment steps learned from."""
     info: dict[str, Any] = field(repr=False)
-    """What ``encode`` was given: in a run ``best`` and ``evaluation``, None before the first, and ``callbacks``."""
+    """What ``encode`` was given: in a run ``best`` and ``evaluation``, None before the first, ``evaluation_steps`` and ``callbacks``."""
     meta: dict[str, Any] = field(repr=False)
     """The content of ``meta.json``."""
     files: dict[str, bytes] = field(repr=False)

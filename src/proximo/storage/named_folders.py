@@ -10,8 +10,8 @@ from proximo.errors import CheckpointError, is_plain, nearest, shown
 
 def seed_run_dirs(path: Path) -> list[Path]:
     """The runs in a group of seeds (``seed-<i>/``), by seed. Empty for an ordinary run."""
-    found = {int(folder.name[5:]): folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name)}
-    return [found[seed] for seed in sorted(found) if found[seed].is_dir()]
+    found = [folder for folder in path.glob("seed-*") if re.fullmatch(r"seed-\d+", folder.name) and folder.is_dir()]
+    return sorted(found, key=lambda folder: int(folder.name.removeprefix("seed-")))
 
 
 def is_run(path: Path) -> bool:
@@ -43,11 +43,10 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
     if not is_plain(text):  # a terminal would execute them
         raise CheckpointError(f"{shown(text, max_length=300)} contains control characters: rename the folder.")
     known = known_folders(parent, kind.is_one)
-    newest = max(known, key=kind.started, default=None)
     if text == "last":
-        if newest is None:
+        if not known:
             raise CheckpointError(f"There is no {kind.one} in {parent}: {kind.start}.")
-        return newest
+        return max(known, key=kind.started)
     for path in (Path(text), parent / text):
         if text and kind.is_one(path):
             return path
@@ -61,9 +60,9 @@ def find_folder(text: str, parent: Path, kind: FolderKind) -> Path:
         raise CheckpointError(
             f"The name {text!r} fits {len(matches)} {kind.many}: {listed}. Add the environment, as in <env>/{text}."
         )
-    last = f" The newest (last) is {newest.relative_to(parent)}." if newest else ""
+    newest = f" The newest (last) is {max(known, key=kind.started).relative_to(parent)}." if known else ""
     names = {"last", *(path.name for path in known), *(str(path.relative_to(parent)) for path in known)}
     raise CheckpointError(
         f"No {kind.one} {text!r}: looked for one at that path, and for that name among the {len(known)} {kind.many} in "
-        f"{parent}{nearest(text, names)}.{last}"
+        f"{parent}{nearest(text, names)}.{newest}"
     )

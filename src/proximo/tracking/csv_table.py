@@ -24,7 +24,20 @@ class CsvTable(Tracker):
             self._rows.append({"step": int(step), **row})
             is_whole = row.keys() <= self._columns.keys() and self._file.is_complete
             self._columns |= dict.fromkeys(row)
-            text = io.StringIO()
-            rows = self._rows[-1:] if is_whole else [{name: csv_cell(name) for name in self._columns}, *self._rows]
-            csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(jsonable, rows))
-            (self._file.append if is_whole else self._file.replace)(text.getvalue().encode())
+            if is_whole:
+                self._file.append(self._text(self._rows[-1:]))
+            else:
+                self._rewrite()
+
+    def close(self) -> None:
+        """Rewrite the table if the last row could not be written, for example because another program had the file open."""
+        if not self._file.is_complete:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        self._file.replace(self._text([{name: csv_cell(name) for name in self._columns}, *self._rows]))
+
+    def _text(self, rows: list[dict[str, Any]]) -> bytes:
+        text = io.StringIO()
+        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(map(jsonable, rows))
+        return text.getvalue().encode()

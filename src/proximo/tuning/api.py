@@ -91,6 +91,7 @@ def tune(
     """
     check_optuna("proximo.tune")
     current().require_one("tune")
+    from proximo.tuning.journal import open_journal
     from proximo.tuning.plan import make_plan
     from proximo.tuning.progress import StudyProgress
     from proximo.tuning.study import deadline_of, run_study
@@ -108,10 +109,12 @@ def tune(
     search = {"trials": trials, "seeds": seeds, "evaluations": evaluations, "pruner": pruner, "finalists": finalists}
     with showing_progress(reporter, progress, Reporter(), StudyProgress) as shown:
         plan = make_plan(settings_of(env, config, preset, settings), settings, space, shown, together, **search)
-        typed = shlex.join(sys.argv) + "\n"
-        folder = run_directory.create(
-            tune_dir, plan.base.env.id, name, lambda x: write_atomic(x / "command.txt", typed), "--tune-dir"
-        )
+
+        def fill(folder: Path) -> None:
+            write_atomic(folder / "command.txt", shlex.join(sys.argv) + "\n")
+            plan.store(open_journal(folder))
+
+        folder = run_directory.create(tune_dir, plan.base.env.id, name, fill, "--tune-dir")
         return run_study(folder, plan, shown, deadline)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from proximo.config import ENTRIES, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
+from proximo.config import ENTRIES, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
 from proximo.config.coercion import SCHEDULE, Leaf, coerce
 from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import ALTERNATIVES
-from proximo.errors import ConfigError, shown
+from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
 
 Space = dict[str, BaseDistribution]
@@ -57,6 +57,8 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
     fixed = {*fixed, *(ALTERNATIVES[name] for name in fixed if name in ALTERNATIVES)}
     space: Space = {}
     for name, given in mapping.items():
+        if name in GROUPS:
+            raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
         if name not in SEARCHED:
             raise unknown(str(name), f" in {source}")
         if name in not_searched:
@@ -78,6 +80,9 @@ def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
             f"{leaf.name}: {shown(given)} is neither a list of values, such as [64, 128], nor a range, such as {{low: 0.9, high: 0.99}}. "
             "To fix a value, give it as a flag or in --config."
         )
+    if wrong := [word for word in given if word not in RANGE]:
+        hint = f"{nearest(str(wrong[0])[:80], RANGE)}; expected {', '.join(RANGE)}"
+        raise ConfigError(f"{leaf.name}: unknown word {shown(wrong[0])}{hint}.")
     ends = {end: plain(coerce(leaf, given.get(end))) for end in ("low", "high")}
     if leaf.type not in (int, float, SCHEDULE) or any(isinstance(end, str) for end in ends.values()):
         raise ConfigError(f"{leaf.name}: a range has numbers: give a list of values.")
