@@ -59,10 +59,8 @@ for env, settings in (("toys:RandomEnds", {}), ("gym_toys:Countdown", {"num_work
 def test_training_needs_no_call_that_only_linux_has(removed, workers, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(removed)
     search = os.pathsep.join([str(tmp_path), str(TESTS), os.environ.get("PYTHONPATH", "")])
-    command, environment = (
-        [sys.executable, "-c", IMPORTS + TRAINS.replace("WORKERS", str(workers))],
-        {**os.environ, "PYTHONPATH": search},
-    )
+    command = [sys.executable, "-c", IMPORTS + TRAINS.replace("WORKERS", str(workers))]
+    environment = {**os.environ, "PYTHONPATH": search}
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.split() == ["toys:RandomEnds", "32", "gym_toys:Countdown", "32"]

@@ -67,10 +67,20 @@ def test_unsupported_action_space_raises_with_its_name(space):
     assert str(error.value).count(". ") == 0
 
 
+@pytest.mark.parametrize("space", [gym.Discrete(3, start=2**31 - 2), gym.MultiDiscrete([3, 2], start=[0, -(2**31) - 1])], ids=str)
+@pytest.mark.parametrize("role", ["observation", "action"])
+def test_integers_that_are_not_stored_are_refused(space, role):
+    sentence = rf"^The {role} space .*Discrete.* has values that int32 cannot represent: expected -2147483648 … 2147483647\.$"
+    with pytest.raises(EnvError, match=sentence):
+        from_any(space, role)
+    from_any(gym.Discrete(3, start=2**31 - 3), role)
+
+
 @pytest.mark.parametrize(
     ("space", "where"),
     [
         (gym.Text(3), r"space Text\("),
+        (gym.Dict({1: gym.Discrete(2), "a": gym.Discrete(2)}), r"space Dict\("),
         (gym.Dict({"a": gym.Tuple((gym.Discrete(2), gym.Text(3)))}), r"space at \['a'\]\[1\] Text\("),
         (gym.Dict({"a": gym.Dict({})}), r"space at \['a'\] Dict\(\)"),
         (gym.Tuple((gym.Sequence(gym.Discrete(2)),)), r"space at \[0\] Sequence\("),
@@ -82,15 +92,26 @@ def test_unsupported_part_of_an_observation_raises_with_its_place(space, where):
         from_any(space, "observation")
 
 
-SHAPE, CHOICE = r"expected a shape of one entry or more, as in \w+\(\(", "expected one choice or more"
+NO_ENTRY, CHOICE = "there is no entry", "there is no choice"
+BOX = r"^Box\(shape=.*Expected the shape first, as in Box\(\(3,\), low=-1.0, high=1.0\)\.$"
+DISCRETE = r"^Discrete\(n=.*\. Expected integers, and n of 1 or more\.$"
+MULTI_DISCRETE = r"^MultiDiscrete\(.*\. Expected one choice or more, and one start, for each component, as in Multi"
+BINARY = r"^MultiBinary\(.*\. Expected a tuple of integers, as in MultiBinary\("
 IMPOSSIBLE = [
-    (lambda: Box((0,)), SHAPE),
-    (lambda: Box(-1.0, 1.0, (3,)), r"^Box\(shape=-1.0.*one entry or more, as in Box\(\(3,\), low=-1.0, high=1.0\)\.$"),
-    (lambda: Box((2.5,)), SHAPE),
-    (lambda: from_any(gym.Box(0.0, 1.0, (0,)), "observation"), SHAPE),
-    (lambda: MultiBinary((2, -1)), SHAPE),
-    (lambda: MultiBinary(3), SHAPE),
-    (lambda: MultiDiscrete(()), SHAPE),
+    (lambda: Box((0,)), NO_ENTRY),
+    (lambda: Box(-1.0, 1.0, (3,)), BOX),
+    (lambda: Box((3,), (0.0, 0.0)), BOX),
+    (lambda: Box((3,), "low"), BOX),
+    (lambda: Box((2.5,)), BOX),
+    (lambda: Box((3,), dtype="foo"), BOX),
+    (lambda: from_any(gym.Box(0.0, 1.0, (0,)), "observation"), NO_ENTRY),
+    (lambda: MultiBinary((2, -1)), NO_ENTRY),
+    (lambda: MultiBinary(3), BINARY),
+    (lambda: MultiDiscrete(()), NO_ENTRY),
+    (lambda: MultiDiscrete(3), MULTI_DISCRETE),
+    (lambda: MultiDiscrete([[2, 3], [4, 5]]), MULTI_DISCRETE),
+    (lambda: Discrete(3.0), DISCRETE),
+    (lambda: Discrete("a"), DISCRETE),
     (lambda: Box((2,), 1.0, 0.0), "a lower bound is above its upper bound, or NaN"),
     (lambda: Box((2,), (0.0, np.nan)), "a lower bound is above its upper bound, or NaN"),
     (lambda: Discrete(0), CHOICE),

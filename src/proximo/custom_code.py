@@ -55,9 +55,10 @@ def imported(module_name: str, setting: str) -> ModuleType:
     """Import the module that ``setting`` names, as in ``track = 'my_module:MyTracker'``, or raise ``ConfigError``."""
     try:
         check_module(module_name)
-        return importlib.import_module(module_name)
     except EnvError as error:
         raise ConfigError(f"{setting}: {error}") from None
+    try:
+        return importlib.import_module(module_name)
     except Exception as error:
         raise ConfigError(
             f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must be on "

@@ -24,9 +24,8 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if name == "__all__":
             return sorted(modules())
         if name.startswith("__") or name not in modules():
-            is_module = (path.parent / name).is_dir() or path.with_name(
-                f"{name}.py"
-            ).is_file()  # Python asks before it imports it
+            # Python asks for a module before it imports it.
+            is_module = (path.parent / name).is_dir() or path.with_name(f"{name}.py").is_file()
             if not name.startswith("_") and not is_module:
                 from proximo.other_libraries import answer_name
 

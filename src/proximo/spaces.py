@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -21,6 +22,7 @@ PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
 """``str(space)`` lists at most this many components."""
+_INT32 = np.iinfo(np.int32)
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
@@ -49,11 +51,12 @@ class Box(_Leaf):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        shape = _shape(self, "Box((3,), low=-1.0, high=1.0)")
-        _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
-        low, high = self.bounds()
-        if not (low <= high).all():
-            raise EnvError(f"{self!r}: a lower bound is above its upper bound, or NaN.")
+        with _expecting(self, "the shape first, as in Box((3,), low=-1.0, high=1.0)"):
+            shape = _shape(self.shape)
+            _set(self, shape=shape, low=_bound(self.low, shape), high=_bound(self.high, shape), dtype=str(np.dtype(self.dtype)))
+            low, high = self.bounds()
+            if not (low <= high).all():
+                raise ValueError("a lower bound is above its upper bound, or NaN")
 
     @property
     def is_float(self) -> bool:
@@ -99,9 +102,10 @@ class Discrete(_Leaf):
     shape = ()
 
     def __post_init__(self) -> None:
-        _set(self, n=operator.index(self.n), start=operator.index(self.start))
-        if self.n < 1:
-            raise EnvError(f"{self!r}: expected one choice or more.")
+        with _expecting(self, "integers, and n of 1 or more"):
+            _set(self, n=operator.index(self.n), start=operator.index(self.start))
+            if self.n < 1:
+                raise ValueError("there is no choice")
 
     def __str__(self) -> str:
         return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
@@ -119,12 +123,12 @@ class MultiDiscrete(_Leaf):
     shape: tuple[int, ...] = (-1,)
 
     def __post_init__(self) -> None:
-        nvec, start = (tuple(map(operator.index, values)) for values in (self.nvec, self.start))
-        shape = (len(nvec),) if self.shape == (-1,) else self.shape
-        _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=shape)
-        _set(self, shape=_shape(self, "MultiDiscrete((2, 3))"))
-        if not self.size == len(nvec) == len(self.start) or min(nvec) < 1:
-            raise EnvError(f"{self!r}: expected one choice or more, and one start, for each component.")
+        with _expecting(self, "one choice or more, and one start, for each component, as in MultiDiscrete((2, 3))"):
+            nvec, start = (tuple(map(operator.index, values)) for values in (self.nvec, self.start))
+            shape = _shape((len(nvec),) if self.shape == (-1,) else self.shape)
+            _set(self, nvec=nvec, start=start or (0,) * len(nvec), shape=shape)
+            if not self.size == len(nvec) == len(self.start) or min(nvec) < 1:
+                raise ValueError("there is no choice, or the numbers of choices, starts and components differ")
 
     def __str__(self) -> str:
         if self.size > MAX_WRITTEN:
@@ -140,7 +144,8 @@ class MultiBinary(_Leaf):
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _set(self, shape=_shape(self, "MultiBinary((3,))"))
+        with _expecting(self, "a tuple of integers, as in MultiBinary((3,))"):
+            _set(self, shape=_shape(self.shape))
 
     def __str__(self) -> str:
         return f"MultiBinary{self.shape}"
@@ -237,15 +242,20 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
         if found and role == "observation":
             parts = [(key, translate(inner, f"{where}[{key!r}]", f"{name}.{key}".strip("."))) for key, inner in found]
             return Dict(parts) if _kind(part) == "Dict" else Tuple(inner for _, inner in parts)
-        leaf = _leaf(part)
-        if leaf is not None and not (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
-            return leaf
-        place, given = f" at {where}" if where else "", part if isinstance(part, Space) else repr(part)
-        raise EnvError(
-            f"The {role} space{place} {given} is not supported: expected {_SUPPORTED[role]}; "
-            + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
-            + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
-        )
+        leaf, place = _leaf(part), f" at {where}" if where else ""
+        if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
+            raise EnvError(
+                f"The {role} space{place} {part if isinstance(part, Space) else repr(part)} is not supported: expected {_SUPPORTED[role]}; "
+                + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
+                + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
+            )
+        if isinstance(leaf, Discrete | MultiDiscrete):
+            nvec, start = components(leaf)
+            if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
+                raise EnvError(
+                    f"The {role} space{place} {leaf} has values that int32 cannot represent: expected {_INT32.min} … {_INT32.max}."
+                )
+        return leaf
 
     return translate(space, "", "")
 
@@ -271,9 +281,10 @@ def _kind(space: Any) -> str:
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:
-    """Key and space of each part of a ``Dict`` or ``Tuple``; empty for any other space."""
+    """Key and space of each part of a ``Dict``, whose keys must be text, or ``Tuple``; empty for any other space."""
     if _kind(space) == "Dict":
-        return list(dict(space.spaces).items())
+        items = list(dict(space.spaces).items())
+        return items if all(isinstance(key, str) for key, _ in items) else []
     return list(enumerate(space.spaces)) if _kind(space) == "Tuple" else []
 
 
@@ -300,14 +311,19 @@ def _set(space: Any, **fields: Any) -> None:
         object.__setattr__(space, name, value)
 
 
-def _shape(space: Any, example: str) -> tuple[int, ...]:
-    """The shape as integers. Raises ``EnvError`` for another type, as if bounds were given first, and for no entry."""
+@contextlib.contextmanager
+def _expecting(space: Any, what: str) -> Iterator[None]:
+    """Context manager: what the arguments of ``space`` do not allow is an ``EnvError``."""
     try:
-        shape = tuple(map(operator.index, space.shape))
-    except TypeError:
-        shape = (0,)
+        yield
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"{space!r}: {error}. Expected {what}.") from error
+
+
+def _shape(values: Iterable[Any]) -> tuple[int, ...]:
+    shape = tuple(map(operator.index, values))
     if min(shape, default=1) < 1:
-        raise EnvError(f"{space!r}: expected a shape of one entry or more, as in {example}.")
+        raise ValueError("there is no entry")
     return shape
 
 

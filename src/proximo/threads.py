@@ -37,7 +37,8 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
 
 
 class IdleWatch:
-    """Measures for how long this process has used less than 2 % of a core and, on Linux, has not waited for one."""
+    """Measures for how long this process has used less than 2 % of a core and, on Linux, has not waited for one most of
+    the time."""
 
     def __init__(self) -> None:
         self.restart()

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from commands import Process
-from proximo.cli import main
+from proximo.cli import check, main
 
 
 def test_sound_environment_passes_every_check_and_exits_0():
@@ -56,3 +56,9 @@ def test_what_is_found_is_printed_line_by_line(words, code, lines, capfd):
     assert [line for line in lines if not any(re.match(line, text) for text in printed)] == []
     assert (out == "") == ("--env-settings" in words), "a mistake of the user is no finding"
     assert ("printed by the environment" in err) == ("Hangs" in words or "Crashes" in words)
+
+
+def test_without_worker_processes_it_is_refused_by_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(check, "POSIX", False)
+    assert main(["check", "broken_envs:Walk"]) == 2
+    assert capsys.readouterr().err.endswith("plays the environment in a worker process, which needs Linux or macOS.\n")

@@ -10,7 +10,7 @@ import pytest
 
 from proximo.envs import Preprocessing, listing, make_env, unknown_ids
 from proximo.envs.custom import as_jax_environment
-from proximo.envs.libraries import is_installed
+from proximo.envs.libraries import check_type, is_installed
 from proximo.envs.registry import check_id
 from proximo.errors import ConfigError, EnvError, ProximoError
 from proximo.spaces import Box, Discrete
@@ -20,6 +20,10 @@ import toys
 
 def returns_nothing():
     toys.RandomEnds()
+
+
+def needs_size(size):
+    return toys.RandomEnds()
 
 
 class Spaceless:
@@ -41,7 +45,9 @@ class Failing(toys.RandomEnds):
 
 
 UNKNOWN = [
-    ("gymnasium.wrappers:RescaleAction", r"RescaleAction raised TypeError: .* missing 3 required positional arguments: 'env'"),
+    ("gymnasium.wrappers:RescaleAction", r"cannot be made: missing a required argument: 'env'; give a wrapper as --wrapper gymnasium"),
+    ("test_environment_errors:needs_size",
+     r"cannot be made: missing a required argument: 'size'; set it with --env-settings, or give it a default\.$"),
     ("CartPol-v1", r"Unknown environment 'CartPol-v1' \(did you mean 'CartPole-v1'\?\)"),
     ("pocmem", r"\(did you mean 'proximo:PocMemory'\?\): expected an id that `proximo envs` lists, or my_package.module:MyEnv\.$"),
     ("MultiAgent", r"Unknown environment 'MultiAgent': expected Gymnasium's NAME-v1, gymnax:NAME"),
@@ -63,7 +69,7 @@ UNKNOWN = [
     ("numpy:ndarray", r"'numpy:ndarray' is a class without reset and step: expected the class of a JAX or Gymnasium environment"),
     ("test_environment_errors:Spaceless", r"Spaceless has no observation_space: define it"),
     ("test_environment_errors:returns_nothing", r"test_environment_errors:returns_nothing is None: it lacks observation_space"),
-    ("test_environment_errors:Unsized", r"Unsized has no parameter 'num_envs'; it has none"),
+    ("test_environment_errors:Unsized", r"Unsized is a VectorEnv whose class has no argument num_envs: add one\.$"),
     ("test_environment_errors:Failing", r"Failing\(\) raised RuntimeError: no screen \(test_environment_errors.py, line \d+\)"),
 ]  # fmt: skip
 ANSWERED = [
@@ -122,6 +128,12 @@ def test_an_environment_that_cannot_be_made_raises_its_sentence(env_id, settings
         make_env(env_id, settings, Preprocessing(**preprocessing))
 
 
+@pytest.mark.parametrize("default", [np.zeros(2), (0.0, 1.0), None])
+def test_text_is_refused_for_a_parameter_that_is_no_text(default):
+    with pytest.raises(ConfigError, match=r"^env_settings: goal = '0\.5': expected a number or true/false\.$"):
+        check_type("goal", "0.5", default)
+
+
 @pytest.mark.parametrize(("env_id", "sentence"), ANSWERED)
 def test_an_id_from_elsewhere_is_answered_before_an_environment_is_made(env_id, sentence):
     with pytest.raises(EnvError, match=rf"^{env_id} cannot be made: .*{sentence}"):
@@ -173,11 +185,12 @@ def test_cause_precedes_the_hint(registry):
 
 def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkeypatch, registry):
     code = """
-        import gymnasium
+        import functools, gymnasium
         gymnasium.register("yard/Crane-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
         gymnasium.register("yard/Crane-v2", entry_point="robot_yard:Crane")
         for suffix in ("", "Dense"):
             gymnasium.register(f"Lift{suffix}-v3", entry_point="robot_yard:Lift")
+        gymnasium.register("Winch-v1", entry_point=functools.partial(lambda: None))
     """
     files = {
         "robot_yard/__init__.py": textwrap.dedent(code),
@@ -192,7 +205,12 @@ def test_id_of_an_installed_package_is_found_without_its_import(tmp_path, monkey
         with pytest.raises(EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): robot_yard registers this id when it is"):
             make_env(env_id)
     assert "robot_yard" not in sys.modules
-    for env_id, typed in (("Crane-v1", "yard/Crane-v2"), ("Crain-v2", "yard/Crane-v2"), ("LiftDens-v3", "LiftDense-v3")):
+    for env_id, typed in (
+        ("Crane-v1", "yard/Crane-v2"),
+        ("Crain-v2", "yard/Crane-v2"),
+        ("LiftDens-v3", "LiftDense-v3"),
+        ("Wench-v1", "Winch-v1"),
+    ):
         with pytest.raises(EnvError, match=rf"\(did you mean 'robot_yard:{typed}'\?\): expected an id that robot_yard registers"):
             make_env(f"robot_yard:{env_id}")
     sys.modules.pop("robot_yard", None)
@@ -227,6 +245,9 @@ def test_an_unsupported_space_raises_with_its_name():
         EnvError, match=r"spoken is neither a JAX nor a Gymnasium environment: it lacks action_space, reset, step"
     ):
         as_jax_environment(type("Silent", (), {"observation_space": Discrete(2)})(), "spoken")
+    Spoken.reset = lambda self, key: (key, key)
+    with pytest.raises(EnvError, match=r"^spoken\.reset\(key\) does not accept the 2 arguments \(key, params\)\.$"):
+        as_jax_environment(Spoken(), "spoken")
 
 
 def test_missing_extra_is_named(monkeypatch):

@@ -14,7 +14,7 @@ from test_tensorboard import events
 
 from commands import SMALL, copied, rows, trained
 from proximo.cli import main
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, EnvError
 from proximo.tracking import run_trackers
 from proximo.tracking.histograms import Histogram
 from proximo.tracking.json_lines import read_rows
@@ -86,6 +86,14 @@ def opened(run_dir, track, told=None):
 def test_unknown_tracker_raises(track, sentence):
     with pytest.raises(ConfigError, match=sentence):
         check_trackers(track)
+
+
+def test_an_error_of_proximo_in_an_imported_module_keeps_its_cause(tmp_path, monkeypatch):
+    (tmp_path / "raising_tracker.py").write_text("from proximo.errors import EnvError\nraise EnvError('no screen')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"the module 'raising_tracker' cannot be imported \(EnvError: no screen\)") as caught:
+        check_trackers("raising_tracker:Tracker")
+    assert isinstance(caught.value.__cause__, EnvError)
 
 
 def test_missing_library_raises_before_anything_is_compiled(monkeypatch, tmp_path, capsys):

@@ -45,12 +45,8 @@ def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[F
                 f"Observations{leaf.name} have the shape of an image, but are declared as {leaf.space}, so an MLP reads them. Return images as "
                 "uint8 in 0 … 255, which Nature CNN reads and scales to 0 … 1"
             )
-            found.append(
-                (
-                    "images",
-                    image + (", or set encoder = nature_cnn if the numbers are in 0 … 1." if len(leaf.shape) == 3 else "."),
-                )
-            )
+            otherwise = ", or set encoder = nature_cnn if the numbers are in 0 … 1" if len(leaf.shape) == 3 else ""
+            found.append(("images", f"{image}{otherwise}."))
     if policy is not None:
         torsos = {"encoder": "encoder", "memory": "cell", "shared layers": "shared"}
         parts: dict[str, Any] = {name: [getattr(torso, part) for torso in policy.torsos] for name, part in torsos.items()}

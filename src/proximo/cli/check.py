@@ -16,7 +16,7 @@ from proximo.cli import Options, Parser, UsageError, paint, print_json, short_wa
 from proximo.cli.setting_flags import add_setting, given_settings
 from proximo.config import LEAVES
 from proximo.envs.gymnasium import worker_process
-from proximo.envs.gymnasium.worker_process import WorkerProcess
+from proximo.envs.gymnasium.worker_process import POSIX, WorkerProcess
 from proximo.errors import EnvError, ProximoError
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
@@ -42,6 +42,8 @@ def make_parser() -> Parser:
 def run(options: Options) -> int:
     from proximo.checks import verdict
 
+    if not POSIX:
+        raise UsageError("`proximo check` plays the environment in a worker process, which needs Linux or macOS.")
     if not 0 < options.seconds < math.inf:
         raise UsageError(f"--seconds {options.seconds:g}: expected a number of seconds, more than 0.")
     report: dict[str, Any] = {"env": options.env, "not_checked": ["making"], "compile_seconds": 0.0}

@@ -66,10 +66,23 @@ def find(module_name: str, class_name: str, from_file: bool = False) -> Any:
 def from_class(cls: Any, settings: dict[str, Any], env_id: str, preprocessing: Preprocessing = PLAIN) -> Any:
     """Make the environment of a class of any kind, or of a function; one that makes a ``VectorEnv`` takes ``num_envs``.
     Raises ``EnvError`` for anything else, and ``ConfigError`` for unknown ``settings``."""
-    is_class, signature = inspect.isclass(cls), inspect.signature(cls)
-    takes_num_envs = is_vectorized(cls) or ("num_envs" in signature.parameters and not is_class)
+    is_class = inspect.isclass(cls)
+    try:
+        signature = inspect.signature(cls)
+    except ValueError:  # some built-in types have no signature
+        raise EnvError(f"{env_id} is not an environment {PROTOCOL}.") from None
+    has_num_envs = "num_envs" in signature.parameters
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
-        check_names([*settings, *(["num_envs"] if takes_num_envs else [])], signature.parameters, env_id)
+        if is_vectorized(cls) and not has_num_envs:
+            raise EnvError(f"{env_id} is a VectorEnv whose class has no argument num_envs: add one.")
+        check_names(settings, signature.parameters, env_id)
+    takes_num_envs = is_vectorized(cls) or (has_num_envs and not is_class)
+    try:
+        signature.bind(**settings, **({"num_envs": 1} if takes_num_envs else {}))
+    except TypeError as error:
+        is_wrapper = is_class and issubclass(cls, gym.Wrapper)
+        way = f"give a wrapper as --wrapper {env_id}" if is_wrapper else "set it with --env-settings, or give it a default"
+        raise EnvError(f"{env_id} cannot be made: {error}; {way}.") from error
     make = functools.partial(cls, **settings)
     if takes_num_envs:
         with construction_errors(env_id):
@@ -190,6 +203,12 @@ def as_jax_environment(env: Any, env_id: str) -> Any:
     if missing := [name for name in parts if not hasattr(env, name)]:
         what = "None" if env is None else "neither a JAX nor a Gymnasium environment"
         raise EnvError(f"{env_id} is {what}: it lacks {', '.join(missing)} {PROTOCOL}.")
+    for name, arguments in (("reset", ("key", "params")), ("step", ("key", "state", "action", "params"))):
+        try:
+            inspect.signature(getattr(env, name)).bind(*arguments)
+        except TypeError:
+            expected = f"the {len(arguments)} arguments ({', '.join(arguments)})"
+            raise EnvError(f"{env_id}.{name}{inspect.signature(getattr(env, name))} does not accept {expected}.") from None
     adapted = CustomJaxEnvironment(env)
     is_same = (adapted.observation_space, adapted.action_space) == (env.observation_space, env.action_space)
     return env if is_same and hasattr(env, "default_params") else adapted

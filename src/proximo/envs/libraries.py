@@ -85,6 +85,8 @@ def check_type(name: str, value: Any, default: Any) -> None:
     fits = isinstance(value, expected | int if expected is float else expected) and isinstance(value, bool) == (expected is bool)
     if words and not (fits and (isinstance(value, str) or math.isfinite(value))):
         raise ConfigError(f"env_settings: {name} = {value!r}: expected {words}.")
+    if not words and isinstance(value, str):
+        raise ConfigError(f"env_settings: {name} = {value!r}: expected a number or true/false.")
 
 
 def replace_params(params: Any, settings: dict[str, Any], env_id: str) -> Any:

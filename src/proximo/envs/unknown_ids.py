@@ -87,7 +87,8 @@ def unknown(env_id: str, ids: list[str]) -> EnvError:
 def _package(spec: Any) -> str:
     """The package whose code makes a registered environment."""
     entry = spec.entry_point or spec.vector_entry_point
-    return re.split("[.:]", entry if isinstance(entry, str) else getattr(entry, "__module__", ""))[0]
+    code = entry if isinstance(entry, str) else getattr(getattr(entry, "func", entry), "__module__", "")  # of a partial function
+    return re.split("[.:]", code)[0]
 
 
 def _stem(env_id: str) -> str:

@@ -288,4 +288,9 @@ def test_a_vector_environment_with_an_unknown_mode_is_refused():
 
     sentence = r"declares the autoreset mode 'sometimes': expected one of next_step, same_step, disabled"
     with pytest.raises(EnvError, match=sentence):
-        from_vector(make, "toy", Preprocessing()).open(1, 1, VectorOptions())
+        from_vector(make, "toy", Preprocessing())
+
+
+def test_a_vector_environment_receives_no_action_outside_its_space():
+    with pytest.raises(EnvError, match=r"^The action 9 for environment 0 of toy is not in its space Discrete"):
+        rollout(vectorized(gym_toys.Walk, "NextStep"), actions=9)

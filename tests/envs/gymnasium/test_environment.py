@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from proximo.envs import make_env
-from proximo.envs.gymnasium import vector_environment
-from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.gymnasium import environment, vector_environment
+from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import ConfigError
-from proximo.spaces import Discrete, MultiBinary, MultiDiscrete
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 import gym_toys
 
@@ -53,7 +53,7 @@ def test_a_slow_start_is_reported_with_its_limit(monkeypatch):
         assert messages == [f"Still waiting for 2 environments of toy to start {message}"]
 
 
-def test_more_workers_than_cores_or_environments_are_answered():
+def test_more_workers_than_cores_or_environments_are_answered(monkeypatch):
     env, messages = from_factory(gym_toys.Countdown, "toy", Preprocessing()), []
     for cores in (2, 1):
         env.open(2, 1, VectorOptions(num_workers=2, cores=cores, warn=messages.append)).close()
@@ -64,6 +64,9 @@ def test_more_workers_than_cores_or_environments_are_answered():
         ConfigError, match=r"num_workers = 3: expected at most num_envs = 2\. .* the number of environments is num_envs\."
     ):
         env.open(2, 1, VectorOptions(num_workers=3))
+    monkeypatch.setattr(environment, "POSIX", False)
+    with pytest.raises(ConfigError, match=r"num_workers = 2: workers need Linux or macOS\. Set num_workers = 0\.$"):
+        env.open(2, 1, VectorOptions(num_workers=2))
 
 
 def test_seeds_follow_from_their_source_and_differ():
@@ -75,6 +78,22 @@ def test_seeds_follow_from_their_source_and_differ():
     every = {seed for source in range(50) for seed in environment_seeds(8, source)}
     assert len(every) == 400
     assert max(every) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (Discrete(3, start=1), np.array([1, 4])),
+        (MultiDiscrete((2, 3)), np.array([[0, 2], [2, 0]])),
+        (MultiBinary((2,)), np.array([[0, 1], [2, 0]], np.int8)),
+        *((Box((1,), -1.0, 1.0), np.array([[0.5], [x]], np.float32)) for x in (np.nan, 1.5)),
+        (Box((1,)), np.array([[0.5], [np.inf]], np.float32)),
+    ],
+)
+def test_an_action_outside_its_space_raises_with_its_environment(space, wrong):
+    check_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy", 4)
+    with pytest.raises(EnvError, match=r"for environment 5 of toy is not in its space"):
+        check_actions(wrong, space, "toy", 4)
 
 
 @pytest.mark.parametrize(

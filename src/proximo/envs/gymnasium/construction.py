@@ -14,6 +14,7 @@ from proximo.envs.gymnasium.action_masks import MaskInObservation, VectorMaskInO
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import EnvironmentSpec, checked_reset
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
 from proximo.envs.gymnasium.vector_environment import reports_waiting
 from proximo.errors import ConfigError, EnvError, lacking
 from proximo.spaces import from_any
@@ -88,6 +89,8 @@ def _example(
     needs to know, the entries of its mask if this is not in its observation, and its metadata."""
     limit, lives, info, size = preprocessing.max_episode_steps, preprocessing.life_loss, {}, 0
     with reports_waiting(warnings.warn, 1, env_id), contextlib.closing(make()) as env:
+        if prefix:
+            autoreset_of(env, env_id)
         spaces = {name: getattr(env, f"{prefix}{name}", None) for name in ("observation_space", "action_space")}
         for name, space in spaces.items():
             if space is None:

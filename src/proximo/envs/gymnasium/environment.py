@@ -67,6 +67,8 @@ class GymnasiumEnvironment(Described):
                     f"{name}: {self.id} is a vector environment that steps its environments itself: leave out {name}, and set its own "
                     "parameters with --env-settings."
                 )
+        if workers > 0 and not POSIX:
+            raise ConfigError(f"num_workers = {workers}: workers need Linux or macOS. Set num_workers = 0.")
         if num_envs < groups:
             raise ConfigError(f"overlap = true needs at least {groups} environments, num_envs is {num_envs}.")
         if workers > num_envs or (workers > 0 and workers % groups):
