@@ -103,5 +103,6 @@ def _example(
         if not is_threaded and (size := mask_size(env, info)):
             observation = with_mask(observation, size)
         # Here the spaces are converted, once.
-        spec = EnvironmentSpec(env_id, from_any(observation, "observation"), from_any(action, "action"), limit, lives)
+        observation_space, action_space = from_any(observation, "observation"), from_any(action, "action")
+        spec = EnvironmentSpec(env_id, observation_space, action_space, limit, checks_actions=bool(prefix), life_loss=lives)
         return spec, size, dict(getattr(env, "metadata", None) or {})

@@ -37,6 +37,8 @@ class EnvironmentSpec:
     action_space: ActionSpace
     max_episode_steps: int = 0
     """Steps after which an episode is truncated; 0: only the environment's own limit."""
+    checks_actions: bool = False
+    """Whether actions are checked before each step, because native code may crash at others."""
     life_loss: bool = False
     """Report a decrease of ``info["lives"]`` as a lost life."""
     first_env: int = 0

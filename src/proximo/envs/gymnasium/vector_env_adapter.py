@@ -89,7 +89,8 @@ class VectorStepper:
     def send(self, t: int) -> None:
         """Begin a step, or remember its actions for ``step``."""
         self.call, self.actions = "step", self.rows.action[t].copy()
-        check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first)
+        if self.spec.checks_actions:
+            check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first)
         if self.is_async:
             self.env.send(self.actions)
             self.is_stepping = True
