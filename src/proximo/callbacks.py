@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, shown
 from proximo.evaluation.evaluate import check_number
 from proximo.rendering.watching import LONGEST, film
 from proximo.signatures import is_number
@@ -36,9 +37,10 @@ class EarlyStopping:
             )
         if patience is not None:
             check_number("patience", patience, 1, LONGEST)
-        for name, given in (("at", at), ("min_delta", min_delta)):
-            if given is not None and (not is_number(given) or math.isnan(given)):
-                raise ConfigError(f"EarlyStopping: {name} = {given!r}: expected a number.")
+        if at is not None and (not is_number(at) or math.isnan(at)):
+            raise ConfigError(f"EarlyStopping: at = {at!r}: expected a number.")
+        if not is_number(min_delta) or not min_delta >= 0:
+            raise ConfigError(f"EarlyStopping: min_delta = {min_delta!r}: expected a number, 0 or more.")
         self.at, self.patience, self.min_delta = at, patience, min_delta
         self.best, self.waited = -math.inf, 0
 
@@ -75,7 +77,7 @@ class Checkpoints:
         every: updates between two saves, 1 or more.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path, every: int = 1):
@@ -95,7 +97,7 @@ class BestModel:
         folder: where to save; not the working folder.
 
     Raises:
-        ConfigError: ``folder`` is the working folder.
+        ConfigError: ``folder`` is not a path, or is the working folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -119,7 +121,7 @@ class Video:
         max_steps: maximum number of steps of a video.
 
     Raises:
-        ConfigError: ``folder`` is the working folder, or ``max_steps`` is not a whole number, 1 or more.
+        ConfigError: ``folder`` is not a path, or is the working folder; or ``max_steps`` is not a whole number, 1 or more.
     """
 
     def __init__(self, folder: str | Path, every: int = 1, max_steps: int = 1000):
@@ -133,8 +135,10 @@ class Video:
 
 def _absolute(folder: str | Path) -> Path:
     """``folder`` as an absolute path, because an environment may change the working folder."""
-    if Path(folder).absolute() == Path.cwd():
-        raise ConfigError(f"folder = {str(folder)!r} is the working folder: expected another one, for example 'models'.")
+    if not isinstance(folder, str | os.PathLike) or Path(folder).absolute() == Path.cwd():
+        raise ConfigError(
+            f"folder = {shown(folder)}: expected the path of a folder, not the working folder: for example 'models'."
+        )
     return Path(folder).absolute()
 
 

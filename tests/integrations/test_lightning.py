@@ -342,6 +342,7 @@ def with_head(trained):
             {},
             "returned Adam: expected one optax optimizer, not a P",
         ),
+        (lambda: optimized(lambda _: None), {}, "^optimizer = None: expected"),
         (
             lambda: optimized(lambda _: optax.sgd(1e-2), learning_rate=1e-2),
             {},

@@ -225,11 +225,11 @@ class LightningTraining:
         self.configure_optimizers = lambda: []  # noqa: PIE807 (Lightning reads its __code__)
         if isinstance(optimizer, tuple) and isinstance(optimizer[0], list):  # ([optimizer], [its schedule])
             optimizer = optimizer[0]
-        if isinstance(optimizer, list) and len(optimizer) < 2:
-            optimizer = optimizer[0] if optimizer else None
+        if isinstance(optimizer, list) and len(optimizer) == 1:
+            optimizer = optimizer[0]
         if isinstance(optimizer, dict):
             optimizer = optimizer.get("optimizer", optimizer)
-        if optimizer is None:
+        if isinstance(optimizer, list) and not optimizer:
             return {}
         if isinstance(optimizer, torch.optim.Optimizer | list | dict):
             raise ConfigError(
