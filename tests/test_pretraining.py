@@ -173,6 +173,7 @@ X = np.zeros((4, 3))
         ({}, (X, [0, 1, 2, 1]), r"^actions has 2, which is not in Discrete\(2\)"),
         (GRU, (X, [0, 1, 0, 1]), r"^episode_start is missing: this policy reads it, so pass one finite number for each of the 4"),
         (GRU, (X, [0, 1, 0, 1], [True]), r"^episode_start is list of shape \(1,\)"),
+        (GRU, (X, [0, 1, 0, 1], [[1], [0, 0], [0], [0]]), r"^episode_start is list of shape \(\)"),
         ({"observe_reward": True}, (X, [0, 1, 0, 1], [1, 0, 0, 0]), r"^rewards is missing"),
     ],
 )
@@ -185,10 +186,12 @@ def test_invalid_numbers_and_unbounded_actions_are_rejected():
     learner = agent(Box((1,), -2.0, 2.0))
     with pytest.raises(ConfigError, match=r"^actions\[2\] is \[2.5\], outside of the bounds of Box\(1,\) float32"):
         proximo.pretrain(learner, X, [[0.0], [2.00001], [2.5], [0.0]])
-    for name, value in (("num_epochs", 0), ("minibatch_size", 10**7), ("learning_rate", 0), ("learning_rate", np.inf)):
-        sentence = rf"^{name} = .*: expected a (whole number of 1 … 1000000|finite number above 0)"
-        with pytest.raises(ConfigError, match=sentence):
-            proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
+    rates = 0, np.inf, 2**128, 1e300, 10**400
+    for name, values in (("num_epochs", (0, 2**80)), ("minibatch_size", (10**7, 10**400)), ("learning_rate", rates)):
+        sentence = rf"^{name} = .*: expected a (whole number of 1 … 1000000|finite number above 0 \(as float32\))"
+        for value in values:
+            with pytest.raises(ConfigError, match=sentence):
+                proximo.pretrain(learner, X, np.zeros((4, 1)), **{name: value})
     before = bits(learner.policy.actor_critic)
     for scale, rate in ((1.0, 1e30), (1e19, 1e-3), (1e30, 1e-3)):
         with pytest.raises(

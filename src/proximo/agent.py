@@ -295,9 +295,16 @@ class PPO:
         return self._state
 
     def predict(
-        self, observation: Any, memory: Carried | None = None, episode_start: Any = None, *, action_mask: Any = None,
-        deterministic: bool = True, key: Key[Array, ""] | None = None, reward: Any = None,
-    ) -> tuple[np.ndarray, Carried]:  # fmt: skip
+        self,
+        observation: Any,
+        memory: Carried | None = None,
+        episode_start: Any = None,
+        *,
+        action_mask: Any = None,
+        deterministic: bool = True,
+        key: Key[Array, ""] | None = None,
+        reward: Any = None,
+    ) -> tuple[np.ndarray, Carried]:
         """Choose the action for one observation, or for N stacked observations, with the current policy.
 
         ``Policy.predict`` explains arguments, results and errors. Without a ``key``, the agent uses another key in each call, which
@@ -321,9 +328,16 @@ class PPO:
         return self.policy.forward(observation, memory, episode_start, action_mask=action_mask, reward=reward)
 
     def evaluate(
-        self, episodes: int = 100, *, deterministic: bool = True, seed: int = 0, levels: str | None = None,
-        env_settings: dict[str, Any] | None = None, num_envs: int = 0, env: Any = None,
-    ) -> Episodes:  # fmt: skip
+        self,
+        episodes: int = 100,
+        *,
+        deterministic: bool = True,
+        seed: int = 0,
+        levels: str | None = None,
+        env_settings: dict[str, Any] | None = None,
+        num_envs: int = 0,
+        env: Any = None,
+    ) -> Episodes:
         """Play whole episodes on environment seeds that training does not use, as ``proximo.evaluate`` does.
 
         Args:
@@ -377,9 +391,15 @@ class PPO:
         return watching.make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
 
     def watch(
-        self, path: str | Path | None = None, *, episodes: int = 3, deterministic: bool = True, seed: int = 0,
-        max_steps: int | None = None, fps: float | None = None,
-    ) -> Path | None:  # fmt: skip
+        self,
+        path: str | Path | None = None,
+        *,
+        episodes: int = 3,
+        deterministic: bool = True,
+        seed: int = 0,
+        max_steps: int | None = None,
+        fps: float | None = None,
+    ) -> Path | None:
         """Show episodes of the current policy in a notebook or a window. Without a display, write a file.
 
         Args:
@@ -587,11 +607,9 @@ def load(
     with agent._backend() as backend:
         agent._state = backend.restore(saved)
     check_finite(saved.path, agent._state.learner.policy, here)
-    agent.step, agent._evaluation, agent.warnings = (
-        saved.step,
-        saved.info.get("evaluation"),
-        warnings + resume_warnings(config, here),
-    )
+    agent.step = saved.step
+    agent._evaluation = saved.info.get("evaluation")
+    agent.warnings = warnings + resume_warnings(config, here)
     if eval_env is None and config.run.eval_env == stored.run.eval_env:  # else they were perhaps on another environment
         best = saved.info.get("best") or agent._evaluation
         agent._best = best if best and best["return_mean"] is not None else None

@@ -37,9 +37,10 @@ class EarlyStopping:
             )
         if patience is not None:
             check_number("patience", patience, 1, LONGEST)
-        for name, given in (("at", at), ("min_delta", min_delta)):
-            if given is not None and (not is_number(given) or math.isnan(given)):
-                raise ConfigError(f"EarlyStopping: {name} = {given!r}: expected a number.")
+        if at is not None and (not is_number(at) or math.isnan(at)):
+            raise ConfigError(f"EarlyStopping: at = {at!r}: expected a number.")
+        if not is_number(min_delta) or not min_delta >= 0:
+            raise ConfigError(f"EarlyStopping: min_delta = {min_delta!r}: expected a number, 0 or more.")
         self.at, self.patience, self.min_delta = at, patience, min_delta
         self.best, self.waited = -math.inf, 0
 

@@ -69,8 +69,8 @@ def pretrain(
     """
     for name, given in (("num_epochs", num_epochs), ("minibatch_size", minibatch_size)):
         check_number(name, given, 1, 10**6)  # the program stores a key and a loss for each epoch
-    if not is_number(learning_rate) or not 0 < learning_rate < np.inf:
-        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0, such as 1e-3.")
+    if not is_number(learning_rate) or not 0 < learning_rate <= float(np.finfo(np.float32).max):
+        raise ConfigError(f"learning_rate = {shown(learning_rate)}: expected a finite number above 0 (as float32), such as 1e-3.")
     with exclusive_use(agent):
         state, config = agent._current_state(), agent.config
         policy = state.learner.policy
@@ -115,7 +115,10 @@ def _convert(
 def _one_each(name: str, given: Any, dtype: Any, count: int, is_read: bool) -> Array:
     if not is_read:
         return jnp.zeros(count, dtype)
-    x = np.asarray(given)
+    try:
+        x = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        x = np.asarray(None)
     if x.shape == (count,) and x.dtype.kind in "biuf" and np.isfinite(x).all():
         return jnp.asarray(x, dtype)
     shown = "missing" if given is None else f"{type(given).__name__} of shape {x.shape}"

@@ -1,5 +1,6 @@
 """Callbacks are called in order and per seed, may stop a training, and their state is saved with it."""
 
+import collections
 import copy
 import dataclasses
 import itertools
@@ -19,7 +20,7 @@ from proximo.errors import CheckpointError, ConfigError
 from proximo.evaluation.evaluators import JaxEvaluator
 from proximo.report.read import read_run
 from proximo.storage import checkpoint
-from proximo.training.callbacks import Evaluation, Info, SeedCallbacks
+from proximo.training.callbacks import Evaluation, Info, SeedCallbacks, callbacks_of_seeds
 
 TOTAL = SMALL["total_steps"]
 UPDATES = TOTAL // BATCH
@@ -248,8 +249,24 @@ def test_a_hook_stops_with_a_boolean_alone(hook, result):
         callbacks.call(hook, None)
 
 
+def test_a_hook_may_be_a_function_in_c_and_every_may_change():
+    calls = collections.deque()
+    callback = SimpleNamespace(every=2, on_update=calls.append)
+    [callbacks] = callbacks_of_seeds([callback], proximo.Config())
+    for update in range(1, 13):
+        callbacks.add({"rollout/episodes": np.zeros(1)})
+        callbacks.update(update, lambda metrics, update=update: update)
+        callback.every = 2 if update < 6 else 3
+    assert list(calls) == [2, 4, 6, 9, 12]
+    assert callbacks.intervals == [3]
+
+
 class Typo:
     on_updates = print
+
+
+async def asynchronous(info):
+    """A call of it does nothing."""
 
 
 class Locked(Recorder):
@@ -261,12 +278,15 @@ class Locked(Recorder):
 @pytest.mark.parametrize(
     ("callbacks", "settings", "message"),
     [
+        (EarlyStopping(at=4), {}, "callbacks = EarlyStopping: expected a list, for example [EarlyStopping(at=475)]."),
+        (None, {}, "callbacks = NoneType: expected a list"),
         ([object()], {}, "object has none of on_start, on_update, on_evaluation, on_end"),
         ([Recorder], {}, "Recorder is a class: expected an object, for example Recorder()"),
         ([Typo()], {}, "(did you mean 'on_update'?)"),
         ([Recorder(every=0)], {}, "Recorder.every = 0: expected a number of updates, 1 or more"),
         ([EarlyStopping(at=4)], {"eval_episodes": 0}, "EarlyStopping needs evaluations, but eval_episodes = 0"),
         ([SimpleNamespace(on_update=lambda: None)], {}, "SimpleNamespace.on_update is called as on_update(info): too many"),
+        ([SimpleNamespace(on_end=asynchronous)], {}, "SimpleNamespace.on_end is asynchronous, so a call would do nothing"),
         ([Locked()], {"seeds": 2}, "which failed (TypeError: cannot pickle '_thread.lock' object): leave out"),
     ],
 )
@@ -281,14 +301,22 @@ def test_invalid_callbacks_raise_one_sentence(tmp_path, callbacks, settings, mes
     [
         (EarlyStopping, "EarlyStopping: expected at (a mean return to stop at) or patience"),
         (lambda: EarlyStopping(patience=0), "patience = 0: expected a whole number of 1"),
-        (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number"),
+        (lambda: EarlyStopping(at=1, min_delta="0"), "EarlyStopping: min_delta = '0': expected a number, 0 or more"),
+        (lambda: EarlyStopping(at=1, min_delta=-1), "EarlyStopping: min_delta = -1: expected a number, 0 or more"),
+        (lambda: EarlyStopping(at=1, min_delta=None), "EarlyStopping: min_delta = None: expected a number, 0 or more"),
+        (lambda: EarlyStopping(at=False), "EarlyStopping: at = False: expected a number"),
         (lambda: EarlyStopping(at=float("nan")), "EarlyStopping: at = nan: expected a number"),
+        (lambda: Checkpoints(3), "folder = 3: expected the path of a folder, not the working folder"),
+        (lambda: Video(None), "folder = None: expected the path of a folder, not the working folder"),
         (lambda: BestModel("."), "folder = '.': expected the path of a folder, not the working folder"),
-        (lambda: Checkpoints(3), "folder = 3: expected the path of a folder"),
         (lambda: Video("videos", max_steps=0), "max_steps = 0: expected a whole number of 1"),
         (
             lambda: SeedCallbacks([SimpleNamespace(state_dict=lambda: {"count": np.float32(1)})]).state(),
             "SimpleNamespace.state_dict() returns a value that is not JSON",
+        ),
+        (
+            lambda: SeedCallbacks([SimpleNamespace()]).restore([{"name": "SimpleNamespace", "state": {}}]),
+            "callbacks: SimpleNamespace has state_dict, but no load_state_dict, which a resume needs.",
         ),
     ],
 )

@@ -199,6 +199,23 @@ def test_signal_before_the_first_seed_is_the_exit_code(tmp_path, monkeypatch, nu
         assert (result.interrupted, result.steps) == (number, 0)
 
 
+def test_signal_in_the_last_evaluation_of_a_seed_keeps_its_result(tmp_path, monkeypatch, capsys):
+    evaluate, numbers = PeriodicEvaluation._play, itertools.count(1)
+
+    def interrupted(self, *arguments):
+        if next(numbers) == 10:
+            self.training.interrupts.request(signal.SIGTERM)
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(PeriodicEvaluation, "_play", interrupted)
+    assert main([*train_words(tmp_path, "r", seeds=2, seeds_mode="serial"), "--json"]) == 143
+    out, err = capsys.readouterr()
+    run_dir = tmp_path / "toys-RandomEnds" / "r"
+    assert json.loads(out)["steps"] == SMALL["total_steps"]
+    assert f"Stopped before seed-1. Go on with: proximo train --resume {run_dir}" in err
+    assert not checkpoint.steps(run_dir / "seed-1" / "checkpoints")
+
+
 def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("os._exit", ended_at_once)
     monkeypatch.setattr(JaxBackend, "advance", pressed_twice)

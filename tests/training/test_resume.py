@@ -130,8 +130,12 @@ def test_schedules_of_an_extended_run_end_at_the_new_total(tmp_path, capsys):
     [
         (["--gamma", "0.9"], "gamma cannot change when a run is resumed (only actors, checkpoint_every,"),
         (["--num-envs", "8"], "num_envs cannot change"),
+        (["--seed", "3"], "seed cannot change"),
+        (["--total-steps", "x"], "total_steps = 'x': expected a whole number"),
         (["--total-step", "9"], "Unknown setting 'total-step' (did you mean 'total_steps'?)"),
         (["--smoke"], "--resume continues a run with its settings"),
+        (["--show-config"], "--resume continues a run with its settings"),
+        (["--no-preset"], "--resume continues a run with its settings"),
         (["toys:Counting"], "The environment cannot change when a run is resumed"),
         (["--config", "x.yaml"], "--resume continues a run with its settings"),
     ],

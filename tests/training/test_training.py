@@ -1,6 +1,7 @@
 """The training loop: what it writes, saves and evaluates; several seeds; faults that end it."""
 
 import contextlib
+import itertools
 import json
 import math
 import shutil
@@ -15,7 +16,7 @@ import proximo
 from commands import BATCH, SMALL, copied, final_state, last_best, rows, train_words, trained
 from proximo.cli import main
 from proximo.collect import program_cache
-from proximo.errors import ConfigError, TrainingError
+from proximo.errors import ConfigError, EnvError, EnvironmentFault, TrainingError
 from proximo.storage import checkpoint, run_directory
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.tracking.json_lines import read_rows
@@ -269,6 +270,22 @@ def test_what_was_learned_is_saved_whatever_fails(tmp_path, monkeypatch, kind):
         train(tmp_path, "r", eval_every=BATCH * 2, checkpoint_every=TOTAL)
     (step,) = checkpoint.steps(tmp_path / "toys-RandomEnds" / "r" / "checkpoints")
     assert step == BATCH * 2
+
+
+@pytest.mark.parametrize("error", [EnvError("the pole has fallen off"), EnvironmentFault("the pole has fallen off")])
+def test_environment_that_fails_in_a_short_call_is_a_fault_with_its_text_once(tmp_path, monkeypatch, error):
+    advance, numbers = JaxBackend.advance, itertools.count(1)
+
+    def fail(self, *arguments):
+        if next(numbers) == 3:
+            raise error
+        return advance(self, *arguments)
+
+    monkeypatch.setattr(JaxBackend, "advance", fail)
+    with pytest.raises(EnvironmentFault, match="the pole has fallen off") as caught:
+        train(tmp_path, "r")
+    assert (caught.value is error) == isinstance(error, EnvironmentFault)
+    assert (tmp_path / "toys-RandomEnds" / "r" / "failure.txt").read_text() == f"{error}\n"
 
 
 @pytest.mark.parametrize("mode", ["vmap", "serial"])

@@ -132,9 +132,8 @@ def _connect(cluster: Cluster, heartbeat: float, start_timeout: float) -> Any:
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", address)  # JAX's default is all interfaces
     if index == 0:  # if the port is taken, JAX would crash, or share it with another program
         host, _, port = bind.rpartition(":")
-        family, *_, name = min(
-            socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        )  # IPv4 if the host has it
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, *_, name = min(found)  # IPv4 if the host has it
         socket.create_server(name[:2], family=family).close()
     with _silenced(2) as terminal:  # JAX prints a stack trace before it aborts
         set_last_words(

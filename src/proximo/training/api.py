@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import re
@@ -231,12 +232,18 @@ def _train_seeds(
     for run, own in zip(runs, callbacks, strict=True):
         run.callbacks = own
     size, results, failures = len(runs) if backend.stacked else 1, list[Result](), list[TrainingError]()
-    on_exit = functools.partial(reporter.exiting, f"Stopped at once. Go on with: {peers.how_to_resume(path)}")
+    how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
+    on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with (
         Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.watchdog.request) as interrupts,
         contextlib.closing(backend),
     ):
         for i in range(0, len(runs), size):
+            requested = next(filter(None, peers.agree(interrupts.requested, "the next seed")), None)
+            if i and requested is not None:  # in the last call or evaluation of the seed before, which is complete
+                reporter.stopped(f"Stopped before {runs[i].folder.name}. {how_to_continue}")
+                results = [dataclasses.replace(result, interrupted=requested) for result in results]
+                break
             training = _train_together(backend, runs[i : i + size], interrupts, reporter, path)
             arguments = backend.compile_seconds, training.interrupted, size
             results += [run.result(*arguments) for run in training.seed_runs if run.failure is None]

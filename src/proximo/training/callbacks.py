@@ -127,10 +127,12 @@ class Evaluation(Info):
     """Whether no earlier evaluation of this run was better."""
 
 
-def callbacks_of_seeds(callbacks: Iterable[Any], config: Config, seeds: int = 1) -> list[SeedCallbacks]:
-    """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises ``ConfigError`` for an object without a hook, with
-    an invalid ``every``, that cannot be copied, or that needs evaluations, if the training does not evaluate."""
-    callbacks = tuple(callbacks)
+def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1) -> list[SeedCallbacks]:
+    """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises ``ConfigError`` if they are no list, and for
+    an object without a hook, with an asynchronous one, with an invalid ``every``, that cannot be copied, or that needs evaluations, if the
+    training does not evaluate."""
+    if not isinstance(callbacks, list | tuple):
+        raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:
         name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
         hooks = [hook for hook in HOOKS if _has(callback, hook)]
@@ -147,6 +149,12 @@ def callbacks_of_seeds(callbacks: Iterable[Any], config: Config, seeds: int = 1)
             except TypeError as error:
                 argument = "result" if hook == "on_evaluation" else "info"
                 raise ConfigError(f"callbacks: {name}.{hook} is called as {hook}({argument}): {error}.") from None
+            except ValueError:  # a function in C, which may have no signature
+                pass
+            if inspect.iscoroutinefunction(getattr(callback, hook)):
+                raise ConfigError(
+                    f"callbacks: {name}.{hook} is asynchronous, so a call would do nothing: define it without async."
+                )
         every = getattr(callback, "every", 1)
         if not is_integer(every) or every < 1:
             raise ConfigError(f"callbacks: {name}.every = {every!r}: expected a number of updates, 1 or more.")
@@ -168,21 +176,24 @@ class SeedCallbacks:
 
     def __init__(self, callbacks: Iterable[Any] = ()):
         self.objects = tuple(callbacks)
-        self._updated = [(c, getattr(c, "every", 1), MetricsWindow()) for c in self.objects if _has(c, "on_update")]
-        """The callbacks with ``on_update``, the updates between two calls, and the metrics since the last."""
+        self._updated = [(callback, MetricsWindow()) for callback in self.objects if _has(callback, "on_update")]
+        """The callbacks with ``on_update``, and the metrics since its last call."""
 
     @property
     def intervals(self) -> list[int]:
-        return [every for _, every, _ in self._updated]
+        return [getattr(callback, "every", 1) for callback, _ in self._updated]
 
     def add(self, metrics: Any) -> None:
-        for _, _, window in self._updated:
+        for _, window in self._updated:
             window.add(metrics)
 
     def update(self, update: int, info: Callable[[dict[str, Any]], Info]) -> bool:
         """Call ``on_update`` where it is due, and return whether any callback asks to stop."""
-        due = [(callback, window) for callback, every, window in self._updated if len(window) and update % every == 0]
-        return any([_asks_to_stop(callback, "on_update", info(jsonable(window.merge()))) for callback, window in due])
+        stop = False
+        for callback, window in self._updated:
+            if len(window) and update % getattr(callback, "every", 1) == 0:
+                stop |= _asks_to_stop(callback, "on_update", info(jsonable(window.merge())))
+        return stop
 
     def call(self, hook: str, info: Info) -> bool:
         """Call another hook of all callbacks, and return whether any asks to stop."""
@@ -209,8 +220,11 @@ class SeedCallbacks:
             then, now = (", ".join(listed) or "none" for listed in (saved_names, names))
             return f"the callbacks were {then} and are now {now}, so their saved state is not loaded."
         for callback, entry in zip(self.objects, saved, strict=True):
-            if entry["state"] is not None:
-                callback.load_state_dict(entry["state"])
+            if entry["state"] is None:
+                continue
+            if not hasattr(callback, "load_state_dict"):
+                raise ConfigError(f"callbacks: {entry['name']} has state_dict, but no load_state_dict, which a resume needs.")
+            callback.load_state_dict(entry["state"])
         return None
 
 

@@ -55,6 +55,7 @@ class Training:
         self.events: list[Event] = [*(kind(self) for kind in kinds), self.saver, Clips(self)]
         self.snapshot: Snapshot | None = None
         """The last state that can be saved; None while a short call uses it up."""
+        self.started = False  # the first state is made, and all is compiled
         self.interrupted: int | None = None
         """Number of the signal for which all processes stop before the training is complete."""
         self.after_call: Callable[[], None] = lambda: None
@@ -72,6 +73,7 @@ class Training:
         """
         with self._rescuing():
             now = self.snapshot = self._start(make_state, step)
+            self.started = True
             for event in self.events:
                 event.on_start(now)
             if now.update == self.total:  # the last evaluation of a resumed run was interrupted
@@ -146,10 +148,11 @@ class Training:
             if last is not None and last.update and self.saver.rescue(last, error):
                 with contextlib.suppress(OSError):
                     self.reporter.stopped(self._stop_message(last.update))
-            if self.snapshot is not None and isinstance(error, EnvError | EnvironmentFault):
+            if self.started and isinstance(error, EnvError | EnvironmentFault):
                 for seed_run in self.active():
                     seed_run.mark(FAILURE, f"{error}\n")
-                raise EnvironmentFault(str(error)) from error  # the training has begun, so this is no mistake in the command
+            if self.started and isinstance(error, EnvError):  # the training has begun, so this is no mistake in the command
+                raise EnvironmentFault(str(error)) from error
             raise
 
     def _stop_message(self, update: int) -> str:

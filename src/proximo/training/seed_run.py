@@ -73,6 +73,12 @@ class Result:
         return f"Result({str(self.run_dir)!r}: {reached} after {self.steps} steps{best}{ended})"
 
 
+class NoTracker(Tracker):
+    """Ignores all rows."""
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None: ...
+
+
 class InMemoryRows(Tracker):
     """Appends the rows of a ``PPO`` to the list ``rows``."""
 
@@ -94,9 +100,12 @@ class SeedRun:
     ):
         self.config, self.run_dir, self.resumed_at, self.info = config, run_dir, resumed_at, info
         self.step = resumed_at or 0  # environment steps of the first state
+        self.index: int  # number of the seed in the backend, from `join` on
+        self.calls: TimedCalls  # the calls that compute its updates, from `join` on
         self.saved: Checkpoint | None = None
-        self.callbacks, self.writes = SeedCallbacks(), False
-        self.trackers: Tracker = InMemoryRows([])  # receives its rows, histograms and clips
+        self.callbacks = SeedCallbacks()
+        self.writes = False
+        self.trackers: Tracker = NoTracker()  # receives its rows, histograms and clips
         self.window = MetricsWindow()  # metrics of the updates since the last row
         self.best: dict[str, float] | None = (info or {}).get("best")
         self.last_evaluation: dict[str, Any] | None = (info or {}).get("evaluation")
