@@ -17,6 +17,7 @@ CONVERTED = [
     (GYM_IMAGE, IMAGE),
     (gym.Box(-np.inf, np.inf, (4,)), Box((4,))),
     (gym.Box(0, 9, (4,), np.int64), Box((4,), 0.0, 9.0, "int64")),
+    (gym.Discrete(3, start=2**31 - 3), Discrete(3, 2**31 - 3)),
     (gym.MultiDiscrete([3, 2]), MultiDiscrete((3, 2))),
     (gym.MultiDiscrete([[3, 2], [4, 5]], start=[[1, 0], [0, 2]]), MultiDiscrete((3, 2, 4, 5), (1, 0, 0, 2), (2, 2))),
     (gym.MultiBinary(3), MultiBinary((3,))),
@@ -83,6 +84,7 @@ def test_unsupported_part_of_an_observation_raises_with_its_place(space, where):
 
 
 SHAPE, CHOICE = r"expected a shape of one entry or more, as in \w+\(\(", "expected one choice or more"
+INT32 = "^The {} space .*Discrete.* has values that int32 cannot represent: expected -2147483648 … 2147483647"
 IMPOSSIBLE = [
     (lambda: Box((0,)), SHAPE),
     (lambda: Box(-1.0, 1.0, (3,)), r"^Box\(shape=-1.0.*one entry or more, as in Box\(\(3,\), low=-1.0, high=1.0\)\.$"),
@@ -97,6 +99,8 @@ IMPOSSIBLE = [
     (lambda: MultiDiscrete((2, 0)), CHOICE),
     (lambda: MultiDiscrete((2, 3), start=(1,)), "one start, for each component"),
     (lambda: MultiDiscrete((2, 3), shape=(3,)), "one start, for each component"),
+    (lambda: from_any(gym.Discrete(3, start=2**31 - 2), "action"), INT32.format("action")),
+    (lambda: from_any(gym.MultiDiscrete([3, 2], start=[0, -(2**31) - 1]), "observation"), INT32.format("observation")),
 ]
 
 

@@ -21,6 +21,7 @@ PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 Bound = float | tuple[float, ...]
 MAX_WRITTEN = 16
 """``str(space)`` lists at most this many components."""
+_INT32 = np.iinfo(np.int32)
 _KEPT_INTEGERS = ("uint8", "int8", "int16", "bool")
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
@@ -238,14 +239,20 @@ def from_any(space: Any, role: Literal["observation", "action"]) -> Space:
             parts = [(key, translate(inner, f"{where}[{key!r}]", f"{name}.{key}".strip("."))) for key, inner in found]
             return Dict(parts) if _kind(part) == "Dict" else Tuple(inner for _, inner in parts)
         leaf = _leaf(part)
-        if leaf is not None and not (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
-            return leaf
         place, given = f" at {where}" if where else "", part if isinstance(part, Space) else repr(part)
-        raise EnvError(
-            f"The {role} space{place} {given} is not supported: expected {_SUPPORTED[role]}; "
-            + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
-            + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
-        )
+        if leaf is None or (role == "action" and isinstance(leaf, Box) and not leaf.is_float):
+            raise EnvError(
+                f"The {role} space{place} {given} is not supported: expected {_SUPPORTED[role]}; "
+                + (_flattening(found) if found else "change the environment, or wrap it so that it offers one.")
+                + (f" In Gymnasium environments, drop_observations = {name} leaves it out." if name else "")
+            )
+        if isinstance(leaf, Discrete | MultiDiscrete):
+            nvec, start = components(leaf)
+            if min(start) < _INT32.min or max(map(operator.add, nvec, start)) - 1 > _INT32.max:
+                raise EnvError(
+                    f"The {role} space{place} {leaf} has values that int32 cannot represent: expected {_INT32.min} … {_INT32.max}."
+                )
+        return leaf
 
     return translate(space, "", "")
 

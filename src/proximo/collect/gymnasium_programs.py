@@ -20,12 +20,13 @@ from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
+from proximo.errors import EnvError
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import zeros
+from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 PackedPolicy = tuple[Array, ...]
@@ -80,6 +81,7 @@ class GymnasiumPrograms:
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
         self.config, self.space, self.mesh = config, env.observation_space, mesh
+        _check_starts(env.action_space, env.id)
         self.policy = policy = policy_shapes(env, config)
         """Its shapes."""
         # Integers, which a custom network may have, would be rounded in the vector.
@@ -212,6 +214,17 @@ class GymnasiumPrograms:
             last_value=policy.value(last_memory, last[0], last[1]),
             burn_in_steps=BurnIn(*burn_in) if start else None,
         )
+
+
+def _check_starts(space: ActionSpace, env_id: str) -> None:
+    """Raise ``EnvError`` if actions, which travel as float32, would be rounded."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        nvec, start = components(space)
+        if np.abs([*start, *np.add(start, nvec)]).max() > 2**24:
+            raise EnvError(
+                f"The action space {space} of {env_id} reaches beyond ±2²⁴, where float32 rounds integers: declare a space that "
+                "starts at 0, and add the offset in step."
+            )
 
 
 def _learn(

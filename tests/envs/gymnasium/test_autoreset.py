@@ -280,6 +280,11 @@ def test_values_of_vector_environments_are_checked_in_every_step(steps, wrong, s
         rollout(vector_env)
 
 
+def test_an_action_outside_the_space_is_not_sent():
+    with pytest.raises(EnvError, match=r"The action .* for environment 0 of toy is not in its space"):
+        rollout(vectorized(still_walk, "NextStep"), actions=99)
+
+
 def test_a_vector_environment_with_an_unknown_mode_is_refused():
     def make(num_envs):
         env = sync(gym_toys.Walk, "NextStep", num_envs)

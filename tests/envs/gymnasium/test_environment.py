@@ -8,13 +8,13 @@ import pytest
 
 from proximo.envs import make_env
 from proximo.envs.gymnasium import vector_environment
-from proximo.envs.gymnasium.actions import allowed_action
+from proximo.envs.gymnasium.actions import allowed_action, check_actions, random_actions
 from proximo.envs.gymnasium.construction import from_factory
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import VectorOptions
-from proximo.errors import ConfigError
-from proximo.spaces import Discrete, MultiBinary, MultiDiscrete
+from proximo.errors import ConfigError, EnvError
+from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 import gym_toys
 
@@ -75,6 +75,23 @@ def test_seeds_follow_from_their_source_and_differ():
     every = {seed for source in range(50) for seed in environment_seeds(8, source)}
     assert len(every) == 400
     assert max(every) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (Discrete(3, start=1), np.array([1, 4])),
+        (MultiDiscrete((2, 3)), np.array([[0, 2], [2, 0]])),
+        (MultiBinary((2,)), np.array([[0, 1], [2, 0]], np.int8)),
+        (Box((1,), -1.0, 1.0), np.array([[0.5], [np.nan]], np.float32)),
+        (Box((1,), -1.0), np.array([[0.5], [np.inf]], np.float32)),
+        (Box((1,), -1.0, 1.0), np.array([[0.5], [1.5]], np.float32)),
+    ],
+)
+def test_an_action_outside_its_space_raises_with_its_environment(space, wrong):
+    check_actions(random_actions(space, np.random.default_rng(0), 50), space, "toy", 4)
+    with pytest.raises(EnvError, match=r"for environment 5 of toy is not in its space"):
+        check_actions(wrong, space, "toy", 4)
 
 
 @pytest.mark.parametrize(

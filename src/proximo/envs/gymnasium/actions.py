@@ -1,11 +1,12 @@
-"""Actions of Gymnasium environments: how they are stored, and random actions that a mask allows."""
+"""Actions of Gymnasium environments: how they are stored, checks, and random actions that a mask allows."""
 
 import functools
 from typing import Any
 
 import numpy as np
 
-from proximo.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, mask_sizes
+from proximo.errors import EnvError
+from proximo.spaces import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete, Space, mask_sizes
 
 
 def action_storage(space: Space) -> tuple[tuple[int, ...], np.dtype]:
@@ -21,6 +22,20 @@ def choices(space: Discrete | MultiDiscrete) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest value and the number of values of each component, in the shape of ``space``."""
     n = space.n if isinstance(space, Discrete) else space.nvec
     return np.reshape(space.start, space.shape), np.reshape(n, space.shape)
+
+
+def check_actions(actions: np.ndarray, space: ActionSpace, env_id: str, first_env: int) -> None:
+    """Raise ``EnvError`` if one of ``actions`` ``[N, ...]`` is not in ``space``. Native code may accept such an action and crash.
+    ``first_env`` is the number of the first environment, for the message."""
+    if isinstance(space, Box):
+        low, high = (bound.astype(actions.dtype) for bound in space.bounds())
+        fits = np.isfinite(actions) & (actions >= low) & (actions <= high)
+    else:
+        start, n = (0, 2) if isinstance(space, MultiBinary) else choices(space)
+        fits = (actions >= start) & (actions < start + n)
+    if not fits.all():
+        i = int(np.argwhere(~fits)[0][0])
+        raise EnvError(f"The action {actions[i]} for environment {first_env + i} of {env_id} is not in its space {space}.")
 
 
 def random_actions(space: Space, rng: np.random.Generator, num_envs: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from proximo.envs.gymnasium.actions import check_actions
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.rollout_buffer import UNREPORTED, RolloutBuffer
 from proximo.envs.gymnasium.stepper import (
@@ -88,6 +89,7 @@ class VectorStepper:
     def send(self, t: int) -> None:
         """Begin a step, or remember its actions for ``step``."""
         self.call, self.actions = "step", self.rows.action[t].copy()
+        check_actions(self.actions, self.spec.action_space, self.spec.env_id, self.first)
         if self.is_async:
             self.env.send(self.actions)
             self.is_stepping = True
