@@ -510,6 +510,17 @@ def test_half_bounded_box_environments_receive_actions_within_their_space():
     assert trainer.last_rollout.action[..., 0].max() > 1, "never stored clipped"
 
 
+class FarAway(gym_toys.Countdown):
+    def __init__(self):
+        super().__init__()
+        self.action_space = gym.spaces.Discrete(4, start=2**24 + 1)
+
+
+def test_actions_that_float32_would_round_are_refused():
+    with pytest.raises(EnvError, match=r"reaches beyond ±2²⁴, where float32 rounds integers"):
+        make_collector(from_factory(FarAway, "toy", NONE))
+
+
 def test_environments_that_are_being_made_when_they_are_closed_end():
     """Ctrl-C does not wait for the thread that makes them."""
     making, go_on = threading.Event(), threading.Event()

@@ -31,6 +31,7 @@ def observation(**parts):
 
 
 def test_memory_is_passed_on_and_reset(policy):
+    assert policy.has_memory
     action, memory = policy.predict(observation(), policy.init_memory(N), START)
     assert (action.shape, action.dtype) == ((N,), np.int32)
     _, again = policy.predict(observation(), memory, reward=np.ones(N))
@@ -62,6 +63,7 @@ def test_an_action_mask_has_several_forms(masked, given, mask):
 
 def test_stacked_action_masks_are_of_stacked_observations(masked):
     masks = np.stack([np.eye(3)[[2, 0]], np.eye(3)[[1, 1]]])
+    assert not masked.has_memory
     for given in (masks, (masks[:, 0], masks[:, 1])):
         assert masked.predict(np.ones((2, 2)), action_mask=given)[0].tolist() == [[2, 0], [1, 1]]
 

@@ -266,6 +266,7 @@ def test_the_mask_enters_neither_the_features_nor_the_value():
 
 
 THREE, NUMBER = (Dict((("x", Box((2,))), ("action_mask", mask))) for mask in (MultiBinary((3,)), Discrete(4)))
+PREVIOUS = Dict({"previous_action": Box((2,))})
 HALF = Box((2,), (0.0, -np.inf), np.inf)
 BYTES = functools.partial(Box, low=0.0, high=255.0, dtype="uint8")
 
@@ -277,6 +278,7 @@ BYTES = functools.partial(Box, low=0.0, high=255.0, dtype="uint8")
         (THREE, MultiBinary((3,)), {}, r"for actions of MultiBinary\(3,\), expected one array of 6"),
         (THREE, Box((2,)), {}, r"Actions of Box\(2,\) float32 cannot be masked: remove 'action_mask'"),
         (NUMBER, Discrete(4), {}, r"The action mask is Discrete\(4\): for actions of Discrete\(4\), expected one array"),
+        (PREVIOUS, TWO, {"observe_action": True}, "an entry 'previous_action': rename it, or turn off observe_action"),
         (toys.masked(Dict(()), 3), Discrete(3), {}, "reads no entry of the observation besides masks and privileged ones"),
         (PARTS, TWO, {"privileged": "vv"}, r"^privileged: the observation space Dict.* no entry 'vv' \(did you mean 'v'\?\)"),
         (PARTS, TWO, {"privileged": "v,x"}, "reads no entry of the observation besides masks and privileged ones: add one"),

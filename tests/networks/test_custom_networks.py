@@ -148,6 +148,7 @@ outer = variant(custom.Encoder, __call__=lambda self, x: jnp.outer(x, x))
 mismatched = variant(custom.Encoder, __call__=lambda self, x: x @ jnp.zeros((7, 2)))
 wider = variant(custom.Memory, step=lambda self, state, x: (jnp.tile(state, 2), x))
 real_part = {"init": lambda self: jnp.zeros(6, complex), "step": lambda self, state, x: (0.5 * state + x.sum(), state.real)}
+unsigned = variant(custom.Decay, unroll=lambda self, s, x, *flags: custom.Decay.unroll(self, s, jnp.abs(x), *flags))
 unequal = variant(custom.Choice, temperature=2.0)
 complex_state = variant(custom.Memory, **real_part)
 without_value = variant(custom.Whole, __call__=lambda self, x: self.actor(self.encoder(x)))
@@ -178,6 +179,7 @@ SENTENCES = [
     ("memory", custom.Encoder, r"^memory = custom_networks:Encoder: the class lacks init and step"),
     ("memory", wider, r"^memory: step\(state, x\) gives the state \(12,\) float32, expected it as init\(\) gives it, \(6,\)"),
     ("memory", custom.ForgetfulDecay, r"^memory: unroll\(state, x, episode_start, valid\) differs from repeated calls of step"),
+    ("memory", unsigned, r"^memory: unroll\(state, x, episode_start, valid\) differs from repeated calls of step"),
     ("memory", complex_state, r"^The custom networks have complex numbers: store real and imaginary parts"),
     ("actor", lambda key, i, o: custom.Actor(key, i, o + 1), r"^actor: actor\(8 features\) gives \(5,\) .* a vector of 4 "),
     ("critic", lambda key, i: custom.Actor(key, i, 2), r"^critic: critic\(8 features\) gives \(2,\) .* a vector of 1 "),

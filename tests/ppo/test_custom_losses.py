@@ -89,6 +89,17 @@ def penalised(policy, minibatch):
     return jnp.zeros(()), {"penalty": jnp.zeros(())}
 
 
+def named_like_the_rate(policy, minibatch):
+    return jnp.zeros(()), {"learning_rate": jnp.zeros(())}
+
+
+class Unhashable(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, policy, minibatch):
+        return jnp.zeros(()), {}
+
+
 def raising(policy, minibatch):
     return minibatch.mean(minibatch.advantage @ jnp.zeros((7, 7))), {}
 
@@ -108,9 +119,11 @@ TWO = {"extra_loss": penalised, "objective": own.simple_policy_optimization}
         ({"extra_loss": returning(lambda m: m.advantage)}, r"returns \(f32\[\], \{'metric': f32\[1,2\]\}\), expected"),
         ({"extra_loss": returning(lambda m: "text")}, r"returns \(f32\[\], \{'metric': 'text'\}\), expected"),
         ({"extra_loss": own.named_like_ours}, r"^A custom loss returns the metric 'entropy', which exists already"),
+        ({"objective": named_like_the_rate}, r"^A custom loss returns the metric 'learning_rate', which exists already"),
         (TWO, r"^A custom loss returns the metric 'penalty', which exists already"),
         ({"objective": raising}, r"^The custom code of objective raised TypeError: .*\(test_custom_losses.py, line"),
         ({"objective": NoFunction}, r"^objective = test_custom_losses:NoFunction: expected a function \(policy, minibatch\)"),
+        ({"objective": Unhashable(jnp.ones(3))}, r"^objective = <.*Unhashable>: expected .* that can be hashed"),
         ({"objective": "custom_networks:no_los"}, r"has no such name \(did you mean 'no_loss'\?\)"),
         ({"objective": "optax:huber_loss"}, r"^objective = 'optax:huber_loss' is function: expected a class"),
     ],

@@ -60,9 +60,13 @@ class EpisodeTally:
         """Statistics of the ``finished`` episodes, 0 if there are none. The rate of successes is given as
         soon as an environment has reported one."""
         self._reports_success |= any(episode.success != UNREPORTED for episode in self.finished)
-        numbers = [episode[1:] for episode in self.finished] or [(0.0, 0, UNREPORTED)]
-        returns, lengths, successes = np.array(numbers, float).T
+        returns, lengths = [episode.episode_return for episode in self.finished], [episode.length for episode in self.finished]
+        functions = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
         metrics = {"rollout/episodes": float(len(self.finished))}
-        for name, x in (("return", returns), ("length", lengths)):
-            metrics |= {f"rollout/{name}_{word}": float(getattr(x, word)()) for word in ("mean", "std", "min", "max")}
-        return metrics | ({"rollout/success_rate": float((successes == SUCCESS).mean())} if self._reports_success else {})
+        for name, values in (("return", returns), ("length", lengths)):
+            x = np.array(values or [0.0], float)
+            metrics |= {f"rollout/{name}_{word}": float(function(x)) for word, function in functions.items()}
+        if self._reports_success:
+            successes = [episode.success == SUCCESS for episode in self.finished]
+            metrics["rollout/success_rate"] = float(np.mean(successes or [False]))
+        return metrics

@@ -134,7 +134,7 @@ class _Group:
         return {"reward": reward, "terminated": terminated, "truncated": truncated, "bootstrap_value": bootstrap_value}
 
     def collected(self) -> Collected:
-        return self.rows, self.packed, self.results(), [*self.stored[: self.num_sequences], self.memory]
+        return Collected(self.rows, self.packed, self.results(), [*self.stored[: self.num_sequences], self.memory])
 
 
 class GymnasiumCollector:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,12 +20,13 @@ from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves, unflatten
+from proximo.errors import EnvError
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
-from proximo.spaces import zeros
+from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, zeros
 from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, Previous, Rollout, TrainState
 
 PackedPolicy = tuple[Array, ...]
@@ -34,11 +35,34 @@ Leaves = tuple[Any, ...]
 """The arrays of an observation, with the previous action and reward if the policy observes them; or of noise."""
 Rows = tuple[Leaves, Any, Any]
 """Observation, ``episode_start`` and ``valid`` of several rows of a buffer, T N ...."""
-Collected = tuple[Rows, Any, dict[str, Any], Sequence[Memory]]
-"""What a group of environments has collected: the rows of its buffer, packed steps (T N columns), the results of steps (fields of
-``Rollout``), and the memories before each sequence or its burn-in, with the one after the last step."""
 LARGE = 2**12
 """An array of so many numbers is a separate argument, which takes 2 µs. Copying it out of the vector takes longer."""
+
+
+class Columns(NamedTuple):
+    """What the policy gives in a step, N ...: packed, the columns of one array."""
+
+    env_action: Array
+    """As the environment takes it."""
+    action: Array
+    """As it was sampled."""
+    observed_action: Array
+    """As the policy observes it in the next step; without columns if it does not."""
+    log_prob: Array
+    value: Array
+
+
+class Collected(NamedTuple):
+    """What a group of environments has collected."""
+
+    rows: Rows
+    """Of its buffer."""
+    steps: Any
+    """Packed, T N columns."""
+    results: dict[str, Any]
+    """Those of steps, as fields of ``Rollout``."""
+    memories: Sequence[Memory]
+    """Before each sequence or its burn-in, and after the last step."""
 
 
 class PackedMetrics(eqx.Module):
@@ -57,6 +81,7 @@ class GymnasiumPrograms:
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, mesh: Mesh | None = None):
         self.config, self.space, self.mesh = config, env.observation_space, mesh
+        _check_starts(env.action_space, env.id)
         self.policy = policy = policy_shapes(env, config)
         """Its shapes."""
         # Integers, which a custom network may have, would be rounded in the vector.
@@ -75,7 +100,7 @@ class GymnasiumPrograms:
         """Whether the policy depends on ``episode_start`` and ``valid``."""
         self._noise = jax.tree.structure(jax.eval_shape(lambda: policy.actor.noise(jax.random.key(0), (1,))))
         columns = jax.eval_shape(self._example, policy)
-        self.action = columns[1]
+        self.action = columns.action
         starts = np.cumsum([0, *(math.prod(x.shape[1:]) for x in columns)]).tolist()
         self.env_action, self._sampled, self.observed_action, *_ = (slice(*pair) for pair in itertools.pairwise(starts))
         """The columns of a packed step: the action as the environment takes it, as it was sampled, and as
@@ -98,7 +123,7 @@ class GymnasiumPrograms:
         self.rollout = compiled(self._rollout)
         self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(_inspect)
 
-    def _example(self, policy: ActorCritic) -> tuple[Array, ...]:
+    def _example(self, policy: ActorCritic) -> Columns:
         """The columns of one step."""
         one = jnp.ones(1, bool)
         raw = jax.tree.map(jnp.asarray, zeros(self.space, (1,)))
@@ -106,10 +131,10 @@ class GymnasiumPrograms:
         noise = policy.actor.noise(jax.random.key(0), (1,))
         return self._step(policy, policy.init_memory(1), observation, one, one, noise)[0]
 
-    def _step(self, policy: ActorCritic, memory: Memory, *arguments: Any) -> tuple[tuple[Array, ...], Memory]:
+    def _step(self, policy: ActorCritic, memory: Memory, *arguments: Any) -> tuple[Columns, Memory]:
         memory, action, log_prob, value = policy.act(memory, *arguments)
         observed = policy.actor.features(action) if self.observes_previous else jnp.zeros((len(action), 0))
-        return (policy.to_space(action), action, observed, log_prob, value), memory
+        return Columns(policy.to_space(action), action, observed, log_prob, value), memory
 
     def _pack(self, policy: ActorCritic) -> PackedPolicy:
         small, large = eqx.partition(policy, self._is_small)
@@ -166,7 +191,7 @@ class GymnasiumPrograms:
 
     def _rollout(self, packed: PackedPolicy, groups: Sequence[Collected]) -> Rollout:
         """The rollout of all groups. The B+T+1 rows of a buffer are the burn-in, the steps, and what follows them."""
-        stacked = [(*steps, jax.tree.map(lambda *m: jnp.stack(m), *memories)) for *steps, memories in groups]
+        stacked = [group._replace(memories=jax.tree.map(lambda *m: jnp.stack(m), *group.memories)) for group in groups]
         rows, steps, results, memories = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *stacked)
         policy, start = self._unpack(packed), self.burn_in
         read = self._read(policy, rows)
@@ -189,6 +214,17 @@ class GymnasiumPrograms:
             last_value=policy.value(last_memory, last[0], last[1]),
             burn_in_steps=BurnIn(*burn_in) if start else None,
         )
+
+
+def _check_starts(space: ActionSpace, env_id: str) -> None:
+    """Raise ``EnvError`` if actions, which travel as float32, would be rounded."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        nvec, start = components(space)
+        if np.abs([*start, *np.add(start, nvec)]).max() > 2**24:
+            raise EnvError(
+                f"The action space {space} of {env_id} reaches beyond ±2²⁴, where float32 rounds integers: declare a space that "
+                "starts at 0, and add the offset in step."
+            )
 
 
 def _learn(

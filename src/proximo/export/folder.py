@@ -112,16 +112,16 @@ def export(policy: Policy, folder: Path, run: str = "", deterministic: bool = Tr
     function, environment, step = PolicyFunction(policy, deterministic), policy.config.env.id, policy.step
     properties = {"run": run, "step": str(step), "environment": environment, "proximo": __version__}
     model, exported = onnx_model.build(function, batch, properties)
-    described = [
+    inputs, outputs = (
         [{"name": x.name, "shape": x.shape, "dtype": runtime.dtype_of(x), "meaning": _meaning(x.name, function)} for x in leaves]
         for leaves in (exported.session.get_inputs(), exported.session.get_outputs())
-    ]
+    )
     metadata = {
         "format": FORMAT, "version": VERSION, "run": run, "step": step, "environment": environment,
         "observation_space": str(function.space), "action_space": str(policy.env.action_space),
         "environments": batch or "N",
         "actions": "the most probable ones" if deterministic else "sampled by the input noise; with zeros the most probable ones",
-        "inputs": described[0], "outputs": described[1], "interface": exported.interface, "settings": to_mapping(policy.config),
+        "inputs": inputs, "outputs": outputs, "interface": exported.interface, "settings": to_mapping(policy.config),
         "versions": {"proximo": __version__, **{name: version(name) for name in ("jax", "jax2onnx", "numpy", "onnxruntime")}},
         "parity": {
             "against": "JAX", "steps": parity.STEPS, "tolerance": parity.TOLERANCE,

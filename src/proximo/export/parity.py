@@ -92,12 +92,14 @@ def _settle_ties(function: PolicyFunction, expected: Arrays, found: Arrays, nois
 
 
 def _error(where: str, name: str, expected: np.ndarray, found: np.ndarray) -> float:
-    """The largest error of an output, infinite for another shape or type. Raises ``ParityError``."""
-    wide, error = expected.astype(np.float64), np.inf
-    if (found.shape, found.dtype) == (expected.shape, expected.dtype):
-        with np.errstate(invalid="ignore"):
-            same = (found == expected) | (np.isnan(found) & np.isnan(wide))
-            error = np.where(same, 0.0, np.abs(found - wide) / np.maximum(1.0, np.abs(wide))).max(initial=0.0)
+    """The largest error of an output. Raises ``ParityError`` if it is too large, or for another shape or type."""
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        given, wanted = (f"{x.dtype}{list(x.shape)}" for x in (found, expected))
+        raise ParityError(f"Export failed: at {where} {name} is {given}, in JAX {wanted}; nothing was written.")
+    wide = expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (found == expected) | (np.isnan(found) & np.isnan(wide))
+        error = np.where(same, 0.0, np.abs(found - wide) / np.maximum(1.0, np.abs(wide))).max(initial=0.0)
     if not error <= TOLERANCE:
         raise ParityError(
             f"Export failed: at {where} the error of {name} is {error:.1e}, more than {TOLERANCE:.0e}; nothing was written."

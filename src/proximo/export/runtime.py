@@ -45,6 +45,11 @@ class ExportedPolicy:
         self._inputs = {x.name: np.zeros(x.shape[1:], dtype_of(x)) for x in self.session.get_inputs()}
         self._outputs = [x.name for x in self.session.get_outputs()]
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the policy is recurrent or observes its previous action or reward. If not, its memory is empty."""
+        return bool(self.interface["memory"]) or "reward" in self._inputs
+
     def init_memory(self, num_envs: int = 1) -> Arrays:
         """Return the memory of ``num_envs`` environments before the first step."""
         return {
@@ -103,7 +108,7 @@ class ExportedPolicy:
             inputs["action_mask"] = inputs["action_mask"].reshape(n, *self._inputs["action_mask"].shape)
         starts = np.broadcast_to(np.asarray(False if episode_start is None else episode_start, bool), n)
         resets, initial = starts.all() and self.interface["reset_memory"], self.init_memory(n)
-        if memory is None and not resets and (initial or "reward" in self._inputs):
+        if memory is None and self.has_memory and not resets:
             raise PolicyError(
                 "memory was not given, but this policy has a memory: pass policy.init_memory(N) for N environments at the start, and "
                 "afterwards the memory that the last call returned."

@@ -50,7 +50,9 @@ def generalized_advantages(
     decay = jnp.where(terminated | truncated | ~valid, 0.0, gamma * gae_lambda)
 
     def backwards(advantage, step):
-        advantage = step[0] + step[1] * advantage
+        delta_t, decay_t = step
+        advantage = delta_t + decay_t * advantage
         return advantage, advantage
 
-    return jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, decay), reverse=True, unroll=16)[1]
+    _, advantages = jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, decay), reverse=True, unroll=16)
+    return advantages

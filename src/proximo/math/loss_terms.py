@@ -5,9 +5,9 @@
 Arrays of steps have any shape, written ``*steps``; all in one call have the same. Arguments that several
 functions have:
 
-log_ratio: ``log π(a|s) - log π_old(a|s)`` of actions that the old policy sampled. The probability ratio is
-``r = exp(log_ratio)``. advantage: ``A``. clip_eps: clip range ``ε``, at least 0; for values above 0, in units
-of the value.
+    log_ratio: ``log π(a|s) - log π_old(a|s)`` of actions that the old policy sampled. The probability ratio is ``r = exp(log_ratio)``.
+    advantage: ``A``.
+    clip_eps: clip range ``ε``, at least 0; for values above 0, in units of the value.
 """
 
 import math

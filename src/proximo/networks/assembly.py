@@ -42,6 +42,10 @@ def make_policy(
     space, added = observation_space, previous_entries(config)
     if added:  # the space of what ActorCritic.with_previous_step returns
         named = dict(space.spaces) if isinstance(space, Dict) else {spaces.OBSERVATION: space}
+        for name in added:
+            if name in named:
+                setting = f"observe_{name.removeprefix('previous_')}"
+                raise EnvError(f"The observation space {space} already has an entry {name!r}: rename it, or turn off {setting}.")
         sizes = {spaces.PREVIOUS_ACTION: spaces.flatdim(action_space), spaces.PREVIOUS_REWARD: 1}
         space = Dict(named | {name: Box((sizes[name],)) for name in added})
     encoded = _without_mask(space, action_space, config)

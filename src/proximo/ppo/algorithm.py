@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Key
 from proximo.math.across_devices import num_devices, own_key
 from proximo.ppo.adaptive import adapt
 from proximo.ppo.loss import loss
-from proximo.ppo.metrics import joined, summarize
+from proximo.ppo.metrics import summarize
 from proximo.ppo.minibatches import Batch, MinibatchInputs, minibatch_indices, minibatch_inputs, take
 from proximo.ppo.optimizer import Learned, Optimizer
 from proximo.ppo.rollout_processing import prepare_batch, scale_rewards, update_normalizer
@@ -80,4 +80,4 @@ def gradient_step(
     if target_kl is not None:
         active = active & (metrics["approx_kl"] <= target_kl)
         stepped = jax.tree.map(partial(jnp.where, active), stepped, learned)
-    return (stepped, active), joined(metrics, {"active": active.astype(jnp.float32)})
+    return (stepped, active), {**metrics, "active": active.astype(jnp.float32)}

@@ -39,8 +39,8 @@ def loss(
     if extra is not None:
         extra_loss, extra_metrics = call_objective("extra_loss", extra, policy, minibatch)
         total = total + extra_loss
-        metrics = joined(metrics, joined({"extra_loss": extra_loss}, extra_metrics))
-    return total, joined({"loss": total}, metrics)
+        metrics = joined({**metrics, "extra_loss": extra_loss}, extra_metrics)
+    return total, {"loss": total, **metrics}
 
 
 def ppo_loss(policy: ActorCritic, minibatch: Minibatch, objective: Objective = clip) -> tuple[Float[Array, ""], Metrics]:

@@ -1,6 +1,6 @@
 """The metrics of an update, from those of its gradient steps.
 
-To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize``.
+To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
 Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
 ``tracking/metrics_window.py`` merges the updates of a row. Each metric needs a row in docs/metrics.md.
 """
@@ -16,11 +16,17 @@ from proximo.ppo.minibatches import Batch
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
+RESERVED = frozenset({
+    "loss", "extra_loss", "grad_norm", "active", "gradient_steps", "value_mean", "advantage_mean", "explained_variance",
+    "learning_rate", "critic_learning_rate", "clip_eps", "ent_coef", "kl_coef",
+})  # fmt: skip
+"""Names that no custom loss may give to a metric, in addition to those of the loss itself."""
+
 
 def joined(metrics: Metrics, custom: Metrics) -> Metrics:
-    """``metrics`` and those of custom losses. Raises ``ConfigError`` if a name is taken."""
+    """``metrics`` and those of a custom loss. Raises ``ConfigError`` if a name is taken."""
     for name in custom:
-        if name in metrics:
+        if name in metrics or name in RESERVED:
             raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")
     return {**metrics, **custom}
 
@@ -49,4 +55,4 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         metrics["critic_learning_rate"] = h.critic_learning_rate(progress)
     if state.adaptive.kl_coef is not None:
         metrics["kl_coef"] = state.adaptive.kl_coef
-    return joined(metrics, {name: mean_of_steps(x, taken) for name, x in averaged.items()})
+    return {**metrics, **{name: mean_of_steps(x, taken) for name, x in averaged.items()}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -35,7 +35,6 @@ class Sequences(eqx.Module):
 
 
 S = TypeVar("S", bound=Sequences)
-MinibatchInputs = tuple[UInt32[Array, "*M S"], Float[Array, "*M L S"], Float[Array, "*M"], Int[Array, "*M"]]
 
 
 class Batch(Sequences):
@@ -187,14 +186,25 @@ def minibatch_indices(key: Key[Array, ""], sequences: int, num_minibatches: int)
     return permutation(key, sequences).reshape(num_minibatches, -1)
 
 
+class MinibatchInputs(NamedTuple):
+    """What a minibatch has before its gradient step, with a leading axis ``M`` for all minibatches of an epoch."""
+
+    indices: UInt32[Array, "*M S"]
+    """Numbers of the sequences."""
+    advantage: Float[Array, "*M L S"]
+    """Normalized if ``normalize_advantage`` is ``minibatch``."""
+    num_valid: Float[Array, "*M"]
+    """Number of valid steps, summed over all devices."""
+    index: Int[Array, "*M"]
+    """Number of the minibatch in the epoch."""
+
+
 def minibatch_inputs(batch: Batch, indices: UInt32[Array, "M S"], normalize: bool) -> MinibatchInputs:
-    """What the minibatches of an epoch have before their gradient steps: the numbers of their sequences,
-    their advantages, normalized if asked, the number of their valid steps on all devices, and their
-    number. Devices reduce for all of them together, because each all-reduce has a latency."""
+    """The inputs of all minibatches of an epoch, which devices reduce together: each all-reduce has a latency."""
 
     def of_minibatch(numbers: UInt32[Array, " S"], index: Int[Array, ""]) -> MinibatchInputs:
         advantage, target, valid = batch.advantage[:, numbers], batch.target[:, numbers], batch.valid[:, numbers]
-        return numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid), index
+        return MinibatchInputs(numbers, normalized(advantage, target, valid) if normalize else advantage, count(valid), index)
 
     return jax.vmap(of_minibatch)(indices, jnp.arange(len(indices)))
 

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, cast
 
 import equinox as eqx
@@ -58,7 +58,11 @@ def resolve_objective(setting: str, value: str | Custom) -> Objective:
     if not is_custom(value):
         return OBJECTIVES[str(value)]
     function = resolve(setting, value, ("__call__",))
-    if inspect.isclass(function) or not callable(function) or not isinstance(function, Hashable):
+    try:
+        hash(function)  # a dataclass may have a field that cannot be hashed
+    except TypeError:
+        function = None
+    if inspect.isclass(function) or not callable(function):
         raise ConfigError(f"{setting} = {value}: expected a function (policy, minibatch) -> (loss, metrics) that can be hashed.")
     return cast("Objective", function)
 

@@ -16,7 +16,6 @@ from proximo.errors import ConfigError
 from proximo.math.across_devices import mean_of_devices
 from proximo.networks import ActorCritic
 from proximo.ppo.adaptive import learning_rate
-from proximo.ppo.metrics import joined
 from proximo.ppo.state import LearnerState
 from proximo.types import Metrics
 
@@ -58,7 +57,7 @@ class Optimizer:
             gradient, learned.optimizer_state, learned.parameters
         )
         stepped = Learned(jax.tree.map(jnp.add, learned.parameters, updates), optimizer_state)
-        return stepped, joined(metrics, {"grad_norm": jnp.linalg.norm(gradient)})
+        return stepped, {**metrics, "grad_norm": jnp.linalg.norm(gradient)}
 
 
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:

@@ -49,7 +49,12 @@ def check_custom_networks(make: Callable[[Key[Array, ""]], ActorCritic]) -> Acto
 def _check_unroll(cell: CustomCell) -> None:
     """``scan(step) == unroll`` with resets and padding steps, from a state that is not empty."""
     rng = np.random.default_rng(0)
-    x = jax.tree.map(lambda x: jnp.asarray(2.0 * rng.random(x.shape), x.dtype), zeros(cell.space, (STEPS, ENVS)))
+
+    def random(like: np.ndarray) -> Array:  # numbers of both signs; integers are 0 or 1
+        x = rng.normal(size=like.shape)
+        return jnp.asarray(x if np.issubdtype(like.dtype, np.floating) else x > 0, like.dtype)
+
+    x = jax.tree.map(random, zeros(cell.space, (STEPS, ENVS)))
     episode_start, valid = jnp.asarray(rng.random((2, STEPS, ENVS)) < [[[0.3]], [[0.7]]])
 
     @jax.jit
