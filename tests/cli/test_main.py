@@ -136,7 +136,7 @@ def test_a_crash_in_native_code_shows_its_line_and_no_json_of_the_working_folder
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *filter(None, sys.path)]))
     ended = in_folder(tmp_path, sys.executable, "-m", "proximo", "check", "broken_envs:Crashes")
     assert "json.py of the working folder" not in ended.stderr
-    assert re.search(r'Segmentation fault\n(.*\n)*  File ".*broken_envs.py", line \d+ in fail', ended.stderr)
+    assert re.search(r'Segmentation fault\n(.*\n)*  File ".*broken_envs.py", line \d+ in reset', ended.stderr)
 
 
 @pytest.mark.parametrize(

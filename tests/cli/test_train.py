@@ -42,7 +42,7 @@ def mistake(capsys, tmp_path, *words):
         ([ENV, "--lamda", "1", "--lr=1"], "gae_lambda here. Unknown setting 'lr': lr is called learning_rate here"),
         ([ENV, "--env-settings", "size=3"], "env_settings: toys:RandomEnds has no parameter 'size'"),
         (["odd_envs:Sized", "--env-settings", "sise=3"], "has no parameter 'sise' (did you mean 'size'?)"),
-        (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation of shape"),
+        (["odd_envs:SwappedReset"], "odd_envs:SwappedReset.reset returns an observation {'time': 'int32[]'}: its observation space is Box(3,) float32"),
         (["odd_envs:NoStep"], "'odd_envs:NoStep' is a class without step: expected the class of a JAX or Gymnasium environment"),
         (["odd_envs:OneValueReset"], "odd_envs:OneValueReset.reset returns one value: expected (state, observation)"),
         (["odd_envs:OddSpace"], "is not supported: expected Box, Discrete, MultiDiscrete"),
