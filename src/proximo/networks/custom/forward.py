@@ -91,6 +91,7 @@ def make_forward_parts(given: Forward, space: Space, action_space: ActionSpace) 
             f"actions {action_space}, and ({EXAMPLES},) float32, as from self.critic(x).flatten()."
         )
     if isinstance(head, GaussianHead):  # without parameters: the standard deviation comes from forward
-        head = (GaussianHead if mapping == "tanh" else ActionHead)(Part(0), action_space, None, mapping)  # pyright: ignore[reportArgumentType]
+        kind = GaussianHead if mapping == "tanh" else ActionHead
+        head = eqx.tree_at(lambda x: x.log_std, kind(Part(0), action_space, head.log_std, mapping), None)
     torso = ForwardTorso(CustomNetwork(space, None), NoMemory(), MLP((), (), "identity"), "float32", given.modules, given)
     return (torso,), head, Part(1)
