@@ -162,18 +162,19 @@ def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
     return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
 
 
-def _is_key(x: Any) -> bool:
+def is_key(x: Any) -> bool:
+    """Whether ``x`` has random keys (``jax.random.key``), which NumPy does not support."""
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _numbers(x: Any) -> np.ndarray:
     """An array as NumPy has it: of random keys, their data."""
-    return np.asarray(jax.random.key_data(x) if _is_key(x) else x)
+    return np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
 
 def _like(numbers: Any, x: Any) -> Any:
     """``numbers`` as random keys if ``x`` has keys."""
-    return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x)) if _is_key(x) else numbers
+    return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(x)) if is_key(x) else numbers
 
 
 def _is_spread(x: Any) -> bool:
@@ -197,12 +198,12 @@ def from_first(tree: T | None, template: T) -> T:
         return tree
 
     def zeros(x: Any) -> Any:
-        shape = jax.eval_shape(jax.random.key_data, x) if _is_key(x) else x
+        shape = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
         return np.zeros(shape.shape, shape.dtype)
 
     given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(_numbers, tree)
     sent = multihost_utils.broadcast_one_to_all(given)
-    return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if _is_key(of) else jnp.asarray(x), sent, template)
+    return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if is_key(of) else jnp.asarray(x), sent, template)
 
 
 def row_of(tree: T, index: int) -> T:

@@ -175,18 +175,17 @@ class LazyVectorEnvironment:
         self.env, self.options, self.purpose = env, options, purpose
         self.num_envs, self.num_steps = num_envs, num_steps
         self.vector_env: VectorEnvironment | None = None
-        self._closed = 0
-        """How often it was closed."""
+        self._times_closed = 0
         self.warn: Callable[[str], None] = options.warn
 
     def open(self) -> VectorEnvironment:
         """The vector environment, made now if it is not there yet."""
         if self.vector_env is None:
             options = dataclasses.replace(self.options, warn=lambda message: self.warn(message))
-            closed = self._closed
+            closed = self._times_closed
             with custom_code_errors(f"Making {self.env.id} {self.purpose}"):
                 vector_env = self.vector_env = self.env.open(self.num_envs, self.num_steps, options)
-            if self._closed > closed:  # Ctrl-C does not wait for the thread that makes environments
+            if self._times_closed > closed:  # Ctrl-C does not wait for the thread that makes environments
                 self.close()
                 raise EnvError(f"{self.env.id} was closed while its environments were made.")
             return vector_env
@@ -212,7 +211,7 @@ class LazyVectorEnvironment:
 
     def close(self) -> None:
         """End the environments and their processes."""
-        self._closed += 1
+        self._times_closed += 1
         vector_env, self.vector_env = self.vector_env, None
         if vector_env is not None:
             vector_env.close()

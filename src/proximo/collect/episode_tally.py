@@ -32,7 +32,7 @@ class EpisodeTally:
         self.finished: list[Episode] = []
         """Those that finished in the last rollout."""
 
-    def begin(self, staggered: bool = False) -> None:
+    def begin(self, staggered: bool) -> None:
         """Count new episodes. With a ``staggered`` start the first ones are cut short and not counted."""
         self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
 

@@ -86,7 +86,6 @@ class _Group:
             self.memory = self.programs.run_burn_in(self.size, policy, self.stored[0], self.burn_in)
 
     def act(self, t: int) -> None:
-        """Act in step ``t``."""
         if (t + self.programs.burn_in) % self.programs.sequence_length == 0:
             self.stored.append(self.memory)
         self.t, self.memory_before = t, self.memory
@@ -243,12 +242,10 @@ class GymnasiumCollector:
     def _begin(
         self, policy: ActorCritic, state: GymnasiumCollectorState
     ) -> tuple[PackedPolicy, list[np.ndarray], Key[Array, ""]]:
-        """The packed policy, the noise of the environments, and the next key."""
         packed, noise, key = self.programs.begin(0, policy, state.key)
         return packed, [np.asarray(x)[:, self.part.start : self.part.stop] for x in jax.tree.leaves(noise)], key
 
     def _reset(self, policy: ActorCritic, state: GymnasiumCollectorState) -> list[_Group]:
-        """Reset all environments, the memories and the episode statistics."""
         seed = np.random.SeedSequence(np.asarray(jax.random.key_data(state.key)).tolist()).generate_state(1)
         self.environments.reset(int(seed[0]))
         self.episodes.begin(bool(self.config.env.stagger_steps))

@@ -103,8 +103,7 @@ class GymnasiumPrograms:
         self.action = columns.action
         starts = np.cumsum([0, *(math.prod(x.shape[1:]) for x in columns)]).tolist()
         self.env_action, self._sampled, self.observed_action, *_ = (slice(*pair) for pair in itertools.pairwise(starts))
-        """The columns of a packed step: the action as the environment takes it, as it was sampled, and as
-        the policy observes it in the next step, if it does. The log-probability and the value follow."""
+        """Where a packed step has these ``Columns``. The log-probability and the value follow."""
         self.columns = starts[-1]
 
         def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
@@ -124,7 +123,6 @@ class GymnasiumPrograms:
         self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(_inspect)
 
     def _example(self, policy: ActorCritic) -> Columns:
-        """The columns of one step."""
         one = jnp.ones(1, bool)
         raw = jax.tree.map(jnp.asarray, zeros(self.space, (1,)))
         observation = policy.with_previous_step(raw, one, policy.no_previous_step(1))

@@ -27,7 +27,6 @@ class GymnasiumTrainer:
         self.last_rollout: Rollout | None = None
         """The rollout of the last update, until the next update begins; None if that update failed."""
         self.is_learning = False
-        """Whether an update is being computed."""
         self.bad_environment = ""
         """Which environment returned the first NaN or infinity, in words."""
         self.last_episodes: list[Episode] = []
@@ -86,12 +85,10 @@ class GymnasiumTrainer:
         }
 
     def close(self) -> None:
-        """End the environments and their processes."""
         self.last_rollout = None
         self.collector.environments.close()
 
     def _collect(self, state: TrainState, collector_state: GymnasiumCollectorState, timing: Timing) -> GymnasiumCollectorState:
-        """Collect a rollout into ``_ahead``."""
         try:
             collector_state, rollout, metrics = self.collector.collect(state.learner.policy, collector_state, timing)
         except (ProximoError, TrainingError) as failure:

@@ -19,8 +19,6 @@ from proximo.ppo.minibatches import run_burn_in
 from proximo.types import BurnIn, CompensatedSum, EpisodeStatistics, JaxCollectorState, Metrics, Rollout, TrainState
 
 NO_LIMIT = 2**32 - 1
-
-
 Episodes = dict[str, Array]
 """The running episodes after each step of a rollout, T N: ``episode_returns`` and ``episode_lengths`` so far, ``episode_ends`` where they
 end with the step and are counted, and ``success``, if it is ever reported."""

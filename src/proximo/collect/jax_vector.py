@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
+from proximo.collect.devices import is_key
 from proximo.custom_code import custom_code_errors
 from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -67,14 +68,9 @@ def as_template(tree: PyTree, template: PyTree) -> PyTree:
     """``tree`` with the types of ``template``: environments may mix Python numbers and arrays, a scan may not."""
 
     def cast(x: Any, like: Any) -> Any:
-        return x if _is_key(like) else jnp.asarray(x).astype(like.dtype).reshape(like.shape)
+        return x if is_key(like) else jnp.asarray(x).astype(like.dtype).reshape(like.shape)
 
     return jax.tree.map(cast, tree, template)
-
-
-def _is_key(x: Any) -> bool:
-    """Whether ``x`` has random keys (``jax.random.key``), which NumPy does not support."""
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def reset(env: JaxEnvironment, keys: Key[Array, " N"], params: PyTree) -> tuple[PyTree, PyTree]:
@@ -185,7 +181,7 @@ def check_env(given: Environment, env_id: str) -> JaxEnvironment:
             raise EnvError(f"{step} {what} of another structure than reset: expected {jax.tree.structure(before)}.")
         for (path, x), y in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
             # Values of steps are cast to the type of reset: floats as integers would lose their fractions.
-            is_cast = x.dtype == y.dtype if _is_key(x) or _is_key(y) else np.can_cast(y.dtype, x.dtype, "same_kind")
+            is_cast = x.dtype == y.dtype if is_key(x) or is_key(y) else np.can_cast(y.dtype, x.dtype, "same_kind")
             if x.shape != y.shape or not is_cast:
                 place = f" whose leaf {jax.tree_util.keystr(path)} is" if path else ""
                 kinds = f"{_described(y)}, where reset returns {_described(x)}"

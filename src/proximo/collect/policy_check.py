@@ -55,8 +55,8 @@ def _example_step(key: Key[Array, ""], env: Any, config: Config) -> tuple[Learne
     policy, shape = state.policy, (config.sequence_length, 2)
     episode_start, memory = jnp.zeros(shape, bool), policy.init_memory(shape[1])
     before = jax.tree.map(lambda x: jnp.broadcast_to(x, (shape[0], *x.shape)), policy.no_previous_step(shape[1]))
-    space = env.observation_space
-    observation = policy.with_previous_step(jax.tree.map(jnp.asarray, zeros(space, shape)), episode_start, before)
+    raw = jax.tree.map(jnp.asarray, zeros(env.observation_space, shape))
+    observation = policy.with_previous_step(raw, episode_start, before)
     _, distribution, value = policy.unroll(memory, observation, episode_start, ~episode_start)
     batch = Batch(memory, None, observation, episode_start, ~episode_start, distribution.mode(), value, value, value, value)
     optimizer = Optimizer(state)

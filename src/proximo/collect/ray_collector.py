@@ -92,7 +92,6 @@ class RolloutActor:
         return RolloutPart(jax.device_get(fields), collector.episodes.finished, timing, self._restarts - before, messages)
 
     def close(self) -> None:
-        """End the environments and their processes."""
         if self._collector is not None:
             self._collector.environments.close()
 
@@ -185,7 +184,6 @@ class RolloutActors:
         return self._ray.remote(**options)(RolloutActor).remote(self._pickled, search_path(), part)
 
     def describe(self) -> str:
-        """How the environments are stepped, in words."""
         return f"in {len(self.parts)} Ray actors"
 
     def close(self) -> None:
@@ -217,7 +215,7 @@ class RayCollector(GymnasiumCollector):
     actor dies, its part of the rollout has no valid step. The actor that replaces it begins new episodes in
     the next rollout."""
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment, programs: GymnasiumPrograms | None = None):
+    def __init__(self, config: Config, env: GymnasiumEnvironment, programs: GymnasiumPrograms):
         super().__init__(config, env, programs)
         self.environments: Any = RolloutActors(config, env)
         self._begins = True

@@ -152,8 +152,8 @@ def split_policy(policy: ActorCritic) -> tuple[PyTree, PyTree]:
 def critic_mask(trainable: ActorCritic) -> PyTree[bool]:
     """Mark the parameters that only the value uses: the critic, and with separate towers the second torso."""
     others = jax.tree.map(lambda _: False, trainable)
-    critic = jax.tree.map(lambda _: True, (trainable.critic, trainable.torsos[1:]))
-    return dataclasses.replace(others, critic=critic[0], torsos=(*others.torsos[:1], *critic[1]))
+    critic, torsos = jax.tree.map(lambda _: True, (trainable.critic, trainable.torsos[1:]))
+    return dataclasses.replace(others, critic=critic, torsos=(*others.torsos[:1], *torsos))
 
 
 def weight_mask(trainable: PyTree[Array]) -> PyTree[bool]:

@@ -17,8 +17,6 @@ from proximo.ppo.minibatches import Batch, join_sequences, make_batch, refresh_m
 from proximo.ppo.state import LearnerState, RewardNormalizer
 from proximo.types import Rollout
 
-REWARD_CLIP = 10.0
-
 
 def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormalizer | None, Rollout]:
     """Scale rewards as the learner reads them: by ``reward_scale``, by their sign (``clip_reward``), by ``normalize_reward``.
@@ -38,7 +36,7 @@ def scale_rewards(state: LearnerState, rollout: Rollout) -> tuple[RewardNormaliz
         done, gamma = rollout.terminated | rollout.truncated, state.hyperparameters.gamma
         running, returns = discounted_returns(normalizer.running_return, reward, done, rollout.valid, gamma)
         normalizer = RewardNormalizer(normalizer.statistics.merged(returns, rollout.valid), running)
-        reward = jnp.clip(reward / jnp.sqrt(normalizer.statistics.variance + 1e-8), -REWARD_CLIP, REWARD_CLIP)
+        reward = jnp.clip(reward / jnp.sqrt(normalizer.statistics.variance + 1e-8), -10.0, 10.0)
     return normalizer, dataclasses.replace(rollout, reward=reward)
 
 

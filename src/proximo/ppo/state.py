@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +19,7 @@ from proximo.ppo.objectives import Objective, resolve_objective
 from proximo.types import steps_to_float
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class StaticSettings:
     """The settings of ``PPOConfig`` that are not traced. They are constants of the compiled programs.
     ``config.schema`` describes each."""

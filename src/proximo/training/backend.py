@@ -30,7 +30,6 @@ from proximo.threads import together
 from proximo.tracking.histograms import Histogram
 from proximo.types import Observation, TrainState, add_steps
 
-State = TypeVar("State")
 T = TypeVar("T")
 EvaluatedOn = tuple[Environment, Config]
 """The environment of evaluations, and the settings that describe it."""
@@ -76,7 +75,7 @@ class Backend(abc.ABC):
         # Earlier trainings, with other hyperparameters, may share the collector.
         key, hyperparameters = jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo)
         state = jax.jit(self.collector.init)(key, hyperparameters)
-        steps = add_steps(jnp.zeros_like(state.learner.steps), saved.step)
+        steps = add_steps(state.learner.steps, saved.step)
         return eqx.tree_at(lambda s: (s.learner.policy, s.learner.steps), state, (policy, steps))
 
     def _with_settings(self, state: TrainState) -> TrainState:
@@ -99,7 +98,7 @@ class Backend(abc.ABC):
         """How many of so many seeds one device trains. Fewer seeds may use fewer devices."""
         return num_seeds
 
-    def seed_state(self, state: State, index: int) -> State:
+    def seed_state(self, state: T, index: int) -> T:
         """The state of one seed, with its learner on one device; or the arrays of one seed in another tree.
         Several processes call it together, and each gets the whole state."""
         seed_state: Any = row_of(state, index) if self.stacked else state
@@ -195,7 +194,7 @@ class Backend(abc.ABC):
             self._evaluator.close()
 
 
-def copy_of(state: State) -> State:
+def copy_of(state: T) -> T:
     """A copy of the arrays in ``state``, which stays valid when a backend donates ``state``."""
 
     def copy(x: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ def make_backend(config: Config, env: Environment, stacked: bool = False, evalua
     """The backend that trains on ``env``, ``stacked`` if it supports this. ``evaluation`` is by default the
     environment that ``config`` describes. Raises ``EnvError`` if a JAX environment breaks its protocol."""
     if isinstance(env, GymnasiumEnvironment):
-        return GymnasiumBackend(config, env, stacked, evaluation)
+        return GymnasiumBackend(config, env, evaluation)
     return JaxBackend(config, env, stacked, evaluation)
 
 

@@ -32,7 +32,7 @@ class GymnasiumBackend(Backend):
     donates = False
     collector: GymnasiumCollector
 
-    def __init__(self, config: Config, env: GymnasiumEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
+    def __init__(self, config: Config, env: GymnasiumEnvironment, evaluation: EvaluatedOn | None = None):
         mesh = make_mesh(config)
         if mesh is not None:
             check_divisible(config, mesh.size)

@@ -48,7 +48,7 @@ class Training:
         """Calls a function that all processes compute together."""
         self.timed_calls = TimedCalls(backend, self.shared_call, max_updates)
         for index, seed_run in enumerate(seed_runs):
-            seed_run.join(index, self.timed_calls)
+            seed_run.index, seed_run.calls = index, self.timed_calls
         self.saver = Saver(self)
         # Callbacks come before the checkpoint, which contains their state.
         kinds = (Rows, Histograms, Images, PeriodicEvaluation, UserCallbacks)

@@ -100,8 +100,8 @@ class SeedRun:
     ):
         self.config, self.run_dir, self.resumed_at, self.info = config, run_dir, resumed_at, info
         self.step = resumed_at or 0  # environment steps of the first state
-        self.index: int  # number of the seed in the backend, from `join` on
-        self.calls: TimedCalls  # the calls that compute its updates, from `join` on
+        self.index: int  # number of the seed in the backend; set by `Training`
+        self.calls: TimedCalls  # the calls that compute its updates; set by `Training`
         self.saved: Checkpoint | None = None
         self.callbacks = SeedCallbacks()
         self.writes = False
@@ -147,10 +147,6 @@ class SeedRun:
         if self.run_dir and self.writes:
             with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
                 write_atomic(self.run_dir / name, text)
-
-    def join(self, index: int, calls: TimedCalls) -> None:
-        """Be the seed ``index`` of the backend, whose updates are computed in ``calls``."""
-        self.index, self.calls = index, calls
 
     def record(self, metrics: dict[str, np.ndarray], step: int) -> None:
         """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
