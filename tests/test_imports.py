@@ -1,4 +1,4 @@
-"""Imports go down only: the house of DESIGN.md, enforced."""
+"""Imports go down only, from each folder to those that ``ALLOWED`` lists."""
 
 import ast
 import re

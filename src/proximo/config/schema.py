@@ -5,7 +5,9 @@ YAML files have groups (``env: {num_envs: 16}``).
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
 ``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static`` otherwise (a field of ``ppo.state.StaticSettings``).
-``CONDITIONS`` in ``validation.py`` lists what a setting needs to have an effect. ``docs/settings.md`` and ``typed_settings.py`` are
+With ``zero_is_off`` it is None in ``state.enabled_hyperparameters``. Terms of the loss get traced settings as ``minibatch.hyperparameters``.
+``CONDITIONS`` in ``validation.py`` lists what a setting needs to have an effect; ``GYMNASIUM_ONLY`` and ``RUN_DIRECTORY`` below and
+``RESUMABLE`` in ``loading.py`` list settings of a kind. ``docs/settings.md`` and ``typed_settings.py`` are
 generated from here, by ``python docs/tables.py`` and ``python tests/config/test_typed_settings.py``.
 """
 

@@ -6,7 +6,8 @@ To add a library of environments:
 
 1. Write an adapter with two functions. ``names()`` returns the names of the environments that can be trained;
    it is called only if the library is installed. ``from_name`` makes one of them, and raises ``ConfigError``
-   for an unknown setting.
+   for an unknown setting. The adapter is also imported where the library is not installed, so only these functions
+   import it, by ``libraries.load``; of a JAX library, whose import takes seconds, only ``from_name``.
 
    - ``envs/jax/LIBRARY.py``: ``from_name(name, settings) -> JaxEnvironment``, which ``protocol.py`` defines.
      ``jax/craftax.py`` is a short example.
@@ -14,8 +15,9 @@ To add a library of environments:
      ``from_factory`` or ``from_vector`` of ``gymnasium/construction.py``; ``gymnasium/ale.py`` is an example.
 
 2. Add a row to ``LIBRARIES`` in ``envs/libraries.py``, which error messages, ``proximo envs``, the tests and
-   ``.ci/extras`` read. A library that proximo's extras install also needs the extra in ``pyproject.toml`` and a
-   version in ``constraints.txt``.
+   ``.ci/extras`` read. ``docs/environments.md`` describes the ids.
+3. A library that an extra installs also needs the extra in ``pyproject.toml`` and in ``README.md``, and the versions
+   of its packages in ``constraints.txt``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """PPO's loss on one minibatch, with its metrics.
 
-``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there:
-the clipped one calls it, and ``value_loss_per_step`` below chooses between the two.
+``math/loss_terms.py`` has the formulas of all terms. To change the value loss, edit ``value_loss`` there
+(the clipped one calls it), and the formulas in docs/algorithm.md and docs/metrics.md. To let a setting choose, give
+``Minibatch`` a field, which ``make_minibatch`` takes from ``state.static``, for ``value_loss_per_step``.
 """
 
 import jax.numpy as jnp

@@ -22,10 +22,13 @@ class MemoryCell(eqx.Module):
     1. Write ``recurrent/mycell.py`` with a subclass that has a classmethod ``create(key, in_size, config)``,
        ``init`` and ``step`` (with ``math.selection.select``). Two base classes have ``step`` and a fast ``unroll``:
        ``GatedCell`` (see ``gru.py``), and ``LinearRecurrence`` (see ``mingru.py``) for a state that is linear in the
-       one before. Test one step against the formulas of the paper.
-    2. Add it to ``CELLS`` in ``recurrent/__init__.py``, and its word to the ``memory`` setting in ``config/schema.py``.
-       A setting of its own is an entry of ``MemorySettings``, with its condition in ``config/validation.py``.
-       Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``.
+       one before. Test one step against the formulas of the paper (``tests/networks/test_cells.py``).
+    2. Add it to ``CELLS`` in ``recurrent/__init__.py``, and its word to the ``memory`` setting in ``config/schema.py``,
+       from which ``typed_settings.py`` and ``docs/settings.md`` are generated (see there).
+       A setting of its own is an entry of ``MemorySettings``, with its condition in ``config/validation.py``. A
+       ``GatedCell`` has the setting ``horizon``: add its word to the condition.
+       Describe it in ``docs/memory.md`` ("Choose a cell") and ``README.md``, twice. If jax2onnx cannot translate its
+       ``step``, ``MENDED`` in ``export/onnx_model.py`` has another one.
 
     A memory outside of proximo needs none of this: pass its class as the setting (docs/custom-networks.md).
     """
