@@ -1,4 +1,4 @@
-"""The metrics of an update, from those of its gradient steps.
+"""The metrics of an update, from the metrics of its gradient steps.
 
 To add a metric of the update, return it from ``ppo.loss.loss`` for each gradient step, or from ``summarize`` and list it in ``RESERVED``.
 Metrics of episodes are computed in ``collect``: in ``jax_collector.py`` and, for Gymnasium environments, in ``episode_tally.py``.
@@ -24,7 +24,7 @@ RESERVED = frozenset({
 
 
 def joined(metrics: Metrics, custom: Metrics) -> Metrics:
-    """``metrics`` and those of a custom loss. Raises ``ConfigError`` if a name is taken."""
+    """``metrics`` and the ``custom`` metrics of a loss. Raises ``ConfigError`` if a name is taken."""
     for name in custom:
         if name in metrics or name in RESERVED:
             raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")

@@ -149,7 +149,7 @@ class SeedRun:
                 write_atomic(self.run_dir / name, text)
 
     def join(self, index: int, calls: TimedCalls) -> None:
-        """Be the seed ``index`` of the backend, whose updates are computed in ``calls``."""
+        """Become seed ``index`` of the backend; ``calls`` computes its updates."""
         self.index, self.calls = index, calls
 
     def record(self, metrics: dict[str, np.ndarray], step: int) -> None:
@@ -165,7 +165,7 @@ class SeedRun:
                 self.write_window(step + begun * self.config.batch_size, self.calls.last_updates - begun)
 
     def write_window(self, step: int, later: int = 0) -> None:
-        """Write one row for the updates since the last row, if any, and before the ``later`` last ones."""
+        """Write one row for the updates in the window, if any. The last call did ``later`` updates after them."""
         if len(self.window):
             seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
             steps = self.calls.steps - later * self.config.batch_size
