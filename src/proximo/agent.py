@@ -168,7 +168,7 @@ class PPO:
         """The parts of ``policy``, and the object, so that a loop over ``predict`` does not prepare it in each step."""
 
     def _evaluations(self, config: Config, env: Environment, given: Any) -> tuple[Config, EvaluatedOn]:
-        """The settings, and the environment of evaluations with its settings, of training on ``env``, made from the object ``given``."""
+        """Settings to train on ``env``, made from ``given``, and the evaluation environment with its settings."""
         other, env_settings, own = self._given_eval_env, None, config.run.eval_env_settings
         if other is None and not config.run.eval_env and given is not None and own:
             other, env_settings = given, {**config.env.env_settings, **own}
@@ -204,7 +204,7 @@ class PPO:
         has learned. Other threads may call ``predict`` at the same time.
 
         Args:
-            total_steps: environment steps of this call, at least those of one update; rounded down to whole updates.
+            total_steps: environment steps of this call, at least the steps of one update; rounded down to whole updates.
             callbacks: objects that receive progress and may stop the training, see ``proximo.training.callbacks``.
             reporter: receives progress and warnings; by default warnings go to ``agent.warnings``.
             progress: whether to show steps, returns and speed, as a bar or as a line every ten seconds. None: only on a terminal
@@ -377,7 +377,7 @@ class PPO:
             deterministic: whether to take the most probable action; otherwise actions are sampled.
             seed: seed of the episodes, 0 or more. They are the first ones of ``evaluate`` with this seed.
             max_steps: steps after which an episode is cut off; None: 10,000.
-            fps: frames per second; None: those of the environment.
+            fps: frames per second; None: the environment's.
 
         Returns:
             The video. ``.save(path)`` writes it to a file.
@@ -610,10 +610,10 @@ def load(
     agent.step = saved.step
     agent._evaluation = saved.info.get("evaluation")
     agent.warnings = warnings + resume_warnings(config, here)
-    if eval_env is None and config.run.eval_env == stored.run.eval_env:  # else they were perhaps on another environment
+    if eval_env is None and config.run.eval_env == stored.run.eval_env:  # else evaluations may be of another environment
         best = saved.info.get("best") or agent._evaluation
         agent._best = best if best and best["return_mean"] is not None else None
-    folder = saved.path if (saved.path / METRICS).exists() else path  # there until its save is complete
+    folder = saved.path if (saved.path / METRICS).exists() else path  # an incomplete save has its rows in the checkpoint
     agent.history = [row for row in read_rows(folder / METRICS) if row["step"] <= saved.step]
     return agent
 

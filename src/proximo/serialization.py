@@ -23,8 +23,8 @@ MAX_JSON_DEPTH = 100
 class _Loader(yaml.SafeLoader):
     """The safe loader, which also rejects deep nesting. ``10:50`` is text, and ``010`` is 10.
 
-    Without ``aliases``, it rejects them (a few can expand exponentially), and repeated names, by which a merged
-    mapping replaces a value.
+    Without ``aliases``, it rejects them (a few can expand exponentially). It also rejects repeated names,
+    which merged mappings need to replace values.
     """
 
     def __init__(self, text: str, aliases: bool):
@@ -70,7 +70,8 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _expanded(node: yaml.Node, counted: dict[int, float]) -> float:
-    """The number of nodes that ``node`` stands for; infinite if it contains itself. ``counted`` has those by their id."""
+    """The number of nodes that ``node`` stands for; infinite if it contains itself. ``counted`` stores it by the
+    node's id."""
     if id(node) not in counted:
         counted[id(node)] = math.inf  # until its parts are counted
         pairs = node.value if isinstance(node, yaml.CollectionNode) else []

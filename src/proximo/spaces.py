@@ -186,7 +186,7 @@ _SUPPORTED = {
 
 
 def tree(function: Callable[[LeafSpace], Any], space: Space) -> Any:
-    """Apply ``function`` to each part without parts. Returns the results in the structure of the observations."""
+    """Apply ``function`` to each leaf space. Returns the results in the structure of the observations."""
     if isinstance(space, Dict):
         return {name: tree(function, part) for name, part in space.spaces}
     if isinstance(space, Tuple):

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
-"""A process is busy if it uses this share of a core, or if a thread waits for one for this share of the time."""
+"""A process is busy if it uses this share of a core, or if a thread waits for a core this share of the time."""
 MEASURE_SECONDS = 0.5
 """Time between two measurements, each of which takes up to a millisecond."""
 

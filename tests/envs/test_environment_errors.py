@@ -73,7 +73,7 @@ UNKNOWN = [
     ("test_environment_errors:Failing", r"Failing\(\) raised RuntimeError: no screen \(test_environment_errors.py, line \d+\)"),
 ]  # fmt: skip
 ANSWERED = [
-    ("HalfCheetah-v2", r"use 'HalfCheetah-v5', which has a preset. Gymnasium's page of the task says how the versions differ."),
+    ("HalfCheetah-v2", r"use 'HalfCheetah-v5', which has a preset. Gymnasium's page of the task shows how the versions differ."),
     ("Pusher-v4", r"use 'Pusher-v5'"),
     ("MiniGrid-MemoryS9-v0", r"use 'minigrid:MemoryS9', the same task"),
     ("MiniGrid-MultiRoom-N4-S5-v1", r"use 'minigrid:MultiRoom-N4-S5-v1', the same task"),

@@ -24,14 +24,14 @@ CHANGE_ENVIRONMENT = (
 
 
 def check_before_training(env: Any, config: Config, policy: ActorCritic, evaluation: tuple[Any, Config]) -> list[str]:
-    """Check the environment of a training and the one of its ``evaluation``, with its settings. Returns
-    warnings, one sentence each.
+    """Check the training environment, and the ``evaluation`` environment with its settings. Returns warnings,
+    one sentence each.
 
     The leaves of ``policy`` may be ``jax.ShapeDtypeStruct``. Raises ``EnvError`` if an environment breaks
     its protocol.
     """
     preset = OF_PRESET.format(config.env.id)
-    # The preset is of this environment, and no other setting changes it or the scale of its numbers.
+    # The preset is for this environment, and no other layer changes it or the scale of its numbers.
     trains_as_in_preset = preset in config.origins.values() and all(
         config.origins.get(name, preset) == preset for name in CHANGE_ENVIRONMENT
     )

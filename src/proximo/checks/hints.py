@@ -29,7 +29,7 @@ MIN_REWARD, MAX_REWARD = 1e-3, 100.0
 
 def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:
     """Warnings about the version of the task, its sticky actions and images, and the size of ``policy``,
-    also of ``jax.ShapeDtypeStruct``."""
+    whose arrays may be ``jax.ShapeDtypeStruct``."""
     env_id, newer = config.env.id, newer_version(config.env.id)
     found = [] if newer is None else [("version", f"{env_id} is an earlier version: {newer}")]
     found += [("environment", message) for message in getattr(env, "warnings", ())]
@@ -78,8 +78,8 @@ def has_image_shape(space: Box) -> bool:
 
 
 def check_scale(space: Space, observations: Sequence[np.ndarray], rewards: np.ndarray, config: Config) -> list[Finding]:
-    """Check that the learner reads no large observations, and no large or small rewards, of what random
-    steps returned: an array for each leaf of the observation, and unscaled rewards of any shape."""
+    """Check that the learner reads no large observations, and no large or small rewards. Random steps have
+    returned ``observations``, an array for each leaf, and unscaled ``rewards`` of any shape."""
     faults = {
         "observation scale": _observation_fault(space, observations, config),
         "reward scale": _reward_fault(config.ppo.reward_scale * rewards, config.ppo),

@@ -98,8 +98,8 @@ class JaxVectorEnv:
 
 
 class Player:
-    """Plays random actions in environments of one kind: JAX environments, single Gymnasium environments, or those
-    of ``make_vector(num_envs)``. All of them take the same actions."""
+    """Plays random actions in environments of one kind: JAX environments, single Gymnasium environments, or
+    what ``make_vector(num_envs)`` returns. All of them take the same actions."""
 
     def __init__(self, env: JaxEnvironment | GymnasiumEnvironment, env_id: str, make_vector: Callable[[int], Any] | None = None):
         if isinstance(env, GymnasiumEnvironment):

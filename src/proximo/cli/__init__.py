@@ -40,7 +40,7 @@ GARBAGE_THRESHOLD = 50_000
 """New objects after which Python looks for garbage. Imports and tracing make a million objects that stay; with 700,
 Python's default, a start takes half a second longer."""
 TYPES = {"N": int, "SECONDS": float, "FPS": float, "FILE": Path, "FOLDER": Path}
-"""The type of a value, by what the help of its flag calls it."""
+"""The type of a value, by its placeholder in the help."""
 COMPLETE = "__complete"
 """The completion script calls this command. It is not shown to users."""
 _COLORS = {"green": 32, "yellow": 33, "red": 31}

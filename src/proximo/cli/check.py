@@ -35,7 +35,7 @@ def make_parser() -> Parser:
     parser.add_shared("--json")
     section = parser.add_argument_group("settings that `proximo train --help-all` explains")
     for name in SETTINGS:
-        add_setting(section, LEAVES[name], help="")  # so that all fit a screen
+        add_setting(section, LEAVES[name], help="")  # without help, all flags fit on a screen
     return parser
 
 

@@ -97,7 +97,7 @@ def known_names(kind: str, word: str = "") -> list[str]:
     if kind == "environments":
         from proximo.config import presets
 
-        # Those that `proximo envs` listed: asking all libraries takes seconds.
+        # Environments that `proximo envs` has listed: asking all libraries takes seconds.
         listed: list[str] = []
         with contextlib.suppress(OSError, UnicodeDecodeError):
             listed = (cache_folder() / ENVIRONMENTS_FILE).read_text(encoding="utf-8").split()

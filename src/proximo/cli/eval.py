@@ -70,7 +70,7 @@ def run(options: Options) -> int:
 
 def _as_json(evaluations: dict[str, Any], summaries: dict[str, Rows], best: dict[str, int | None]) -> dict[str, Any]:
     """The statistics of the first policy, what was played, and the statistics of each policy under its name. For a group,
-    these are means over its seeds, which are listed under ``seeds``."""
+    the statistics are means over its seeds, which are listed under ``seeds``."""
 
     def figures(rows: Rows) -> dict[str, Any]:
         mode = next(iter(rows))

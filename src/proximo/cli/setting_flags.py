@@ -13,8 +13,8 @@ from proximo.config.custom import choices, takes_custom
 
 class SettingsParser(Parser):
     """The parser of a command with settings. Its options have the ``settings`` that the user gave, by name. ``--help``
-    prints the flags of the ``common`` settings and a ``note``, ``--help-all`` all flags. Messages have a flag as an
-    ``example``, and ``why_not``, the reason why a setting is refused."""
+    prints the flags of the ``common`` settings and a ``note``, ``--help-all`` all flags. Messages show a flag as an
+    ``example``, and the reason ``why_not`` a setting is refused."""
 
     def __init__(self, verb: str, doc: str | None, common: Collection[str], note: str, example: str, why_not: str = ""):
         width = functools.partial(argparse.HelpFormatter, max_help_position=25)

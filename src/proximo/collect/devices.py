@@ -1,8 +1,9 @@
 """Several devices: how a training is divided over a mesh.
 
 Each device has an equal part of the environments, and a copy of everything else
-(``proximo.math.across_devices``). Several seeds in one program are divided themselves, if their number is a
-multiple of the number of devices: they need no communication. Cores share any number of seeds (``filled``).
+(``proximo.math.across_devices``). If one program trains several seeds, and their number is a multiple of the
+number of devices, the seeds are divided instead: they need no communication. Cores share any number of seeds
+(``filled``).
 """
 
 import math
@@ -79,7 +80,7 @@ def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:
 
 def filled(seeds: list[T], mesh: Mesh | None) -> list[T]:
     """``seeds``, with the first one repeated until cores share them equally: a core would be idle otherwise.
-    With a ``mesh``, cores share none."""
+    With a ``mesh``, none is repeated."""
     cores = [] if mesh else _sharing_cores(len(seeds))
     return seeds + seeds[:1] * (-len(seeds) % len(cores)) if cores else seeds
 
@@ -128,9 +129,9 @@ def divided(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, stac
 
 
 def placed(tree: T, mesh: Mesh | None, stacked: bool = False) -> T:
-    """``tree`` with its arrays on the devices of ``mesh``. What is there already is not copied. Several
-    processes call this together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the place
-    of its array. In a compiled function, it is a constraint."""
+    """``tree`` with its arrays on the devices of ``mesh``. Arrays that are there already are not copied.
+    Several processes call this together, each with the whole ``tree``. A ``jax.ShapeDtypeStruct`` gets the
+    place of its array. In a compiled function, the place is a constraint."""
     if mesh is None:
         return tree
     shardings, leaves = _shardings(tree, mesh, stacked), jax.tree.leaves(tree)

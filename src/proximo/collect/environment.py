@@ -55,7 +55,7 @@ def evaluation_environment(
         other: id of another environment, or an object; None or empty: the environment of the training.
         env_settings: parameters of the environment. They are added to those of the training if both ids name the same
             library, as in ``minigrid:…``.
-        levels: range of level seeds; None: that of the training.
+        levels: range of level seeds; None: the training's.
         from_file: as in ``make_env``, for ``other``.
 
     Raises:
@@ -89,7 +89,7 @@ def evaluation_environment(
             env_id, made = from_object(other, env_settings, preprocessing_of(config))
         config = dataclasses.replace(config, env=dataclasses.replace(config.env, id=env_id, env_settings=env_settings))
         steps_itself = not isinstance(made, GymnasiumEnvironment) or made.make is None
-        names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # of the training only
+        names = ("overlap", "stagger_steps", "learner_lag", *(WORKER_SETTINGS if steps_itself else ()))  # only for the training
         config = override(config, {name: LEAVES[name].default for name in names})
         check_settings(config, made)
         made = _reused(config, made) if isinstance(other, str) else made
@@ -101,7 +101,7 @@ def evaluation_during_training(
     config: Config, env: Environment, other: Any = None, env_settings: dict[str, Any] | None = None
 ) -> tuple[Environment, Config]:
     """``evaluation_environment`` for the evaluations of a training, whose errors name ``eval_env_settings``.
-    ``other`` and ``env_settings`` are by default those of ``config``."""
+    ``other`` and ``env_settings`` come from ``config`` by default."""
     from_file = other is None and config.given.get("eval_env") != config.run.eval_env
     other = config.run.eval_env if other is None else other
     env_settings = config.run.eval_env_settings if env_settings is None else env_settings
@@ -116,7 +116,7 @@ def evaluation_during_training(
 
 def check_same_spaces(env: Environment, other: Environment, other_id: str) -> None:
     """Raise a ``ConfigError`` unless a policy for ``env`` fits ``other``. Bounds of observations may differ,
-    except those of bytes, by which the policy scales them."""
+    except for bytes, which the policy scales by their bounds."""
 
     def without_bounds(leaf: Any) -> Any:
         is_free = isinstance(leaf, Box) and leaf.dtype != "uint8"

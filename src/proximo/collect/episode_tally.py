@@ -30,7 +30,7 @@ class EpisodeTally:
         self._is_partial = np.zeros(num_envs, bool)
         self._reports_success = False
         self.finished: list[Episode] = []
-        """Those that finished in the last rollout."""
+        """The episodes that finished in the last rollout."""
 
     def begin(self, staggered: bool) -> None:
         """Count new episodes. With a ``staggered`` start the first ones are cut short and not counted."""

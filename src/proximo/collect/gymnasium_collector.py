@@ -39,8 +39,9 @@ class Timing:
 class _Group:
     """A group of environments, which steps at its own pace: its columns of the rollout buffer, what the
     collector adds to them (packed steps, bootstrap values, the previous action and reward), and its memory.
-    The buffer has B + T steps. Its first B + 1 rows are the last ones of the previous rollout: burn-in, and
-    the first row. Views are made once, because this takes as long as a step of a small environment."""
+    The buffer has B + T steps. Its first B + 1 rows are the last rows of the previous rollout: the burn-in,
+    and the row of the first step. Views are made once, because this takes as long as a step of a small
+    environment."""
 
     def __init__(self, index: int, vector_env: VectorEnvironment, programs: GymnasiumPrograms, policy: ActorCritic):
         columns, self.index, self.programs = vector_env.groups[index], index, programs
@@ -51,7 +52,7 @@ class _Group:
         self.packed = np.zeros((*steps, programs.columns), programs.dtype)
         self.bootstrap_value = np.zeros(steps, programs.dtype)
         observation = whole.observation
-        if programs.observes_previous:  # of the last valid step before each row
+        if programs.observes_previous:  # the last valid step before each row
             examples = self.packed[0][:, programs.observed_action], self.buffer.reward[0]
             observation += tuple(np.zeros((len(whole.valid), *x.shape), x.dtype) for x in examples)
         self.rows: Rows = (observation, whole.episode_start, whole.valid)
@@ -106,7 +107,7 @@ class _Group:
         return self.programs.act(self.size, self.policy, observation, noise, self.memory, *flags)
 
     def store_previous(self) -> None:
-        """Store this step as the one before the next step. On padding, the last valid one stays."""
+        """Store this step as the previous step of the next one. On padding, the last valid step stays."""
         t, valid = self.t, self.buffer.valid[self.t]
         step = self.packed[t][:, self.programs.observed_action], self.buffer.reward[t]
         for stored, new in zip(self.previous, step, strict=False):
@@ -160,7 +161,7 @@ class GymnasiumCollector:
         self.environments = LazyVectorEnvironment(numbered, options, len(self.part), num_steps, "to train on")
         self.episodes = EpisodeTally(len(self.part))
         self._running: list[_Group] = []
-        """What the next rollout continues; empty: the environments have to be reset."""
+        """The groups whose episodes the next rollout continues; empty: the environments have to be reset."""
 
     def begin(self) -> None:
         """Have the next rollout begin with new episodes and empty memories."""
@@ -173,7 +174,8 @@ class GymnasiumCollector:
         together(compile_all, lambda: self.programs.learn.program(0, state.learner, state.healthy, rollout))
 
     def example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Rollout, Callable[[], None]]:
-        """Make the environments. Returns a rollout of zeros, and a function that compiles what ``collect`` calls: it acts once."""
+        """Make the environments. Returns a rollout of zeros, and a function that acts once, and so compiles
+        what ``collect`` calls."""
         groups = self._groups(policy)
         packed, noise, _ = self._begin(policy, state)
         collected = [group.collected() for group in groups]

@@ -40,14 +40,14 @@ LARGE = 2**12
 
 
 class Columns(NamedTuple):
-    """What the policy gives in a step, N ...: packed, the columns of one array."""
+    """What the policy returns in a step, N ...; packed, these are the columns of one array."""
 
     env_action: Array
     """As the environment takes it."""
     action: Array
     """As it was sampled."""
     observed_action: Array
-    """As the policy observes it in the next step; without columns if it does not."""
+    """As the policy observes it in the next step; no columns if the policy does not observe it."""
     log_prob: Array
     value: Array
 
@@ -56,13 +56,13 @@ class Collected(NamedTuple):
     """What a group of environments has collected."""
 
     rows: Rows
-    """Of its buffer."""
+    """The rows of its buffer."""
     steps: Any
-    """Packed, T N columns."""
+    """The packed steps, T N columns."""
     results: dict[str, Any]
-    """Those of steps, as fields of ``Rollout``."""
+    """The results of the steps, as fields of ``Rollout``."""
     memories: Sequence[Memory]
-    """Before each sequence or its burn-in, and after the last step."""
+    """The memories before each sequence or its burn-in, and after the last step."""
 
 
 class PackedMetrics(eqx.Module):

@@ -167,7 +167,7 @@ class RolloutActors:
             return None
 
     def _count(self, restarts: int, what: str) -> int:
-        """Count restarts, of which there may be so many."""
+        """Count restarts. Returns ``max_restarts``; raises ``EnvironmentFault`` above it."""
         self.restarts, limit = self.restarts + restarts, self.config.env.worker_settings.max_restarts
         if self.restarts > limit:
             raise EnvironmentFault(
@@ -242,8 +242,9 @@ class RayCollector(GymnasiumCollector):
     def _run(
         self, policy: ActorCritic, key: Key[Array, ""], begins: bool | None
     ) -> tuple[Rollout, Key[Array, ""], list[RolloutPart]]:
-        """The rollout of all actors, the next key, and the parts that are not lost. In the place of a lost part is a copy of another
-        one without a valid step: its numbers are accepted by the policy, and nothing learns from them."""
+        """The rollout of all actors, the next key, and the parts that are not lost. A copy of another part
+        replaces a lost one. The policy accepts its numbers, and nothing learns from them, because all its steps
+        are padding."""
         arrays = jax.device_get(jax.tree.leaves(policy))
         while not any(parts := self.environments.call(arrays, np.asarray(jax.random.key_data(key)), begins)):
             key = jax.random.fold_in(key, 0)  # all actors were lost: the new ones have other seeds

@@ -24,7 +24,7 @@ RESUMABLE = {
 }  # fmt: skip
 """Settings that a resumed run may change."""
 ATARI_ID = re.compile(r"(ale_py:)?(ALE/\w+-v\d+|\w+NoFrameskip-v\d+)")
-"""Their raw pictures of 210×160×3 would need 23 million parameters, and one of them does not show velocities."""
+"""Atari games have defaults: raw pictures need 23 million parameters, and one does not show velocities."""
 END_NOTE, END = "# The last line marks the end of the file.", "# end of config.yaml"
 """Second and last line of the ``config.yaml`` of a run. Older files and files of users have neither."""
 

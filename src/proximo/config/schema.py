@@ -462,9 +462,10 @@ RENAMED = {
     "weight_decay": "optimizer_settings.weight_decay",
     **{f"memory_{name}": f"memory_settings.{name}" for name in ("layers", "horizon", "window", "heads", "gate")},
 }
-"""Names of earlier versions, which files may still have, and the present ones. Elsewhere they are answered."""
+"""Names of earlier versions, which files may still have, with the present ones. Elsewhere, they raise an error
+that gives the present one."""
 REMOVED = {"ray": "auto", "actor_cpus": 0.0, "reset_timeout": 600.0}
-"""Settings of earlier versions that files may still have, with the value that means what is done now."""
+"""Settings of earlier versions that files may still have, with the value that is now the only behavior."""
 GYMNASIUM_ONLY = (
     "preprocessing", "frame_stack", "action_repeat", "wrappers", "drop_observations", "life_loss", *WORKER_SETTINGS, "overlap", "learner_lag",
 )  # fmt: skip

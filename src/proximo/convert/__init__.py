@@ -22,7 +22,7 @@ class Converted:
     config: Config
     """The settings, valid and without a preset."""
     yaml: str
-    """The same as a file for ``--config``, without what is the default anyway."""
+    """The same as a file for ``--config``, without the defaults."""
     report: str
     """Each conversion that was made, and what has no equal."""
 
@@ -107,7 +107,7 @@ def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any
     """Our settings for one of theirs; None if nothing corresponds to it."""
     if entry.convert:
         return values.RULES[entry.convert](value, theirs, entry)
-    if len(entry.ours) != 1:  # nothing, or the note says what to do
+    if len(entry.ours) != 1:  # nothing, or the note explains what to do
         return None
     if entry.values is not None and value in entry.values:
         value = entry.values[value]

@@ -21,7 +21,7 @@ EXPECTED = (
 
 class Source(NamedTuple):
     """Settings of another library: the name of its file, the script, class or kind of environment (a key of
-    ``Library.variants``), what is given, and the environment if it is not among that."""
+    ``Library.variants``), the settings ``given``, and the environment if they lack it."""
 
     library: str
     variant: str

@@ -1,4 +1,4 @@
-"""The libraries of environments (``registry.py`` says how to add one), and what their adapters share."""
+"""The libraries of environments (``registry.py`` explains how to add one), and what their adapters share."""
 
 import dataclasses
 import importlib

@@ -39,7 +39,7 @@ class EvaluationResult:
 
     @property
     def warnings(self) -> list[str]:
-        """Those of the checkpoint and of all episodes."""
+        """Warnings about the checkpoint and about all episodes."""
         return list(dict.fromkeys(warning for episodes in self.episodes.values() for warning in episodes.warnings))
 
 
@@ -67,12 +67,12 @@ def evaluate(
         deterministic: whether to take the most probable action; otherwise actions are sampled.
         seed: seed of the episodes, 0 or more.
         runs_dir: folder of the runs that are found by name.
-        levels: range of level seeds to play, for example ``"1000:1050"``; None: those of the training.
+        levels: range of level seeds to play, for example ``"1000:1050"``; None: the training's.
         env_settings: parameters of the environment that differ from the training's.
         num_envs: environments that are played at the same time; 0: chosen automatically.
-        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: that of
-            the training. If both ids name the same library, as in ``minigrid:…``, ``env_settings`` are added
-            to those of the training.
+        env: another environment with the same spaces, an id or an object as ``PPO`` takes it; None: the training's.
+            If both ids name the same library, as in ``minigrid:…``, ``env_settings`` are added to the
+            training's.
 
     Returns:
         The episodes. ``.summary()`` returns their mean return and other statistics.
@@ -178,7 +178,7 @@ def check_number(name: str, value: Any, low: int, high: int) -> None:
 
 
 def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> list[str]:
-    """Warnings that the requested ``levels`` may overlap those of the training."""
+    """Warnings that the requested ``levels`` may overlap the training's."""
     found = []
     if trained.env.id != evaluated.env.id:
         return found

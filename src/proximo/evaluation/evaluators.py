@@ -141,7 +141,7 @@ class GymnasiumEvaluator(Evaluator):
             vector_env.receive(0, 0)
             if carried.previous is not None:
                 carried = Carried(carried.memory, Previous(carried.previous.action, jax.device_put(buffer.reward[0].copy())))
-            if not (valid := buffer.valid[0].copy()).all():  # a padding step, or a lost one
+            if not (valid := buffer.valid[0].copy()).all():  # padding, or a step lost with a worker
                 carried = _select(valid, carried, before)
             for episode in tally.add(buffer):  # an environment that was lost plays its episode once more
                 if left[episode.env]:
@@ -152,7 +152,7 @@ class GymnasiumEvaluator(Evaluator):
                 left[i], unfinished = 0, unfinished + 1
             buffer.begin_again()
             t += 1
-        if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:  # is given one seed for all, or lost some
+        if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:  # seeds are shared, or new after a loss
             rows = [{**row, "env_seed": None, "level": None} for row in rows]
         return Episodes.from_rows(rows, unfinished)
 
@@ -200,12 +200,12 @@ class JaxEvaluator(Evaluator):
     def _play_chunk(
         self, policy: ActorCritic, carried: Carried, numbers: UInt32[Array, "3"], deterministic: bool
     ) -> tuple[Carried, dict[str, Array]]:
-        """Play an episode in each environment, with random numbers of ``numbers``: the seed, the stream and
-        the number of the chunk."""
+        """Play an episode in each environment, with random numbers from the ``numbers`` of seed, stream and
+        chunk."""
         seed, stream, chunk = numbers
         env, num_envs = self.env, len(self.own)
 
-        def own(drawn: PyTree) -> PyTree:  # of what was drawn for the environments of all parts
+        def own(drawn: PyTree) -> PyTree:  # this part's share of what all parts draw
             return jax.tree.map(lambda x: x[self.own.start : self.own.stop], drawn)
 
         params = jax.tree.map(jnp.asarray, env.default_params)

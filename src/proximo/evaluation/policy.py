@@ -158,7 +158,7 @@ class Policy:
     ) -> tuple[Distribution, Array]:
         """Compute the distribution of the action and the value for one observation, or for N stacked ones.
 
-        The memory is not advanced: ``predict`` returns that of the next step.
+        The memory is not advanced: ``predict`` returns the memory of the next step.
 
         Args:
             observation: As in ``predict``. Missing entries that only the value function reads are 0.

@@ -116,5 +116,5 @@ class PolicyFunction:
 
 
 def _named(inputs: Any) -> Arrays:
-    """Arrays by dotted name; the mask without the name of the observation."""
+    """Arrays by dotted name. The mask's name lacks the prefix of the observation."""
     return {ACTION_MASK if name == f"{OBSERVATION}.{ACTION_MASK}" else name: x for name, x in flatten(inputs).items()}

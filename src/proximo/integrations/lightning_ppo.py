@@ -236,8 +236,8 @@ class LightningPPO(LightningTraining):
         return played
 
     def configure_callbacks(self) -> list[Any]:
-        """None. Lightning calls this first. It refuses ``gradient_clip_val`` without automatic optimization,
-        which ends in ``setup``."""
+        """Return no callbacks. Lightning calls this first, and refuses ``gradient_clip_val`` without automatic
+        optimization, which therefore stays on until ``setup``."""
         self.automatic_optimization = self.trainer.accumulate_grad_batches == 1
         return []
 

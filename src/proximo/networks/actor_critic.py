@@ -75,7 +75,7 @@ class ActorCritic(eqx.Module):
     is_masked: bool = eqx.field(static=True)
     """Whether the entry ``action_mask`` of the observation masks the actions."""
     reset_memory: bool = eqx.field(static=True)
-    """Whether memory, previous action and reward are reset at episode starts; if not, these are ignored."""
+    """Whether memory, previous action and reward are reset at episode starts; else these starts are ignored."""
     observed_previous: tuple[str, ...] = eqx.field(static=True)
     """Which of ``previous_action`` and ``previous_reward`` the policy observes."""
     privileged: tuple[str, ...] = eqx.field(static=True)

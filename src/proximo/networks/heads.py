@@ -186,7 +186,7 @@ class GaussianHead(ActorHead):
         return jnp.where(self.space.is_bounded(), scaled, jnp.clip(action, low.astype(np.float32), high.astype(np.float32)))
 
     def from_space(self, action: Action) -> Numbers:
-        """The sample of an action at a bound of ``tanh`` would be infinite: it gets one close to it."""
+        """With ``tanh``, the sample of an action at a bound would be infinite: it is limited to ± arctanh(MAX_TANH)."""
         middle, half_range = self._scale()
         unit = (action - middle) / np.where(half_range > 0, half_range, 1.0)  # both bounds may be the same
         if self.mapping == "tanh":

@@ -80,6 +80,6 @@ class MLP(eqx.Module):
 
 
 def one_hot(x: Integer[Array, "*batch components"], nvec: tuple[int, ...], start: tuple[int, ...]) -> Bool[Array, "*batch total"]:
-    """The one-hot vectors of all components, one after the other. Component ``i`` counts from ``start_i`` to ``nvec_i`` more."""
+    """The one-hot vectors of all components, concatenated. Component ``i`` has ``nvec_i`` values from ``start_i`` on."""
     component = np.repeat(np.arange(len(nvec)), nvec)
     return x[..., component] == np.concatenate([first + np.arange(n) for n, first in zip(nvec, start, strict=True)])

@@ -100,8 +100,8 @@ def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None
 
 
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
-    """The custom function of the progress that ``setting`` is or names. Warns if it grows from 0: it was
-    probably written for the remaining share."""
+    """The custom function of the progress for ``setting``, which ``value`` is or names. Warns if it grows from 0:
+    it was probably written for the remaining share."""
     function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
     is_of_optax = (getattr(function, "__module__", None) or "").startswith("optax.")
     # This may run inside jit.

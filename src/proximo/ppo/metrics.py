@@ -1,4 +1,4 @@
-"""The metrics of an update, from those of its gradient steps.
+"""The metrics of an update, from the metrics of its gradient steps.
 
 To add a metric of the update, return it for each gradient step from ``ppo_loss`` in ``ppo/loss.py``, or from
 ``ratio_metrics`` there if a ``WholeLoss`` has it, too; ``minibatch.mean`` is the same on all devices. Or return it once
@@ -27,7 +27,7 @@ RESERVED = frozenset({
 
 
 def joined(metrics: Metrics, custom: Metrics) -> Metrics:
-    """``metrics`` and those of a custom loss. Raises ``ConfigError`` if a name is taken."""
+    """``metrics`` and the ``custom`` metrics of a loss. Raises ``ConfigError`` if a name is taken."""
     for name in custom:
         if name in metrics or name in RESERVED:
             raise ConfigError(f"A custom loss returns the metric {name!r}, which exists already: give it another name.")

@@ -69,7 +69,7 @@ def gradient_transformation(state: LearnerState) -> optax.GradientTransformation
     clip = clipping(state)
     if not (isinstance(policy, str) and isinstance(critic, str)):
         return optax.chain(clip, custom_optimizers(state, rate, critic_rate))
-    # Each of their steps acts on every parameter alone, so policy and value share one Adam.
+    # Both optimizers change each parameter independently of the others, so policy and value share one Adam.
     rate = rate if critic_rate is None else jnp.where(_as_vector(critic_mask, state.policy), critic_rate, rate)
     decayed = None
     if "adamw" in (policy, critic):

@@ -56,8 +56,8 @@ class GymnasiumPlayer:
         self._observation: Any = None
 
     def _make(self) -> Any:
-        """One environment that draws, if it can: one without the mode ``rgb_array`` may accept it, one
-        without the argument may draw."""
+        """One environment that draws, if it can. It may accept the mode ``rgb_array`` without declaring it,
+        or draw without the argument ``render_mode``."""
         if self.env.make is None:
             assert self.env.make_vector is not None
             return OnlyEnvironment(self.env.make_vector(1), self.env.id)
@@ -73,7 +73,7 @@ class GymnasiumPlayer:
         arguments = {}
         if self.env.make is None:  # most vector environments add the number of an environment to their seed
             arguments = {"seed": (environment_seeds(1, self._source)[0] + episode) % 2**31}
-        elif episode == 0 or self.config.network.reset_memory:  # the first episode of another environment
+        elif episode == 0 or self.config.network.reset_memory:  # the first episode of environment ``episode``
             arguments = {"seed": environment_seeds(episode + 1, self._source)[-1]}
         self._time = 0
         with custom_code_errors(f"{self.env.id}.reset"):
@@ -153,8 +153,8 @@ class OnlyEnvironment:
         return seen, reward[0], terminated, truncated, success
 
     def render(self) -> np.ndarray | None:
-        """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode ends
-        with its last but one."""
+        """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode has
+        no picture of its final observation: the one before it stays."""
         if not self._was_reset:
             frames = self.env.render() if hasattr(self.env, "render") else None
             self._frame = None if frames is None else frames[0]

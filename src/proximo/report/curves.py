@@ -57,8 +57,8 @@ def common_grid(x: Sequence[np.ndarray], most: int) -> np.ndarray:
 
 
 def on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The mean of the values ``y`` after the previous and up to each point of ``grid``. Points without any are
-    interpolated; before the first and after the last value, they are NaN."""
+    """At each point of ``grid``, the mean of the values ``y`` since the previous point. Points without values
+    are interpolated; before the first and after the last value, they are NaN."""
     place = np.searchsorted(grid, x)
     count, total = np.bincount(place, minlength=len(grid)), np.bincount(place, y, len(grid))
     found = count > 0

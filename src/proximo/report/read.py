@@ -34,7 +34,7 @@ class RunRecord:
     path: Path
     label: str  # the name of its folder; group/seed-i for one of several seeds
     settings: dict[str, Any]
-    """Every setting; entries of mappings are ``env_settings.key``, and ``name`` is of the run or its group."""
+    """Every setting; entries of mappings are ``env_settings.key``, and ``name`` names the run or its group."""
     named: bool  # whether the user chose the name
     total_steps: int
     rows: list[dict[str, Any]]  # of metrics.jsonl: a value that was NaN, infinite or not measured is None

@@ -50,7 +50,7 @@ class _Scores(NamedTuple):
     final: float
     best: float
     success: float
-    is_measured: bool  # else final is the worst of the environment, or NaN
+    is_measured: bool  # else ``final`` is the lowest return in the environment, or NaN
 
 
 def _scores(section: Section, run: RunRecord) -> _Scores:

@@ -164,7 +164,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
-    """Remove what interrupted saves left, and all but the ``keep`` newest checkpoints and the steps in ``protect``."""
+    """Remove leftovers of interrupted saves, and all checkpoints but the ``keep`` newest and those in ``protect``."""
     clear_leftovers(folder)
     for step in steps(folder)[:-keep]:
         if step not in protect:
@@ -172,7 +172,8 @@ def prune(folder: Path, keep: int, protect: Collection[int]) -> None:
 
 
 def discard_after(folder: Path, step: int) -> list[int]:
-    """Remove the checkpoints after ``step``, for a resume from it, which would count as the newest. Returns their steps."""
+    """Remove the checkpoints after ``step``, from which a run is resumed: they would count as the newest. Returns
+    their steps."""
     clear_leftovers(folder)
     later = [found for found in steps(folder) if found > step]
     for found in reversed(later):  # so that a kill in between leaves a prefix of the run
@@ -207,7 +208,8 @@ class Checkpoint:
     step: int
     """Environment steps learned from."""
     info: dict[str, Any] = field(repr=False)
-    """What ``encode`` was given: in a run ``best`` and ``evaluation``, None before the first, ``evaluation_steps`` and ``callbacks``."""
+    """The ``info`` of ``encode``. In a run: ``best`` and ``evaluation`` (None before the first), ``evaluation_steps``
+    and ``callbacks``."""
     meta: dict[str, Any] = field(repr=False)
     """The content of ``meta.json``."""
     files: dict[str, bytes] = field(repr=False)
@@ -250,8 +252,8 @@ class Checkpoint:
         return jax.tree_util.tree_map_with_path(lambda at, leaf: values.get(prefix + leaf_name(at), leaf), template)
 
     def values(self, prefix: str) -> dict[str, Any]:
-        """The arrays of NumPy, and random keys, whose names begin with ``prefix``. Raises ``CheckpointError`` if there is none,
-        if they are not stored as described, or if the evaluations are not numbers."""
+        """The NumPy arrays and random keys whose names begin with ``prefix``. Raises ``CheckpointError`` if there is
+        none, if they differ from ``meta.json``, or if the evaluations in ``info`` are not numbers."""
         try:
             for summary in filter(None, (self.info.get("best"), self.info.get("evaluation"))):
                 _ = operator.index(summary["step"]) + float(summary.get("return_mean") or 0)

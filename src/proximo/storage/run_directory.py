@@ -95,7 +95,7 @@ def note_resume(run_dir: Path, config: Config, command: str) -> None:
 
 
 def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a run. The objects ``custom``, by the name of their setting, replace those of the training.
+    """The settings of a run. The objects ``custom``, by the name of their setting, replace the training's.
 
     Raises ``CheckpointError`` if ``config.yaml`` is missing or damaged, and ``ConfigError`` if ``custom`` does not fit.
     """
@@ -120,7 +120,7 @@ def read_config(run_dir: Path, custom: Mapping[str, Any] | None = None) -> Confi
 
 def check_settings(saved: Checkpoint, config: Config, run_dir: Path) -> None:
     """Raise ``ConfigError`` if the user has changed a setting of ``run_dir`` that the checkpoint was trained with. A published
-    policy has no copy of them: its files are verified when it is pulled."""
+    policy has no copy of its settings: its files are verified when it is pulled."""
     file, copy = run_dir / CONFIG, saved.path / CONFIG
     if not copy.is_file() or (file.is_file() and file.read_bytes() == copy.read_bytes()):
         return

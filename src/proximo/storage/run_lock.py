@@ -52,7 +52,7 @@ class RunLock:
 
 
 def in_use(run_dir: Path) -> bool:
-    """Whether a process trains in ``run_dir``. If its lock cannot be tried, as of another user, probably."""
+    """Whether a process trains in ``run_dir``. True also if the lock belongs to another user."""
     if not (run_dir / OWNER).exists():
         return False
     try:

@@ -18,7 +18,7 @@ Which = Literal["last", "best"] | int
 
 
 def _split(text: str) -> tuple[str, Which]:
-    """Run and checkpoint of ``RUN@WHICH``, or of the folder of a checkpoint. ``RUN`` is ``RUN@last``."""
+    """Run and checkpoint of ``RUN@WHICH``, or of the folder of a checkpoint. ``RUN`` means ``RUN@last``."""
     path = Path(text)
     if path.parent.name == "checkpoints" and path.name.isdecimal() and is_run(path.parent.parent):
         return str(path.parent.parent), int(path.name)
@@ -46,8 +46,8 @@ def find_run(text: str, runs_dir: Path, *, with_zoo: bool = True) -> tuple[Path,
     """The run or the group of seeds that a user means, and which checkpoint.
 
     ``text`` is a path, ``<name>`` or ``<env>/<name>`` in ``runs_dir``, ``last``, or ``zoo:NAME``, maybe followed by
-    ``@best``, ``@last`` or ``@STEP``. Raises ``CheckpointError`` if no run fits, if several do, or without ``with_zoo`` for
-    a policy of the zoo, which has no learning curves and whose folder is read only.
+    ``@best``, ``@last`` or ``@STEP``. Raises ``CheckpointError`` if no run fits, or if several do. Without
+    ``with_zoo``, it also raises for a policy of the zoo, which has no learning curves and a read-only folder.
     """
     base, which = _split(text)
     try:
@@ -72,7 +72,7 @@ def find_single_run(text: str, runs_dir: Path) -> tuple[Path, Which]:
 
 
 def find_checkpoint(run_dir: Path, which: Which, config: Config) -> tuple[Checkpoint, list[str]]:
-    """Load the checkpoint that ``which`` means. Returns it with a warning for each skipped, damaged one. Raises
+    """Load the checkpoint that ``which`` means. Returns it, and a warning for each damaged one that was skipped. Raises
     ``CheckpointError`` if there is none, and ``ConfigError`` if it was trained with other settings than ``config``."""
     if which == "best" and (run_dir / "best").is_dir():
         raise CheckpointError(f"{run_dir / 'best'} was written by an earlier version: name the step, as in {run_dir}@STEP.")

@@ -11,7 +11,7 @@ from proximo.storage.atomic_files import write_atomic
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSON-lines file, ``[{"step": …, name: value or None}]``, without an incomplete last line, which a crash
-    may leave. A missing file has none. Raises ``CheckpointError`` if a line before the last one is damaged."""
+    may leave. A missing file has no rows. Raises ``CheckpointError`` if a line before the last one is damaged."""
     rows: list[dict[str, Any]] = []
     lines = path.read_bytes().splitlines() if path.is_file() else []
     for i, line in enumerate(lines, 1):
@@ -27,7 +27,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def truncate_after(path: Path, step: float) -> None:
-    """Remove the rows after ``step`` and an incomplete last line, for a resume. A crash keeps the file."""
+    """Remove the rows after ``step`` and an incomplete last line, for a resume. A crash leaves the file as it was."""
     if path.exists():
         kept = "".join(json.dumps(row) + "\n" for row in read_rows(path) if row["step"] <= step).encode()
         if kept != path.read_bytes():

@@ -33,7 +33,7 @@ class Reporter:
         """
 
     def seeds_started(self, run_dirs: list[Path], steps: int) -> None:
-        """The seeds of ``run_dirs`` start from the step ``steps``: all that train in one program, or one after the other."""
+        """Seeds start to train, from step ``steps``: all seeds of one program, or the next one of several."""
 
     def compiling(self) -> None:
         """A program is being compiled."""

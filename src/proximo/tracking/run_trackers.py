@@ -30,7 +30,7 @@ MODULES = {
 PATIENCE_SECONDS, HURRY_SECONDS = 60.0, 3.0
 """How long the end of a training waits for the trackers: normally, and after a second interruption."""
 FLUSH_SECONDS = 1.0
-"""How long a checkpoint waits until the queue is empty; later checkpoints then do not wait before it is."""
+"""How long a checkpoint waits for the trackers to write queued rows. Until they have, later ones do not wait."""
 
 
 def check_trackers(track: str) -> None:
@@ -60,8 +60,8 @@ def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
 
 class RunTrackers(Tracker):
     """Appends each row to ``metrics.jsonl`` as one JSON object, and histograms to ``histograms.jsonl``. A thread passes all
-    rows to the other trackers, so that they can neither slow nor stop the training; after a resume, the earlier rows
-    first. A tracker that raises is dropped with a warning.
+    rows to the other trackers, so that they can neither slow nor stop the training. After a resume, it
+    begins with the earlier rows. A tracker that raises is dropped with a warning.
 
     ``track`` is the setting. Raises ``OSError`` if ``metrics.jsonl`` cannot be written.
     """

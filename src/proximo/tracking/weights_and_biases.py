@@ -40,7 +40,7 @@ class WeightsAndBiases(Tracker):
         self._run.define_metric(AXIS, hidden=True)
         self._run.define_metric("*", step_metric=AXIS)
         self._first = self._last = int(self._run.step)
-        """The server has the rows before the first step. A clip that comes after later rows is added to the last one."""
+        """The server has the rows before ``_first``. A clip that comes after later rows is added to row ``_last``."""
         url = None if getattr(self._run, "offline", True) else self._run.url
         with contextlib.suppress(OSError):
             write_atomic(file, json.dumps({"id": self._id, "url": url}) + "\n")

@@ -91,11 +91,11 @@ class Backend(abc.ABC):
         return jax.tree.map(lambda *x: jnp.stack(x), *states) if self.stacked else states[0]
 
     def filled(self, seeds: list[T]) -> list[T]:
-        """``seeds`` (or their states), and copies of the first, so that all devices have equally many."""
+        """``seeds`` (or their states), with copies of the first, so that all devices have equally many."""
         return seeds
 
     def seeds_of_a_device(self, num_seeds: int) -> float:
-        """How many of so many seeds one device trains. Fewer seeds may use fewer devices."""
+        """How many of ``num_seeds`` seeds one device trains. Fewer seeds may use fewer devices."""
         return num_seeds
 
     def seed_state(self, state: T, index: int) -> T:

@@ -128,9 +128,9 @@ class Evaluation(Info):
 
 
 def callbacks_of_seeds(callbacks: Sequence[Any], config: Config, seeds: int = 1) -> list[SeedCallbacks]:
-    """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises ``ConfigError`` if they are no list, and for
-    an object without a hook, with an asynchronous one, with an invalid ``every``, that cannot be copied, or that needs evaluations, if the
-    training does not evaluate."""
+    """The callbacks of each seed: ``callbacks`` itself for one seed, otherwise copies. Raises
+    ``ConfigError`` if they are no list, or if an object has no hook, an asynchronous hook or an invalid
+    ``every``, cannot be copied, or needs evaluations and the training has none."""
     if not isinstance(callbacks, list | tuple):
         raise ConfigError(f"callbacks = {type(callbacks).__name__}: expected a list, for example [EarlyStopping(at=475)].")
     for callback in callbacks:

@@ -35,7 +35,7 @@ GIF_FRAMES, GIF_PIXELS = 100, 200
 
 
 class Clips(Event):
-    """Records clips, in process 0. After a failure, which is a warning, the training goes on without."""
+    """Records clips, in process 0. A failure is a warning; the training continues without clips."""
 
     def __init__(self, training: Training):
         super().__init__(training)
@@ -86,7 +86,7 @@ class Clips(Event):
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:
-        """Turn an error of a renderer into a warning; the last clip was recorded."""
+        """Turn an error of a renderer into a warning, after which no clip is recorded."""
         try:
             yield
         except (Exception, SystemExit) as error:

@@ -156,7 +156,7 @@ class PeriodicEvaluation(Event):
         self._warned: set[str] = set()
 
     def num_episodes(self, now: Snapshot) -> int:
-        """How many episodes an evaluation plays that is due now; 0: it is left out.
+        """Number of episodes of the evaluation that is due now; 0: it is left out.
 
         The last evaluation plays ``eval_episodes``. So do all others on JAX environments, where they take a
         few percent of the time, and with ``eval_every``. Elsewhere the number depends on the lengths of

@@ -28,7 +28,7 @@ SNAPSHOT_SECONDS = 3.0
 
 class Training:
     """Trains the seeds of one backend together: one seed, or several that are stacked. ``path`` is what the user resumes; None if no
-    file is written. ``max_updates`` limits the updates of one call; None: those of about one second."""
+    file is written. ``max_updates`` limits the updates of one call; None: about one second of updates."""
 
     def __init__(
         self,
@@ -127,7 +127,8 @@ class Training:
                 event.on_update(now)
 
     def _kept(self, now: Snapshot, count: int) -> Snapshot | None:
-        """What can be saved during the next call: before a long one that uses the state up, a copy."""
+        """The snapshot to save during the next call. If the call uses up the state, this is a copy, or None for a
+        short call."""
         if not self.backend.donates:
             return now._replace()
         seconds = self.timed_calls.last_seconds_per_update * count

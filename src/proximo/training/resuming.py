@@ -36,7 +36,7 @@ MAY_DIFFER = {
     *("seed", "name", "runs_dir", "keep_checkpoints", "tensorboard", "track", "devices", "updates_per_call"),
     *WORKER_SETTINGS,
 }
-"""Settings in which the seeds of a group may differ. Those of the speed are the first seed's."""
+"""Settings in which the seeds of a group may differ. Settings of speed are taken from the first seed."""
 
 
 def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> tuple[list[Path], list[Config]]:
@@ -131,7 +131,7 @@ def _start(run_dir: Path, config: Config, which: run_lookup.Which, reporter: Rep
 
 
 def _earlier(run: SeedRun, step: int, reporter: Reporter) -> SeedRun:
-    """The seed from an earlier ``step``: an interrupted save leaves seeds one save apart."""
+    """``run`` at an earlier ``step``: an interrupted save can leave the seeds one checkpoint apart."""
     steps = checkpoint.steps(run.folder / "checkpoints")
     if sum(step < later <= run.step for later in steps) > 1 or (step and step not in steps):
         raise CheckpointError(
@@ -142,7 +142,7 @@ def _earlier(run: SeedRun, step: int, reporter: Reporter) -> SeedRun:
 
 
 def _is_complete(run: SeedRun) -> bool:
-    """Whether neither an update is left to do, nor the last evaluation, which may have been interrupted."""
+    """Whether all updates and the last evaluation, which may have been interrupted, are done."""
     total = run.config.total_updates * run.config.batch_size
     if run.step > total:
         raise ConfigError(f"{run.run_dir} is already at step {run.step}, but total_steps = {total}: give a larger --total-steps.")
@@ -180,7 +180,8 @@ def rewind(run: SeedRun, reporter: Reporter) -> None:
             reporter.warned(f"{run_dir} continues from step {step}: its later checkpoints ({named}) are removed.")
         best = run.best and int(run.best["step"])
         if best not in checkpoint.steps(run_dir / "checkpoints"):
-            # It was just removed, or was pruned after a better one was found. The next evaluation then counts as the best.
+            # The best checkpoint was just removed, or was pruned after a better one was found. The next
+            # evaluation then counts as the best.
             best = run.best = None
         checkpoint.mark_best(run_dir, best)
 

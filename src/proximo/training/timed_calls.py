@@ -33,12 +33,12 @@ class TimedCalls:
     def __init__(self, backend: Backend, call: Callable[..., Any], max_updates: int | None = None):
         self.backend, self.call, self.max_updates = backend, call, max_updates
         self.seconds, self.updates = 0.0, 0
-        # Of the last call: an environment may become slower or faster.
+        # The last call is timed separately: an environment may become slower or faster.
         self.last_seconds, self.last_updates = 0.0, 0
 
     @property
     def last_seconds_per_update(self) -> float:
-        """Of the last call; 0 before the first one."""
+        """The mean over the last call; 0 before the first call."""
         return self.last_seconds / self.last_updates if self.last_updates else 0.0
 
     @property
@@ -52,7 +52,7 @@ class TimedCalls:
         return self.updates * self.backend.config.batch_size
 
     def num_updates(self, update: int, boundary: float) -> int:
-        """Updates of the call after ``update``, which does not pass ``boundary``: at least 1."""
+        """Updates of the next call, from ``update`` to ``boundary`` at most; at least 1."""
         seconds = self.last_seconds_per_update
         wanted = self.max_updates or (int(CALL_SECONDS / seconds) if seconds else 1)
         return max(1, int(min(wanted, boundary - update, self.backend.config.updates_per_call)))

@@ -67,7 +67,7 @@ def tune(
         config: all settings to start from, as ``proximo.make_config`` returns them, instead of the preset of ``env`` or the defaults for its kind.
         preset: whether to start from the preset of ``env``, or, without one, from the defaults for its kind of environment.
         space: YAML file with the search space; None: the default space.
-        trials: number of trials, including that of the initial settings.
+        trials: number of trials, including the trial of the initial settings.
         seconds: time limit in seconds, with the final round; None: no limit.
         seeds: seeds of each trial; its score is their mean.
         together: trials in one compiled program; None: 8, and 1 for Gymnasium environments.

@@ -25,8 +25,8 @@ STUDIES = FolderKind("study", "studies", START, lambda x: (x / JOURNAL).is_file(
 class Record:
     """A trial: its searched settings, how it ended and why, and its scores by seed.
 
-    ``scores`` has those of the ``trial`` at its last evaluation and, if it took part, of the ``final`` round and of the ``test``; an
-    empty list if a seed failed. ``evaluations`` has the means of all evaluations.
+    ``scores`` has the scores of the ``trial`` at its last evaluation and, if it took part, of the ``final``
+    round and of the ``test``; an empty list if a seed failed. ``evaluations`` has the means of all evaluations.
     """
 
     number: int
@@ -37,7 +37,7 @@ class Record:
     scores: dict[str, list[float]] = field(default_factory=dict)
     evaluations: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    """Its share of its batch."""
+    """The trial's share of the seconds of its batch."""
     full_seconds: float = 0.0
     """Seconds of a whole batch of such trials, without compiling."""
 
@@ -80,8 +80,8 @@ def records(journal: optuna.Study) -> list[Record]:
 
 
 def best_of(trials: list[Record]) -> Record | None:
-    """The best trial of the final round, if not only the base took part; otherwise the trial with the best score. Trials that failed in
-    the final round are skipped."""
+    """The best trial of the final round, if any trial besides the base took part; otherwise the trial with the
+    best score. Trials that failed in the final round are skipped."""
     done = [t for t in trials if t.state == "done" and t.scores.get(FINAL) != []]
     kind = FINAL if any(FINAL in t.scores and t.number for t in done) else TRIAL
     return max((t for t in done if kind in t.scores), key=lambda t: t.mean(kind) or 0.0, default=None)

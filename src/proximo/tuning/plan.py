@@ -97,7 +97,7 @@ def make_plan(
     **search: Any,
 ) -> StudyPlan:
     """The plan of a study around the base ``config``. Settings named in ``fixed`` are not searched. Raises ``ConfigError`` or ``EnvError``
-    for what would fail later."""
+    if the study would fail later."""
     prepare_jax(for_seeds=True)
     seed = config.run.seed if "seed" in fixed else FIRST_SEED
     run = dataclasses.replace(config.run, seed=seed, seeds=1, seeds_mode="auto", name="")

@@ -51,7 +51,7 @@ class Study:
         seconds: list[float] = []  # of each batch, with compiling
         while (first := len(self.trials)) < self.plan.trials and not (first and self._is_late(fmean(seconds or [0.0]))):
             started = time.monotonic()
-            # The program of a base outside of the space may be another one than that of every other trial.
+            # The program of a base outside of the space may differ from the program of every other trial.
             width = self.plan.together if first or self.base_parameters is not None else 1
             self.batch = self._draw(range(first, min(self.plan.trials, first + width)))
             self._train(width)

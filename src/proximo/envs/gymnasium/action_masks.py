@@ -46,7 +46,7 @@ def mask_reader(env: Any) -> Reader:
 
 def mask_size(env: Any, info: dict[str, Any]) -> int:
     """Entries of the mask that an environment, single or vector, provides after a reset that returned
-    ``info``. 0: none, or in its observation."""
+    ``info``. 0: there is no mask, or the observation has it."""
     space = env.single_observation_space if _is_vector(env) else env.observation_space
     in_observation = isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
     mask = None if in_observation else mask_reader(env)(None, info)

@@ -74,7 +74,7 @@ class MaskCheck:
         # A mask of another size is an error where the policy is made.
         self._starts = np.cumsum((0, *sizes[:-1])) if sum(sizes) == size else np.zeros(1, int)
         self.leaf = leaf
-        """The number of the mask among the leaves of the observation."""
+        """The index of the mask among the leaves of the observation."""
 
     def allows(self, masks: np.ndarray) -> np.ndarray | np.bool_:
         """Whether each of ``masks``, of shape ``[..., size]``, allows an action in every component."""

@@ -16,7 +16,7 @@ NO_LIMIT = np.iinfo(np.int32).max
 
 
 def names() -> list[str]:
-    """Return those that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does not cover
+    """Return the ids that can be trained: not Sokoban, which downloads its levels, MultiCVRP, whose mask does not cover
     its actions, and those in which each agent has its own reward."""
     return [
         "Game2048-v1", "GraphColoring-v1", "Minesweeper-v0", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0", "Sudoku-v0",

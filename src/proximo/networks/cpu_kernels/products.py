@@ -31,7 +31,7 @@ def transposed_product(left: Float[Array, "k m"], right: Float[Array, "k n"]) ->
 
 
 def as_bits(x: Array) -> Array:
-    """``x``; of bfloat16 numbers the bits, which XLA's CPU backend slices, concatenates and stacks faster."""
+    """``x``, or the bits of bfloat16 numbers, which XLA's CPU backend slices, concatenates and stacks faster."""
     return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
 
 
@@ -47,7 +47,7 @@ def concatenated(parts: Sequence[Array]) -> Array:
 
 @jax.custom_vjp
 def dense(x: Float[Array, "m k"], weight: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """``x @ weight`` for matrices of one type. Its gradient has a forward-mode derivative, it has none itself."""
+    """``x @ weight`` for matrices of one type. Only its gradient has a forward-mode derivative."""
     return _value(x, weight)
 
 

@@ -33,7 +33,7 @@ from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, Space, component
 from proximo.types import Observation
 
 OUTPUTS = {"actor": ("parameters",), "critic": ("value",), "actor_critic": ("parameters", "value")}
-"""What a network gives, by setting. Any other one gives features."""
+"""What a network gives, by setting. Networks of other settings give features."""
 DISTRIBUTION_METHODS = ("sample", "mode", "log_prob", "entropy", "to_space")
 
 
@@ -57,8 +57,8 @@ def _content(x: Any) -> Any:
 
 
 class CustomModule(eqx.Module):
-    """A pytree of the user's as an Equinox module. Its JAX arrays are ``parameters``; training changes those
-    of floating-point numbers. All other leaves are fixed."""
+    """A pytree of the user's as an Equinox module. Its JAX arrays are ``parameters``; training changes the
+    floating-point ones. All other leaves are fixed."""
 
     parameters: PyTree
     fixed: FixedLeaves = eqx.field(static=True)
@@ -115,8 +115,8 @@ class CustomNetwork(eqx.Module):
 
 
 class CustomCell(MemoryCell):
-    """A custom memory: ``init() -> state`` and ``step(state, x) -> (state, out)`` of one environment, where a
-    whole actor-critic returns ``(state, parameters, value)``. The wrapper resets the state at episode starts
+    """A custom memory: ``init() -> state`` and ``step(state, x) -> (state, out)`` of one environment. ``step`` of
+    a whole actor-critic returns ``(state, parameters, value)``. The wrapper resets the state at episode starts
     and keeps it on padding steps; an ``unroll(state, x, episode_start, valid) -> (state, out)`` over ``T``
     steps does both."""
 
@@ -221,7 +221,7 @@ def make_module(setting: str, value: str | Custom, methods: tuple[str, ...], *ar
 
 
 def is_array(shape: PyTree, *, floating: bool = False) -> bool:
-    """Whether a result of ``CustomModule.outputs`` is one array, or one of floating-point numbers."""
+    """Whether a result of ``CustomModule.outputs`` is one array (``floating``: of floating-point numbers)."""
     return isinstance(shape, jax.ShapeDtypeStruct) and (not floating or jnp.issubdtype(shape.dtype, jnp.floating))
 
 
@@ -251,7 +251,7 @@ def _cast_like(tree: PyTree[Array], like: PyTree[Array]) -> PyTree[Array]:
 def make_parts(
     setting: str, key: Key[Array, ""], inputs: Space | int, config: NetworkConfig, count: int = 0
 ) -> tuple[CustomNetwork, MemoryCell, int]:
-    """The network for ``setting`` as an encoder and a memory, of which one passes its inputs on, and its
+    """The network for ``setting`` as an encoder and a memory, one of which passes its inputs on, and its
     number of outputs. ``inputs`` is the space of the observations or a number of features, ``count`` the
     number of parameters of the distribution. Raises ``ConfigError`` for other outputs."""
     space, what = (Box((inputs,)), f"{inputs} features") if isinstance(inputs, int) else (inputs, f"observation of {inputs}")

@@ -24,7 +24,8 @@ class GatedCell(MemoryCell):
 
     num_gates: ClassVar[int]
     added_gates: ClassVar[int] = 0
-    """Of so many gates, ``gates`` reads only the sums of both projections: cheaper gradients. 0 is always correct."""
+    """Number of gates for which ``gates`` reads only the sum of both projections, for cheaper gradients; 0 is
+    always correct."""
     input: Linear
     recurrent: Linear
 

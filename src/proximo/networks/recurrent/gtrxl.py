@@ -116,8 +116,8 @@ class GTrXL(MemoryCell):
     def outputs(
         self, x: Float[Array, "N T D"], inputs: Float[Array, "N K D"], visible: Bool[Array, "N T K"], distance: Array | None
     ) -> Float[Array, "N T D"]:
-        """The outputs of the steps ``x``, which attend to the ``visible`` ones of ``inputs`` in a
-        ``distance`` ``[N, T, K]``; None if input ``k`` has the distance ``K - 1 - k``."""
+        """The outputs of the steps ``x``, which attend to the ``visible`` ones of ``inputs``.
+        ``distance`` is ``[N, T, K]``; None if input ``k`` has the distance ``K - 1 - k``."""
         heads, depth = self.content_bias.shape
 
         def split(z):

@@ -88,7 +88,7 @@ class LinearRecurrence(MemoryCell):
 
     @property
     def full_precision(self) -> bool:
-        """True: bfloat16 has two numbers between 0.99 and 1, and ``step`` would round otherwise than the scan."""
+        """True: bfloat16 has two numbers between 0.99 and 1, and ``step`` would round differently from the scan."""
         return True
 
     @property
