@@ -135,9 +135,11 @@ def test_nan_on_padding_enters_nothing(monkeypatch):
     program, pairs = collector.programs.rollout, []
 
     def both(size, policy, groups):
-        ((((observation,), episode_start, valid), *rest),) = groups
+        (group,) = groups
+        (observation,), episode_start, valid = group.rows
         padded = np.where(valid[..., None], observation, np.nan)
-        pairs.append([program(size, policy, [(((x,), episode_start, valid), *rest)]) for x in (observation, padded)])
+        given = [group._replace(rows=((x,), episode_start, valid)) for x in (observation, padded)]
+        pairs.append([program(size, policy, [group]) for group in given])
         return pairs[-1][0]
 
     monkeypatch.setattr(collector.programs, "rollout", both)
