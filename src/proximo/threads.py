@@ -12,7 +12,7 @@ from typing import Any
 BUSY_SHARE, WAITING_SHARE = 0.02, 0.5
 """A process is busy if it uses this share of a core, or if a thread waits for a core this share of the time."""
 MEASURE_SECONDS = 0.5
-"""Time between two measurements, each of which takes up to a millisecond."""
+"""Time between two measurements. A measurement takes up to a millisecond."""
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:

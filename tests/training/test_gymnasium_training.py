@@ -12,6 +12,7 @@ import safetensors.numpy
 
 import proximo
 from commands import BATCH, SMALL, Process, copied, final_state, rows, train_words, trained
+from process_states import alive, gone_within, state_and_parent
 from proximo.agent import load_like
 from proximo.cli import main
 from proximo.errors import ConfigError, EnvError
@@ -23,29 +24,10 @@ WALK = "gym_toys:Walk"
 LONG = {"total_steps": 10_000_000, "eval_episodes": 0, "num_workers": 2, "checkpoint_every": 4 * BATCH}
 
 
-def state_and_parent(pid):
-    """Of a process; its state is Z when it has ended, and empty when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-    except OSError:
-        return "", "0"
-
-
 def children(pid):
     """Living child processes of ``pid``."""
     processes = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
     return [process for process in processes if state_and_parent(process)[1] == str(pid) and alive(process)]
-
-
-def alive(pid):
-    return state_and_parent(pid)[0] not in ("", "Z")
-
-
-def gone_within(seconds, pids):
-    deadline = time.monotonic() + seconds
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(map(alive, pids))
 
 
 def saved(folder):

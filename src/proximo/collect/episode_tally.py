@@ -57,8 +57,8 @@ class EpisodeTally:
         return self.finished
 
     def metrics(self) -> dict[str, float]:
-        """Statistics of the ``finished`` episodes, 0 if there are none. The rate of successes is given as
-        soon as an environment has reported one."""
+        """Statistics of the ``finished`` episodes; 0 without episodes. The success rate is a metric as soon as an
+        environment has reported whether an episode succeeded."""
         self._reports_success |= any(episode.success != UNREPORTED for episode in self.finished)
         returns, lengths = [episode.episode_return for episode in self.finished], [episode.length for episode in self.finished]
         functions = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}

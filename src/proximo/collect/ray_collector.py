@@ -1,4 +1,4 @@
-"""Collects rollouts of Gymnasium environments in Ray actors, each of which steps a part of them. Ray is imported when it is used."""
+"""Collects rollouts of Gymnasium environments in Ray actors. Each actor steps a part of them. Ray is imported when it is used."""
 
 import contextlib
 import logging
@@ -277,9 +277,8 @@ def check_installed() -> None:
 def connect() -> Any:
     """Connect this process to Ray, unless it is connected: to the cluster at ``RAY_ADDRESS`` or, without this
     variable, to the one that runs on this machine. ``local`` starts Ray on this machine. Returns the module ``ray``.
-    Raises ``EnvError`` if it is not installed, and ``ConfigError`` if no cluster answers or Ray cannot start."""
+    Raises ``ConfigError`` if no cluster answers or Ray cannot start."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics of use are sent
-    check_installed()
     address = os.environ.get("RAY_ADDRESS") or "auto"
     if address == "local":  # no other machine takes part: have Ray listen on loopback, as it does on Windows
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from vector_envs import in_process, lanes, rollout, with_workers
 
+from process_states import alive, gone_within
 from proximo.envs.gymnasium import workers as workers_module
 from proximo.errors import EnvError, EnvironmentFault
 
@@ -25,21 +26,6 @@ TESTS = Path(__file__).parents[2]
 
 def pids(vector_env):
     return [worker.popen.pid for group in vector_env.workers for worker in group]
-
-
-def alive(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def gone_within(seconds, these):
-    deadline = time.monotonic() + seconds
-    while any(map(alive, these)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(map(alive, these))
 
 
 @pytest.fixture

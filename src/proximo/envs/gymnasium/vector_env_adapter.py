@@ -64,8 +64,10 @@ class VectorStepper:
         self.leaves = leaves(spec.observation_space)
         self.batched = [dataclasses.replace(leaf, shape=(self.num_envs, *leaf.shape)) for leaf in self.leaves]
         self.fits, self.mask_check = make_quick_check(self.batched), mask_check(self.leaves, spec.action_space)
-        self.all_valid, self.is_stepping = True, False
-        """Whether all environments will act in the next step, so that it resets none of them; and whether ``send`` has begun a step."""
+        self.all_valid = True
+        """Whether all environments will act in the next step: it resets none of them."""
+        self.is_stepping = False
+        """Whether ``send`` has begun a step."""
         self.lives = np.zeros(self.num_envs, np.int64)
         self.seed, self.steps, self.call = 0, 0, "reset"
         self.mode = autoreset_of(self.env, spec.env_id)

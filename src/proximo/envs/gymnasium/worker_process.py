@@ -37,9 +37,13 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OP
 
 
 def send(pipe: Pipe, data: bytes, *objects: Any) -> None:
-    """Send ``data`` and pickled objects, which ``pickle.load`` reads."""
-    pipe.write(data + b"".join(map(pickle.dumps, objects)))
-    pipe.flush()
+    """Send ``data`` and pickled objects, which ``pickle.load`` reads. A command or reply alone passes no
+    buffer: with one at both ends of the pipes, a step of 16 environments takes a tenth longer."""
+    if objects:
+        pipe.write(data + b"".join(map(pickle.dumps, objects)))
+        pipe.flush()
+    else:
+        os.write(pipe.fileno(), data)
 
 
 class WorkerProcess:
@@ -171,7 +175,7 @@ def next_command(commands: Pipe) -> bytes:
     poll.register(commands, select.POLLIN)
     while not poll.poll(0) and time.perf_counter() < until:
         os.sched_yield()
-    return commands.read(COMMAND.size)
+    return os.read(commands.fileno(), COMMAND.size)
 
 
 def _die_with_parent(lifeline: int) -> None:

@@ -251,9 +251,9 @@ def _cast_like(tree: PyTree[Array], like: PyTree[Array]) -> PyTree[Array]:
 def make_parts(
     setting: str, key: Key[Array, ""], inputs: Space | int, config: NetworkConfig, count: int = 0
 ) -> tuple[CustomNetwork, MemoryCell, int]:
-    """The network for ``setting`` as an encoder and a memory, one of which passes its inputs on, and its
-    number of outputs. ``inputs`` is the space of the observations or a number of features, ``count`` the
-    number of parameters of the distribution. Raises ``ConfigError`` for other outputs."""
+    """The network for ``setting`` as an encoder and a memory, and its number of outputs. Either the encoder or
+    the memory passes its inputs on. ``inputs`` is the space of the observations or a number of features,
+    ``count`` the number of parameters of the distribution. Raises ``ConfigError`` for other outputs."""
     space, what = (Box((inputs,)), f"{inputs} features") if isinstance(inputs, int) else (inputs, f"observation of {inputs}")
     names = OUTPUTS.get(setting, ("features",))
     arguments = (key, inputs, count) if "parameters" in names else (key, inputs)
