@@ -38,8 +38,10 @@ prepare_jax()
 gc.set_threshold(50_000)
 
 
-# A module goes to one worker as a whole. Those that take longest go first, so that none is left for one worker in the end.
+# A module goes to one worker as a whole. Those that take longest go first, so that none is left for one worker in the end. The first one
+# copies its process hundreds of times, which is fast only while the process is small.
 LONGEST = (
+    "test_crashes.py",
     "test_trainings_of_processes.py",
     "test_code_of_the_pages.py",
     "test_devices.py",

@@ -15,7 +15,7 @@ from proximo.settings import make_config
 from proximo.storage import zoo
 from proximo.storage.run_directory import read_config
 
-EPISODES = 8
+EPISODES = 4
 NAMES = zoo.names()
 
 
