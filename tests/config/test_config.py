@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from proximo.config import ENTRIES, LEAVES, Config, from_mapping, override, to_mapping
-from proximo.config.coercion import coerce
-from proximo.config.schedule_text import ScheduleText
+from proximo.config.coercion import ScheduleText, coerce
 from proximo.config.schema import REMOVED, RENAMED, MemorySettings
 from proximo.config.validation import CONDITIONS, validate
 from proximo.errors import ConfigError
@@ -77,12 +76,12 @@ def test_schedules_are_read_from_text_and_kept_in_files(text, numbers):
         ("max_grad_norm", 0, r"expected more than 0"),
         ("learning_rate", "cosine(1, 0)", r"expected a number, linear\(from, to\), polynomial\(from, to, power\), exponential\("),
         ("learning_rate", "linear(1e-3, -1)", r"expected at least 0"),
-        ("normalize_reward", "perhaps", r"expected auto, true or false"),
+        ("normalize_reward", "perhaps", r"expected true or false, or auto"),
         ("memory", "grru", r"^memory = 'grru': expected one of none, gru, lstm, mingru, lru, gtrxl, or custom code: an object, or its "
          r"name as my_package\.module:Name \(did you mean 'gru'\?\)\.$"),
         ("optimizer", "sgd", r"^optimizer = 'sgd': expected one of adam, adamw, or custom code: .* my_package\.module:Name or optax:sgd\.$"),
         ("privileged", 3, r"expected names such as one,two"),
-        ("critic_hidden_sizes", "as policy", r"expected whole numbers such as 64,64, none, or same"),
+        ("critic_hidden_sizes", "as policy", r"expected whole numbers such as 64,64, or none, or same"),
         ("activation", jax.nn.gelu, r"expected one of celu, elu, .* tanh \(did you mean 'gelu'\?\)"),
         ("env_settings", "a=[1,b=2", r"expected key=value pairs"),
         ("env_settings", {"a": 1, "b": print}, r"^env_settings: b = <built-in function print>: expected a value that config.yaml can"),

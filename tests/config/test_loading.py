@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
+from proximo.config.coercion import ScheduleText
 from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, with_given
-from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import BY_NAME
 from proximo.errors import ConfigError
 from proximo.settings import make_config

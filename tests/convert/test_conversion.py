@@ -8,7 +8,7 @@ import pytest
 
 from proximo.config.schema import BY_NAME
 from proximo.convert import convert
-from proximo.convert.sources import expression
+from proximo.convert.values import expression
 from proximo.errors import ConfigError
 from proximo.settings import make_config
 

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from proximo.config import ENTRIES, LEAVES
-from proximo.config.schedule_text import ScheduleText
+from proximo.config.coercion import ScheduleText
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.hyperparameters import OPTIONAL, TRACED

@@ -7,8 +7,7 @@ from typing import Any
 
 from proximo.cli import Options, Pairs, Parser, UsageError, first_clause
 from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
-from proximo.config.coercion import TYPES, BoolOrAuto, Leaf
-from proximo.config.custom import choices, takes_custom
+from proximo.config.coercion import READERS, Leaf
 
 
 class SettingsParser(Parser):
@@ -57,10 +56,11 @@ def given_settings(options: Options) -> dict[str, Any]:
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False, help: str | None = None) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
-    flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), choices(leaf.type)
-    is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
-    named = ("MODULE:NAME",) if takes_custom(leaf.type) else ()
-    metavar = "KEY=VALUE,..." if has_pairs else TYPES[leaf.type][0] if leaf.type in TYPES else "|".join((*words, *named))
+    flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), leaf.words
+    kind = dict[str, Any] if leaf.entries else leaf.base
+    is_switch, has_pairs = kind is bool, kind == dict[str, Any]
+    named = READERS[kind][0] if kind else "MODULE:NAME" if leaf.takes_custom else ""
+    metavar = "|".join(filter(None, (*words, named)))
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",
         "metavar": first_clause(metavar, "|") if brief and not is_switch and not words else metavar,

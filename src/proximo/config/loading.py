@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from proximo import other_libraries
 from proximo.config.coercion import coerce, coerce_entries
-from proximo.config.custom import Custom, is_custom, is_lost, takes_custom
+from proximo.config.custom import Custom, is_custom, is_lost
 from proximo.config.schema import ALTERNATIVES, BY_NAME, ENTRIES, GIVEN, GROUPS, LEAVES, REMOVED, RENAMED, WORKER_SETTINGS, Config
 from proximo.config.validation import validate, without_effect
 from proximo.errors import ConfigError, ProximoError, command, nearest, shown
@@ -235,7 +235,7 @@ def shortened(config: Config) -> Config:
 
 def custom_settings(config: Config) -> dict[str, str | Custom]:
     """The settings of ``config`` whose value is custom code, or its name."""
-    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
+    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if leaf.takes_custom}
     return {name: value for name, value in values.items() if is_custom(value)}
 
 

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from proximo.config.coercion import BoolOrAuto, CountOrAll, Leaf, SizesOrSame
+from proximo.config.coercion import Leaf, ScheduleText
 from proximo.config.custom import Custom, resolve
-from proximo.config.schedule_text import ScheduleText
 
 Activation = Literal[
     "celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity", "leaky_relu", "log_sigmoid", "mish", "relu",
@@ -181,7 +180,7 @@ class PPOConfig:
         "the update; 0: off", low=0, traced=True, zero_is_off=True)
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting("minibatch",
         "normalize advantages over the whole rollout (batch) or over each minibatch")
-    normalize_observation: BoolOrAuto = _setting("auto",
+    normalize_observation: bool | Literal["auto"] = _setting("auto",
         "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the "
         "policy; auto: only those with at most two axes, such as vectors and stacked vectors")
     clip_observation: float = _setting(0.0,
@@ -191,7 +190,7 @@ class PPOConfig:
     reward_scale: float = _setting(1.0,
         "factor of all rewards, applied before clip_reward and normalize_reward; reported returns are not "
         "affected", above=0, high=1e30)
-    normalize_reward: BoolOrAuto = _setting("auto",
+    normalize_reward: bool | Literal["auto"] = _setting("auto",
         "divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set")
     recompute_advantage: bool = _setting(False,
         "recompute values and advantages before every epoch; clip_value_eps still clips around the "
@@ -246,7 +245,7 @@ class NetworkConfig:
     hidden_sizes: tuple[int, ...] = _setting((64, 64),
         "sizes of the layers of the MLP encoder, such as 64,64; none: vectors go to the memory, or to the "
         "heads, as they are", low=1, high=65_536)
-    critic_hidden_sizes: SizesOrSame = _setting("same",
+    critic_hidden_sizes: tuple[int, ...] | Literal["same"] = _setting("same",
         "hidden_sizes of the value function, with separate towers; same: hidden_sizes", low=1, high=65_536)
     cnn_features: int = _setting(-1,
         "units of the dense layer after the convolutions; 0: no such layer; -1: as in the paper, 512 "
@@ -271,7 +270,7 @@ class NetworkConfig:
         "sizes of the hidden layers that policy and value share after the memory; needs towers = shared", low=1, high=65_536)
     head_sizes: tuple[int, ...] = _setting((),
         "sizes of the hidden layers of each head, after the memory", low=1, high=65_536)
-    critic_head_sizes: SizesOrSame = _setting("same",
+    critic_head_sizes: tuple[int, ...] | Literal["same"] = _setting("same",
         "head_sizes of the value function; same: head_sizes", low=1, high=65_536)
     actor: Literal["auto"] | Custom = _setting("auto",
         "head from features to the parameters of the distribution: auto, or a custom network")
@@ -319,7 +318,7 @@ class RunConfig:
     seeds_mode: Literal["auto", "vmap", "serial"] = _setting("auto",
         "vmap: train all seeds in one compiled program; serial: one after the other; auto: vmap for JAX "
         "environments")
-    devices: CountOrAll = _setting(1,
+    devices: int | Literal["all"] = _setting(1,
         "devices that share the training: their number, or all; each has an equal part of the environments "
         "and of every minibatch, so that the learning problem stays the same", low=1, high=10**5)
     runs_dir: str = _setting("runs", "folder of all runs")

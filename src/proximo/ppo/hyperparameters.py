@@ -18,8 +18,8 @@ from jax.core import Tracer
 from jaxtyping import Array
 
 from proximo.config import ENTRIES, LEAVES, Config, PPOConfig
+from proximo.config.coercion import ScheduleText
 from proximo.config.custom import OPTIMIZERS, Custom, is_custom, is_transformation, resolve
-from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import Entries
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError

@@ -18,13 +18,12 @@ from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_during_training
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override, to_mapping
-from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import Peers, current
-from proximo.settings import make_config
+from proximo.settings import lists_settings, make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lock import RunLock

@@ -9,8 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import create_trial
 
 from proximo.config import ENTRIES, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
-from proximo.config.coercion import SCHEDULE, Leaf, coerce
-from proximo.config.schedule_text import ScheduleText
+from proximo.config.coercion import Leaf, ScheduleText, coerce
 from proximo.config.schema import ALTERNATIVES
 from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
@@ -84,12 +83,14 @@ def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
         hint = f"{nearest(str(wrong[0])[:80], RANGE)}; expected {', '.join(RANGE)}"
         raise ConfigError(f"{leaf.name}: unknown word {shown(wrong[0])}{hint}.")
     ends = {end: plain(coerce(leaf, given.get(end))) for end in ("low", "high")}
-    if leaf.type not in (int, float, SCHEDULE) or any(isinstance(end, str) for end in ends.values()):
+    if leaf.base not in (int, float, ScheduleText) or any(isinstance(end, str) for end in ends.values()):
         raise ConfigError(f"{leaf.name}: a range has numbers: give a list of values.")
     value = leaf.value_in(base)
-    if leaf.type == SCHEDULE and (not isinstance(value, ScheduleText) or (value.initial == 0 and isinstance(value.plain(), str))):
+    if leaf.base is ScheduleText and (
+        not isinstance(value, ScheduleText) or (value.initial == 0 and isinstance(value.plain(), str))
+    ):
         raise ConfigError(f"{leaf.name}: a range scales {value} of the base, which is not possible: give a list of values.")
-    kind: Any = IntDistribution if leaf.type is int else FloatDistribution
+    kind: Any = IntDistribution if leaf.base is int else FloatDistribution
     return kind(**{**given, **ends})
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
-from proximo.signatures import is_number
+from proximo.errors import ConfigError, EnvError, TrainingError, command, is_number, shown
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError, Interrupts

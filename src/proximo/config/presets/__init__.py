@@ -76,7 +76,12 @@ def load_kind(kind: str) -> dict[str, Any]:
 
 def names_of_kinds() -> set[str]:
     """Every setting that a kind has."""
-    return {name for kind in KINDS for group in load_kind(kind).values() if isinstance(group, dict) for name in group}
+    return settings_in(*map(load_kind, KINDS))
+
+
+def settings_in(*sources: dict[str, Any]) -> set[str]:
+    """The names of all settings in groups of settings."""
+    return {name for groups in sources for group in groups.values() if isinstance(group, dict) for name in group}
 
 
 def _files(folder: Traversable) -> list[Traversable]:
