@@ -31,7 +31,7 @@ from proximo.collect.environment import (
 )
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
-from proximo.config.loading import given_layers, resolve, resume_warnings, with_given
+from proximo.config.loading import Layer, resolve, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
@@ -545,7 +545,7 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
             raise ConfigError(
                 f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
             )
-    layers = given_layers({**settings, "id": "<>"})
+    layers = [Layer({**settings, "id": "<>"})]
     plain = resolve(layers) if preset else validate(resolve(layers))
     env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
     config = with_defaults(layers, made) if preset else plain

@@ -56,9 +56,10 @@ def imported(name: str, setting: str) -> Any:
     module_name, _, path = name.rpartition(":")
     try:
         check_module(module_name)
-        module = importlib.import_module(module_name)
     except EnvError as error:
         raise ConfigError(f"{setting}: {error}") from None
+    try:
+        module = importlib.import_module(module_name)
     except Exception as error:
         raise ConfigError(
             f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must be on "

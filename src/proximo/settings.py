@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from proximo.config import LEAVES, Config, override, presets, text_of
-from proximo.config.coercion import ScheduleText
-from proximo.config.loading import Layer, given_layers, merged, resolve, tree_layer
+from proximo.config.coercion import plain
+from proximo.config.loading import Layer, merged, read_file, resolve, tree_layer
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
@@ -31,8 +31,7 @@ def lists_settings(settings: Any, without: Collection[str] = ()) -> Callable[[T]
         signature = inspect.signature(listed)
         parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         for leaf in leaves:
-            default = leaf.default.plain() if isinstance(leaf.default, ScheduleText) else leaf.default
-            kind = settings.__annotations__[leaf.name].__forward_arg__
+            kind, default = settings.__annotations__[leaf.name].__forward_arg__, plain(leaf.default)
             parameters.append(inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
         listed.__signature__ = signature.replace(parameters=parameters)
         if listed.__doc__ is not None:  # python -OO
@@ -72,7 +71,9 @@ def make_config(
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise ConfigError(f"settings = {settings!r}: expected a dict of settings; a YAML file is file=….")
-    layers = given_layers({**(settings or {}), **more, **({"id": env} if env else {})}, file)
+    layers = [Layer({**(settings or {}), **more, **({"id": env} if env else {})})]
+    if file is not None:
+        layers.insert(0, tree_layer(read_file(Path(file)), str(file)))
     given = merged(layers)
     env_id = given.get("id")
     if not preset or not isinstance(env_id, str) or not env_id:

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from proximo.config import ENTRIES, LEAVES, Config, from_mapping, override, to_mapping
-from proximo.config.coercion import ScheduleText, coerce
+from proximo.config import BY_NAME, ENTRIES, LEAVES, Config, from_mapping, override, to_mapping
+from proximo.config.coercion import ScheduleText
 from proximo.config.schema import REMOVED, RENAMED, MemorySettings
 from proximo.config.validation import CONDITIONS, validate
 from proximo.errors import ConfigError
@@ -40,7 +40,7 @@ def test_override_replaces_what_is_named_and_nothing_else():
     ],
 )  # fmt: skip
 def test_values_are_read_from_text_and_from_python(name, value, expected):
-    got = coerce(LEAVES[name], value)
+    got = LEAVES[name].value_in(override(Config(), {name: value}))
     assert got == expected
     assert (type(got), repr(got)) == (type(expected), repr(expected))  # a NumPy scalar equals its number
 
@@ -99,25 +99,6 @@ def test_schedules_are_read_from_text_and_kept_in_files(text, numbers):
 def test_wrong_name_or_value_raises_with_what_was_expected(name, value, message):
     with pytest.raises(ConfigError, match=message):
         override(Config(), {name: value})
-
-
-@pytest.mark.parametrize(
-    ("mapping", "message"),
-    [
-        ([1], r"file.yaml: expected groups of settings \(env, ppo, network, run\), found list"),
-        ({"pppo": {}}, r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
-        ({"gamma": 0.9}, r"gamma is at the top level; it belongs under `ppo:`"),
-        ({"ppo": 3}, r"under 'ppo' expected settings as name: value, found 3"),
-        ({"ppo": {"gama": 0.9}}, r"Unknown setting 'gama' under 'ppo' in file.yaml \(did you mean 'gamma'\?\)"),
-        ({"ppo": {"0)": None}}, r"Unknown setting '0\)' under 'ppo' in .*: in braces of YAML, a schedule needs quotation marks"),
-        ({"env": {"gamma": "x"}}, r"file.yaml: gamma is under `env:`; it belongs under `ppo:`"),
-        ({"ppo": {"gamma": "x"}}, r"file.yaml: gamma = 'x': expected a number"),
-        ({"env": {"ray": "local"}}, r"Unknown setting 'ray' under 'env' in"),
-    ],
-)
-def test_invalid_file_raises_with_file_and_place(mapping, message):
-    with pytest.raises(ConfigError, match=message):
-        from_mapping(mapping, Config(), "file.yaml")
 
 
 def test_files_of_earlier_versions_are_read():
@@ -180,9 +161,8 @@ def test_contradicting_settings_raise_with_the_fix(settings, message):
 
 def test_every_condition_names_settings_and_is_met_by_the_defaults():
     for condition in CONDITIONS:
-        assert {*condition.names, *condition.others} <= {*LEAVES, *ENTRIES}
-    for leaf in (*LEAVES.values(), *ENTRIES.values()):
-        assert coerce(leaf, leaf.default) == leaf.default
+        assert {*condition.names, *condition.others} <= BY_NAME.keys()
+    assert override(Config(), {name: leaf.default for name, leaf in BY_NAME.items()}, join=False) == Config()
     assert valid() == override(Config(), {"id": "a:B"})
 
 

@@ -9,7 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
 from pathlib import PurePath
@@ -117,11 +117,22 @@ class Leaf:
         """The value of the setting in a ``Config``."""
         return operator.attrgetter(f"{self.group}.{self.name}")(config)
 
+    def with_value(self, config: Any, value: Any) -> Any:
+        """A ``Config`` with another value of the setting."""
+
+        def changed(node: Any, path: str) -> Any:
+            name, _, rest = path.partition(".")
+            return replace(node, **{name: changed(getattr(node, name), rest) if rest else value})
+
+        return changed(config, f"{self.group}.{self.name}")
+
+    def is_off(self, value: Any) -> bool:
+        """Whether this is a value that switches a traced setting off."""
+        return self.zero_is_off and value == self.default
+
 
 def coerce(leaf: Leaf, value: Any) -> Any:
     """Convert ``value``, from YAML, Python or a flag, to the type of a setting. Raises ``ConfigError``."""
-    if leaf.entries:
-        return leaf.type(**coerce_entries(leaf, value))
     result: Any = None
     try:
         result = _read(leaf, value)
@@ -131,7 +142,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
         parts = _parts(result)
         problem = "" if all(is_plain(x) for x in parts if isinstance(x, str)) else "text without control characters"
         numbers = [] if isinstance(result, dict) else [x for x in parts if type(x) in (int, float)]
-        problem = problem or next(filter(None, (_expected_range(leaf, number) for number in numbers)), "")
+        problem = problem or next(filter(None, (expected_range(leaf, number) for number in numbers)), "")
     if problem:
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected {problem}.")
     for key, item in result.items() if isinstance(result, dict) else ():
@@ -159,30 +170,35 @@ def _read(leaf: Leaf, value: Any) -> Any:
 
 
 def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
-    """Convert the entries that ``value`` gives of a setting with entries. Raises ``ConfigError``."""
-    if isinstance(value, leaf.type):
-        return vars(value)
+    """Convert the entries that ``value`` gives of a setting with entries, by name. Raises ``ConfigError``."""
     known = {entry.entry: entry for entry in leaf.entries}
     try:
-        given = _pairs(value)
+        given = vars(value) if isinstance(value, leaf.type) else _pairs(value)
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected key=value pairs with the keys {', '.join(known)}.") from None
     for name in given.keys() - known.keys():
         raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
-    return {name: coerce(known[name], item) for name, item in given.items()}
+    return {known[name].name: coerce(known[name], item) for name, item in given.items()}
+
+
+def plain(value: Any) -> Any:
+    """The value of a setting for YAML and JSON: plain numbers, text, lists and mappings."""
+    if isinstance(value, Custom):
+        return str(value)
+    return value.plain() if hasattr(value, "plain") else list(value) if isinstance(value, tuple) else value
 
 
 def text_of(value: Any) -> str:
     """The value of a setting as a user writes it."""
     if isinstance(value, tuple | list):
-        return ",".join(map(str, value)) or "none"
+        return ",".join(map(text_of, value)) or "none"
     if isinstance(value, dict):
-        return ",".join(f"{name}={item}" for name, item in value.items())
+        return ",".join(f"{name}={text_of(item)}" for name, item in value.items())
     text = str(value)
     return text.removesuffix(".0") if isinstance(value, float) else text.lower() if isinstance(value, bool) else text
 
 
-def _expected_range(leaf: Leaf, number: float) -> str:
+def expected_range(leaf: Leaf, number: float) -> str:
     """The limit that ``number`` exceeds, in words; empty if it is in the range of the setting."""
     if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
         return "a finite number"

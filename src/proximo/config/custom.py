@@ -74,25 +74,19 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
             f"{setting} = {value} was an object in the program that trained the run: pass it again from Python, as the argument "
             f"{setting}=…."
         )
-    found = value.value if isinstance(value, Custom) else _imported(setting, value)
+    found = value.value if isinstance(value, Custom) else imported(value, f"{setting} = {value!r}")
     check_not_torch(setting, found)
+    if isinstance(value, str):  # a library may have made other objects
+        is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
+        if setting in OPTIMIZERS:
+            is_accepted = is_transformation(found) or _is_optax_function(found)
+            what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
+        if not (is_accepted or is_users_function(found)):
+            raise ConfigError(f"{setting} = {value!r} is {type(found).__name__}: expected {what}.")
     # Searched in the class itself: its metaclass makes every class callable.
     known = {name for base in found.__mro__ for name in vars(base)} if inspect.isclass(found) else {*methods}
     if lacking := [method for method in methods if method not in known]:
         raise ConfigError(f"{setting} = {value}: the class lacks {' and '.join(lacking)} (docs/custom-networks.md).")
-    return found
-
-
-def _imported(setting: str, name: str) -> Any:
-    """The class or function of this name. Raises ``ConfigError`` for others: a library may have made them."""
-    found = imported(name, f"{setting} = {name!r}")
-    is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
-    if setting in OPTIMIZERS:
-        is_accepted = is_transformation(found) or _is_optax_function(found)
-        what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
-    if not (is_accepted or is_users_function(found)):
-        check_not_torch(setting, found)
-        raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {what}.")
     return found
 
 

@@ -5,7 +5,7 @@ YAML files have groups (``env: {num_envs: 16}``).
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
 ``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static.ppo`` otherwise.
-With ``zero_is_off`` it is None in ``state.enabled_hyperparameters``. Terms of the loss get traced settings as ``minibatch.hyperparameters``.
+With ``zero_is_off`` it is None there if it is off. Terms of the loss get traced settings as ``minibatch.hyperparameters``.
 ``CONDITIONS`` in ``validation.py`` lists what a setting needs to have an effect; ``GYMNASIUM_ONLY`` and ``RUN_DIRECTORY`` below and
 ``RESUMABLE`` in ``loading.py`` list settings of a kind. ``docs/settings.md`` and ``typed_settings.py`` are
 generated from here, by ``python docs/tables.py`` and ``python tests/config/test_typed_settings.py``.
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from proximo.config.coercion import Leaf, ScheduleText
+from proximo.config.coercion import Leaf, ScheduleText, text_of
 from proximo.config.custom import Custom, resolve
 
 Activation = Literal[
@@ -48,8 +48,7 @@ class Entries:
 
     def __str__(self) -> str:
         """The entries that differ from their defaults, as a user writes them."""
-        changed = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
-        return ",".join(f"{name}={value}" for name, value in changed.items())
+        return text_of({f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default})
 
     def plain(self) -> dict[str, Any]:
         """The value for a settings file."""
@@ -462,13 +461,9 @@ ENTRIES: dict[str, Leaf] = {entry.name: entry for leaf in LEAVES.values() for en
 BY_NAME = LEAVES | ENTRIES
 WORKER_SETTINGS = ("num_workers", "worker_settings", "actors")
 """Settings of worker processes and Ray actors: how fast training is, and not what it learns."""
-RENAMED = {
-    **{name: f"worker_settings.{name}" for name in ("step_timeout", "max_restarts")},
-    **{name: f"objective_settings.{name}" for name in ("dual_clip", "kl_coef", "kl_target")},
-    **{f"adam_{name}": f"optimizer_settings.{name}" for name in ("b1", "b2", "eps")},
-    "weight_decay": "optimizer_settings.weight_decay",
-    **{f"memory_{name}": f"memory_settings.{name}" for name in ("layers", "horizon", "window", "heads", "gate")},
-}
+_PREFIXES = {"worker_settings": "", "objective_settings": "", "optimizer_settings": "adam_", "memory_settings": "memory_"}
+RENAMED = {_PREFIXES[entry.name.partition(".")[0]] + entry.entry: name for name, entry in ENTRIES.items()}
+RENAMED["weight_decay"] = "optimizer_settings.weight_decay"
 """Names of earlier versions, which files may still have, with the present ones. Elsewhere, they raise an error
 that gives the present one."""
 REMOVED = {"ray": "auto", "actor_cpus": 0.0, "reset_timeout": 600.0}

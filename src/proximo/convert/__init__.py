@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from proximo.config import GROUPS, LEAVES, Config, override, presets, text_of, to_mapping
+from proximo.config import BY_NAME, GROUPS, LEAVES, Config, override, presets, text_of, to_mapping
 from proximo.config.loading import Layer, resolve
-from proximo.config.schema import ALTERNATIVES, BY_NAME
+from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import largest_divisor, validate
 from proximo.convert import values
 from proximo.errors import ConfigError, command, nearest, shown
@@ -53,8 +53,7 @@ def convert(source: str, env: str = "") -> Converted:
     library = load(read.library)
     variant, given = library.variants.get(read.variant, {}), dict(_flattened(read.given, library))
     defaults = {entry.name: entry.default for entry in library.by_name.values() if entry.default is not None}
-    policy = {"policy": given["policy"]} if "policy" in given else {}  # first: what follows overrides it
-    theirs = values.Theirs({**policy, **defaults, **variant.get("defaults", {}), **given}, library)
+    theirs = values.Theirs({**defaults, **variant.get("defaults", {}), **given}, library)
     prefix, always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
     ours = {**always, **({"id": prefix + read.env} if read.env else {})}
     changed, unchanged, missing = list[str](), list[str](), theirs.unconverted
@@ -130,11 +129,7 @@ def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any
 
 def _shown(value: Any) -> str:
     """``value`` as a user writes it, the same for equal numbers."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={_shown(item)}" for name, item in value.items()) or "{}"
-    if isinstance(value, list | tuple):
-        return text_of(value) or "none"
-    return f"{value:g}" if isinstance(value, float) else text_of(value)
+    return f"{value:g}" if isinstance(value, float) else text_of(value) or "{}"
 
 
 def _yaml(config: Config) -> str:

@@ -3,20 +3,13 @@ or several settings by name; None if nothing corresponds. ``convert`` of an ``En
 
 import ast
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from proximo.config import LEAVES, coercion, text_of
 from proximo.other_libraries import Library
 
 Ours = dict[str, Any]
-ATARI_WRAPPER = {
-    "noop_max": 30, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": True,
-    "clip_reward": True, "action_repeat_probability": 0.0,
-}  # fmt: skip
-"""Default arguments of Stable-Baselines3's AtariWrapper."""
-VEC_NORMALIZE = {"training": True, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "norm_obs_keys": None}
-"""Default arguments of Stable-Baselines3's VecNormalize; RL Zoo gives it PPO's ``gamma``."""
 
 
 class Theirs(dict[str, Any]):
@@ -24,19 +17,18 @@ class Theirs(dict[str, Any]):
 
     def __init__(self, settings: Mapping[str, Any], library: Library):
         super().__init__({name: scalar(x) if isinstance(x, str) else x for name, x in settings.items()})
-        self.entries = library.by_name
+        self.entries, self.defaults = library.by_name, library.arguments
         self.unconverted: list[str] = []
         """Parts of values to which nothing corresponds, for the report."""
         self.recurrent, self.images, self.several = (word in str(self.get("policy")) for word in ("Lstm", "Cnn", "MultiInput"))
         """Whether the policy has a memory, reads images with a CNN, or reads several entries."""
 
-    def unread(self, where: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], read: Collection[str]) -> None:
+    def unread(self, where: str, arguments: Mapping[str, Any], *read: str) -> None:
         """Add to the report the ``arguments`` that are neither ``read`` nor their default."""
         for name, value in arguments.items():
-            if name not in read and (name not in defaults or value != defaults[name]):
+            if name not in read and self.defaults[where].get(name, self) != value:
                 note = self.entries[name].note if name in self.entries else ""
-                note = note or "nothing in proximo corresponds to it"
-                self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
+                self.unconverted.append(f"{where} {name} = {text_of(value)}: {note or 'nothing in proximo corresponds to it'}")
 
     @property
     def batch(self) -> int:
@@ -111,7 +103,7 @@ def _optimizer(value: str, theirs: Theirs) -> Ours | None:
     given = theirs.get("optimizer_kwargs")
     arguments = dict(expression(given) or {})
     read = {"adam": ("eps", "betas"), "adamw": ("eps", "betas", "weight_decay")}.get(value)
-    theirs.unread("optimizer_kwargs", arguments, {"weight_decay": 0, "amsgrad": False, "maximize": False}, read or ())
+    theirs.unread("optimizer_kwargs", arguments, *(read or ()))
     if read is None:
         return None
     eps = arguments.get("eps", 1e-5 if value == "adam" and given is None else 1e-8)
@@ -130,7 +122,8 @@ def _normalize(value: Any, theirs: Theirs) -> Ours:
     """RL Zoo's VecNormalize: true, or its arguments."""
     arguments = expression(value)
     given = {"norm_obs": bool(value), "norm_reward": bool(value), **(arguments if isinstance(arguments, Mapping) else {})}
-    theirs.unread("normalize", given, {**VEC_NORMALIZE, "gamma": theirs.get("gamma")}, ("norm_obs", "norm_reward", "clip_obs"))
+    gamma = ["gamma"] if given.get("gamma") == theirs.get("gamma") else []  # RL Zoo's default
+    theirs.unread("normalize", given, "norm_obs", "norm_reward", "clip_obs", *gamma)
     settings = {"normalize_observation": given["norm_obs"], "normalize_reward": given["norm_reward"]}
     # VecNormalize clips only the observations that it normalizes.
     return settings | ({"clip_observation": given["clip_obs"]} if given["norm_obs"] and "clip_obs" in given else {})
@@ -140,17 +133,18 @@ def _wrapper(value: Any, theirs: Theirs) -> Ours:
     settings: Ours = {}
     for item in value if isinstance(value, list) else [value]:
         path, given = next(iter(item.items())) if isinstance(item, Mapping) else (item, {})
-        name, arguments = str(path).rpartition(".")[2], given or {}
+        name = str(path).rpartition(".")[2]
+        where = f"env_wrapper {name}"
+        arguments = {**theirs.defaults.get(where, {}), **(given or {})}
         if name == "AtariWrapper":
-            theirs.unread(f"env_wrapper {name}", arguments, ATARI_WRAPPER, ("terminal_on_life_loss", "clip_reward"))
-            arguments = {**ATARI_WRAPPER, **arguments}
+            theirs.unread(where, given or {}, "terminal_on_life_loss", "clip_reward")
             settings |= {"preprocessing": "atari", "life_loss": arguments["terminal_on_life_loss"]}
             settings["clip_reward"] = "sign" if arguments["clip_reward"] else "none"
         elif name == "FrameSkip":
-            theirs.unread(f"env_wrapper {name}", arguments, {}, ("skip",))
-            settings["action_repeat"] = arguments.get("skip", 4)
+            theirs.unread(where, given or {}, "skip")
+            settings["action_repeat"] = arguments["skip"]
         else:
-            theirs.unconverted.append(f"env_wrapper {name}: {theirs.entries['env_wrapper'].note}")
+            theirs.unconverted.append(f"{where}: {theirs.entries['env_wrapper'].note}")
     return settings
 
 

@@ -9,6 +9,7 @@ Messages, ``proximo convert`` and the pages for users of other libraries are mad
 - ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their own
   ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The variant
   is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
+- ``arguments``: default arguments of wrappers and optimizers.
 
 An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the setting of this
 name in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
@@ -64,6 +65,7 @@ class Library:
         )
         self.verbs: dict[str, str] = _each(content.get("verbs", {}))
         self.always: dict[str, Any] = content.get("always", {})
+        self.arguments: dict[str, dict[str, Any]] = content.get("arguments", {})
         self.variants: dict[str, dict[str, Any]] = content.get("variants", {})
         self.programs: list[str] = content.get("programs", [*self.variants])
         self.settings = [entry for entries in self.sections.values() for entry in entries.values()]

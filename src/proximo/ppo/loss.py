@@ -65,7 +65,7 @@ def make_minibatch(
 ) -> Minibatch:
     """``sequences`` with what ``policy`` computes for them."""
     _, distribution, value = unroll(policy, sequences)
-    h = state.enabled_hyperparameters
+    h = state.hyperparameters
     return Minibatch(
         **vars(sequences),
         distribution=distribution,

@@ -62,7 +62,7 @@ class Optimizer:
 
 def gradient_transformation(state: LearnerState) -> optax.GradientTransformation:
     """From the gradient to the change of the parameters, as vectors: clipping, then Adam or a custom optimizer."""
-    h, static, rate = state.enabled_hyperparameters, state.static.ppo, learning_rate(state)
+    h, static, rate = state.hyperparameters, state.static.ppo, learning_rate(state)
     critic_rate = None if h.critic_learning_rate is None else h.critic_learning_rate(state.progress)
     policy, critic = static.optimizer, static.critic_optimizer
     critic = policy if critic == "same" else critic
@@ -81,7 +81,7 @@ def gradient_transformation(state: LearnerState) -> optax.GradientTransformation
 
 def clipping(state: LearnerState) -> optax.GradientTransformation:
     """Scales a gradient down to the norm ``max_grad_norm``; the critic's part separately with ``critic_max_grad_norm``."""
-    h = state.enabled_hyperparameters
+    h = state.hyperparameters
     clip = optax.clip_by_global_norm(h.max_grad_norm)
     if h.critic_max_grad_norm is None:
         return clip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Key, PyTree, UInt32
@@ -45,7 +44,7 @@ class LearnerState(eqx.Module):
     Attributes:
         policy: the networks and the statistics of the normalizer.
         optimizer: the state of ``ppo.optimizer.Optimizer``: Adam's moments of all parameters, as vectors, or what a custom optimizer keeps.
-        hyperparameters: all of them, including those that are off; see ``enabled_hyperparameters``.
+        hyperparameters: the traced settings; None for those that are off.
         reward_normalizer: statistics that normalize rewards; None without ``normalize_reward``.
         adaptive: β and the factor of the learning rate.
         key: random key of the next shuffle.
@@ -70,9 +69,3 @@ class LearnerState(eqx.Module):
     def progress(self) -> Float[Array, ""]:
         """Completed share of the training, 0 … 1. Schedules depend on it."""
         return steps_to_float(self.steps) / self.hyperparameters.total_steps
-
-    @property
-    def enabled_hyperparameters(self) -> Hyperparameters:
-        """The hyperparameters, with None for those that are off."""
-        off: dict[str, Any] = dict.fromkeys(self.static.off)
-        return dataclasses.replace(self.hyperparameters, **off)
