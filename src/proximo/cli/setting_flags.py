@@ -59,8 +59,7 @@ def add_setting(section: Any, leaf: Leaf, brief: bool = False, help: str | None 
     flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), leaf.words
     kind = dict[str, Any] if leaf.entries else leaf.base
     is_switch, has_pairs = kind is bool, kind == dict[str, Any]
-    named = READERS[kind][0] if kind else "MODULE:NAME" if leaf.takes_custom else ""
-    metavar = "|".join(filter(None, (*words, named)))
+    metavar = "|".join((READERS[kind][0], *words) if kind else (*words, *(["MODULE:NAME"] if leaf.takes_custom else [])))
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",
         "metavar": first_clause(metavar, "|") if brief and not is_switch and not words else metavar,

@@ -5,7 +5,7 @@ Files, flags and Python only make layers: flat mappings from names to values. ``
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -208,10 +208,13 @@ def to_flat(config: Config) -> dict[str, Any]:
     return {name: plain(leaf.value_in(config)) for name, leaf in LEAVES.items() if name not in ALTERNATIVES}
 
 
-def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """``to_flat`` as a tree ``{group: {name: value}}``, the form of a settings file."""
-    flat = to_flat(config)
-    return {group: {name: x for name, x in flat.items() if LEAVES[name].group == group} for group in GROUPS}
+def to_mapping(config: Config, names: Collection[str] = LEAVES) -> dict[str, dict[str, Any]]:
+    """``to_flat`` as a tree ``{group: {name: value}}``, the form of a settings file, with the settings in ``names``."""
+    tree: dict[str, dict[str, Any]] = {}
+    for name, value in to_flat(config).items():
+        if name in names:
+            tree.setdefault(LEAVES[name].group, {})[name] = value
+    return tree
 
 
 def shortened(config: Config) -> Config:

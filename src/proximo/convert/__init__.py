@@ -139,8 +139,7 @@ def _yaml(config: Config) -> str:
     usual = resolve([Layer({"id": config.env.id})])  # the defaults for Atari games
     named = {"memory", *presets.names_of_kinds(), *preset, *ALTERNATIVES.values()}
     kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}
-    content = {name: {key: x for key, x in group.items() if key in kept} for name, group in to_mapping(config).items()}
-    return dump_yaml({name: group for name, group in content.items() if group})
+    return dump_yaml(to_mapping(config, kept))
 
 
 class Source(NamedTuple):

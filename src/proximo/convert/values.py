@@ -196,6 +196,7 @@ RULES: dict[str, Callable[[Any, Theirs], Any]] = {
     "clip_vloss": lambda value, theirs: theirs["clip_coef"] if value else 0.0,
     "head_sizes": lambda value, theirs: [int(value)],  # a layer that policy and value share, and one for each
     "sequence_length": lambda value, theirs: max(0, int(value)),  # whole episodes become whole rollouts
+    "updates": lambda value, theirs: {"total_steps": int(value) * theirs.batch},
     "batches": lambda value, theirs: int(value) * theirs.batch,
     "network": _network, "policy": _policy, "log_std": _log_std, "net_arch": _net_arch, "optimizer": _optimizer, "sde": _sde,
     "normalize": _normalize, "wrapper": _wrapper, "decay": _decay, "reset_params": _reset_params, "schedule": _schedule,
