@@ -52,7 +52,7 @@ def check_module(module_name: str) -> None:
 
 
 def imported(name: str, setting: str) -> Any:
-    """The object that ``setting`` names, as in ``track = 'my_module:MyTracker'``, or raise ``ConfigError``."""
+    """The object that a ``setting`` names, as in ``my_module:MyTracker``. Raises ``ConfigError``."""
     module_name, _, path = name.rpartition(":")
     try:
         check_module(module_name)
@@ -73,7 +73,7 @@ def imported(name: str, setting: str) -> Any:
 
 
 def follow(module: ModuleType, name: str) -> Any:
-    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or in another module."""
+    """The object at ``name``, such as ``Outer.Inner``; None if there is none, or if it is in another module."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)

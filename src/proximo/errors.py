@@ -1,4 +1,4 @@
-"""Exceptions, checks of arguments, and helpers to format messages, which say what was given, what was expected, and the fix."""
+"""Exceptions, checks of arguments, and helpers to format messages: what was given, what was expected, the fix."""
 
 import contextlib
 import difflib

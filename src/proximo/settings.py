@@ -1,5 +1,5 @@
-"""The settings of a training from all their sources: default < preset, or defaults of the kind of environment < file < flag;
-and as keyword arguments in the help of functions that take them."""
+"""The settings of a training from all their sources: default < preset, or defaults of the kind of environment <
+file < flag; and as keyword arguments in the help of functions that take them."""
 
 from __future__ import annotations
 

@@ -19,18 +19,7 @@ TYPES = {
     int: "int", float: "float", bool: "bool", str: "str", ScheduleText: "float | str | Callable[[Any], Any]",
     tuple[int, ...]: "int | Sequence[int] | str", tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip
-HEAD = '''"""The settings as keyword arguments, for editors and type checkers.
-
-The file is generated from ``schema.py``: ``python tests/config/test_typed_settings.py``.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
-
-from proximo.config.schema import Activation
-'''
+HEAD = PATH.read_text().partition("\n\nclass ")[0]
 APART = {*RUN_DIRECTORY, "eval_env"}
 """An agent takes ``eval_env``, which may be an object, as an argument of its own."""
 

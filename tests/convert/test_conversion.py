@@ -239,7 +239,7 @@ def test_arguments_of_policies_and_wrappers_are_converted_or_reported(tmp_path, 
         ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
         ("flat.yaml", "", r"names no environments: choose one with --env, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
         ("flat.yaml", "CartPole-v1", r"policy_kwargs = 'dict\(a=f\(\)\)': expected names with values"),
-        ("wrong.yaml", "", r"environment type 'Nonsense': expected one of PocMemoryEnv, "),
+        ("wrong.yaml", "", r"wrong.yaml: environment type 'Nonsense': expected one of PocMemoryEnv, "),
     ],
 )
 def test_what_cannot_be_read_is_answered(files, tmp_path, source, env, message):

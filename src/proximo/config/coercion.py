@@ -19,6 +19,8 @@ from proximo.config.custom import OPTIMIZERS, Custom, is_custom
 from proximo.errors import ConfigError, is_plain, nearest, shown
 from proximo.serialization import is_storable, read_yaml
 
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, SyntaxError)
+"""What functions raise that read a value of the wrong kind."""
 EXPONENTIAL = 0.0
 """The power that marks an exponential schedule; a polynomial has a power above 0."""
 
@@ -78,7 +80,7 @@ class Leaf:
     entries: tuple["Leaf", ...] = ()
     """The entries of a setting, named ``SETTING.ENTRY``."""
     of: tuple[str, ...] = ()
-    """With which words of ``memory`` an entry of ``memory_settings`` has an effect, and so on; empty: with all."""
+    """The words of ``memory`` with which an entry of ``memory_settings`` has an effect; empty: all."""
 
     @property
     def entry(self) -> str:
@@ -87,11 +89,12 @@ class Leaf:
 
     @functools.cached_property
     def _accepted(self) -> tuple[Any, ...]:
-        return typing.get_args(self.type) if typing.get_origin(self.type) in (typing.Union, types.UnionType) else (self.type,)
+        is_union = typing.get_origin(self.type) in (typing.Union, types.UnionType)
+        return typing.get_args(self.type) if is_union else (self.type,)
 
     @property
     def base(self) -> Any:
-        """The type of ``READERS`` that the setting accepts besides words and custom code; None if it has none."""
+        """The type of ``READERS`` that it accepts besides words and custom code, or None."""
         return next((part for part in self._accepted if part in READERS), None)
 
     @property
@@ -136,7 +139,7 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     result: Any = None
     try:
         result = _read(leaf, value)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+    except UNREADABLE:
         problem = leaf.expected + nearest(str(getattr(value, "__name__", value))[:80], leaf.words)
     else:
         parts = _parts(result)
@@ -174,7 +177,7 @@ def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
     known = {entry.entry: entry for entry in leaf.entries}
     try:
         given = vars(value) if isinstance(value, leaf.type) else _pairs(value)
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except UNREADABLE:
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected key=value pairs with the keys {', '.join(known)}.") from None
     for name in given.keys() - known.keys():
         raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
@@ -336,5 +339,5 @@ READERS: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
     tuple[str, ...]: ("LIST", "names such as one,two, or none", _names),
     dict[str, Any]: ("KEY=VALUE,...", "key=value pairs", _pairs),
 }
-"""For each type of settings: what the help of a flag shows, what messages expect, and the function that reads a value. A setting may
-also accept words and custom code: the ``Literal`` and ``Custom`` in its type."""
+"""For each type: what the help of a flag shows, what messages expect, and the function that reads a value. A setting
+may also accept words and custom code: the ``Literal`` and ``Custom`` in its type."""

@@ -209,7 +209,7 @@ def to_flat(config: Config) -> dict[str, Any]:
 
 
 def to_mapping(config: Config, names: Collection[str] = LEAVES) -> dict[str, dict[str, Any]]:
-    """``to_flat`` as a tree ``{group: {name: value}}``, the form of a settings file, with the settings in ``names``."""
+    """``to_flat`` as a tree ``{group: {name: value}}``, as in a file, with the settings in ``names``."""
     tree: dict[str, dict[str, Any]] = {}
     for name, value in to_flat(config).items():
         if name in names:

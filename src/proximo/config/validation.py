@@ -63,7 +63,7 @@ _OF_NETWORK = (
 
 
 def _of_entry(entry: Leaf) -> Condition:
-    """The setting that chooses, such as ``memory`` for ``memory_settings``, has one of the words of the entry."""
+    """The setting that chooses, such as ``memory``, has one of the words of the entry."""
     choice = entry.name.partition("_settings.")[0]
     return _one_of((entry.name,), tuple(name for name in (choice, f"critic_{choice}") if name in LEAVES), *entry.of)
 

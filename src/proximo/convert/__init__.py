@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from proximo.config import BY_NAME, GROUPS, LEAVES, Config, override, presets, text_of, to_mapping
+from proximo.config.coercion import UNREADABLE
 from proximo.config.loading import Layer, resolve
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import largest_divisor, validate
@@ -35,6 +36,15 @@ class Converted:
     """Each conversion that was made, and what has no equal."""
 
 
+class Source(NamedTuple):
+    """Settings of another library: those ``given``, and the environment and the program if they lack it."""
+
+    library: Library
+    given: dict[str, Any]
+    env: str = ""
+    program: str = ""
+
+
 def convert(source: str, env: str = "") -> Converted:
     """Convert settings of another library.
 
@@ -50,9 +60,14 @@ def convert(source: str, env: str = "") -> Converted:
         ConfigError: the source cannot be read, is of no known library, or its settings are invalid.
     """
     read = read_source(source, env)
-    library = load(read.library)
-    variant, given = library.variants.get(read.variant, {}), dict(_flattened(read.given, library))
+    library, given = read.library, dict(_flattened(read.given, read.library))
     defaults = {entry.name: entry.default for entry in library.by_name.values() if entry.default is not None}
+    kind = read.program if read.program in library.variants else _variant(library, {**defaults, **given})
+    if not kind:
+        raise ConfigError(
+            f"{source}: environment type {shown(given.get('type'))}: expected one of {', '.join(library.variants)}."
+        )
+    variant = library.variants[kind]
     theirs = values.Theirs({**defaults, **variant.get("defaults", {}), **given}, library)
     prefix, always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
     ours = {**always, **({"id": prefix + read.env} if read.env else {})}
@@ -67,7 +82,7 @@ def convert(source: str, env: str = "") -> Converted:
             for setting, x in (new or {}).items():
                 merged = {**ours.get(setting, {}), **x} if isinstance(x, Mapping) else x
                 ours[setting] = prefix + str(x) if setting == "id" else merged
-        except (ValueError, TypeError, KeyError, SyntaxError, AttributeError, ArithmeticError):
+        except UNREADABLE:
             raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
         if new is None and is_given and value != entry.default:
             missing.append(f"{was}: {entry.note or 'proximo has no setting for this value'}")
@@ -91,9 +106,17 @@ def convert(source: str, env: str = "") -> Converted:
     fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in always.items() if name != "id")
     lines = [f"{library.name} always has {fixed}"] if fixed else []
     lines += [*changed, *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
-    parts = [f"{config.env.id}, from {library.name} ({read.variant}):", *(f"  {line}" for line in lines)]
+    parts = [f"{config.env.id}, from {library.name} ({kind}):", *(f"  {line}" for line in lines)]
     parts += ["Not converted:", *(f"  {line}" for line in missing)] if missing else []
     return Converted(config, _yaml(config), "\n".join(parts))
+
+
+def _variant(library: Library, theirs: Mapping[str, Any]) -> str:
+    """The first of ``Library.variants`` whose ``where`` matches; empty if none does."""
+    for name, variant in library.variants.items():
+        if all(re.search(pattern, str(theirs.get(setting))) for setting, pattern in variant.get("where", {}).items()):
+            return name
+    return ""
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
@@ -105,7 +128,7 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
             continue
         try:
             yield from _flattened(dict(values.expression(value) or {}), library)
-        except (ValueError, TypeError, SyntaxError):
+        except UNREADABLE:
             raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
 
 
@@ -142,16 +165,6 @@ def _yaml(config: Config) -> str:
     return dump_yaml(to_mapping(config, kept))
 
 
-class Source(NamedTuple):
-    """Settings of another library: the name of its file, the script, class or kind of environment (a key of
-    ``Library.variants``), the settings ``given``, and the environment if they lack it."""
-
-    library: str
-    variant: str
-    given: dict[str, Any]
-    env: str = ""
-
-
 def read_source(source: str, env: str) -> Source:
     """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several. Raises
     ``ConfigError`` if there is no such file or entry, or if it is of no known library."""
@@ -180,13 +193,9 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
     if content.keys() <= GROUPS.keys():
         raise ConfigError(f"{source} has settings of proximo already: `{command('proximo', 'train', '--config', source)}`.")
     if {"recurrence", "worker_steps"} <= content.keys():
-        environment = content["environment"] if isinstance(content.get("environment"), Mapping) else {}
-        kind, name = str(environment.get("type")), str(environment.get("name", ""))
-        if kind not in (known := load("recurrent_ppo_truncated_bptt").variants):
-            raise ConfigError(f"{source}: environment type {kind!r}: expected one of {', '.join(known)}.")
-        name = name.removeprefix("MiniGrid-") if kind == "Minigrid" else name
-        return Source("recurrent_ppo_truncated_bptt", kind, content, name.removesuffix("-v0"))
-    known = load("rl_zoo").by_name
+        return Source(load("recurrent_ppo_truncated_bptt"), content)
+    library = load("rl_zoo")
+    known = library.by_name
     entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and value.keys() & known.keys()}
     if not entries and not content.keys() & known.keys():
         raise ConfigError(f"{source}: expected {EXPECTED}.")
@@ -199,7 +208,7 @@ def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
     entry = entries.get(env, entries.get("atari" if is_atari else "default")) if entries else content  # as RL Zoo chooses
     if entry is None:
         raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
-    return Source("rl_zoo", "RecurrentPPO" if "Lstm" in str(entry.get("policy")) else "PPO", dict(entry), env)
+    return Source(library, dict(entry), env)
 
 
 def _from_command(text: str) -> Source:
@@ -221,12 +230,7 @@ def _from_command(text: str) -> Source:
         raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
     if given.get("alg", "ppo2") != "ppo2":
         raise ConfigError(f"alg = {given['alg']}: proximo has one algorithm, PPO, which Baselines calls ppo2.")
-    values = {**{entry.name: entry.default for entry in library.settings}, **given}
-    fitting = (
-        name for name, variant in library.variants.items()
-        if all(re.search(pattern, str(values[setting])) for setting, pattern in variant.get("where", {}).items())
-    )  # fmt: skip
-    return Source(libraries[program], program if program in library.variants else next(fitting), given)
+    return Source(library, given, program=program)
 
 
 def _flags(words: list[str], library: Library) -> dict[str, Any]:

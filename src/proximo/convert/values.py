@@ -1,5 +1,5 @@
-"""Values that one number or word cannot convert: a rule takes the value and a ``Theirs``, and returns the value of ours,
-or several settings by name; None if nothing corresponds. ``convert`` of an ``Entry`` names the rule."""
+"""Values that one number or word cannot convert: a rule takes the value and a ``Theirs``, and returns our value, or
+several settings by name; None if nothing corresponds. ``convert`` of an ``Entry`` names the rule."""
 
 import ast
 import math
@@ -28,7 +28,8 @@ class Theirs(dict[str, Any]):
         for name, value in arguments.items():
             if name not in read and self.defaults[where].get(name, self) != value:
                 note = self.entries[name].note if name in self.entries else ""
-                self.unconverted.append(f"{where} {name} = {text_of(value)}: {note or 'nothing in proximo corresponds to it'}")
+                note = note or "nothing in proximo corresponds to it"
+                self.unconverted.append(f"{where} {name} = {text_of(value)}: {note}")
 
     @property
     def batch(self) -> int:
@@ -196,6 +197,7 @@ RULES: dict[str, Callable[[Any, Theirs], Any]] = {
     "clip_vloss": lambda value, theirs: theirs["clip_coef"] if value else 0.0,
     "head_sizes": lambda value, theirs: [int(value)],  # a layer that policy and value share, and one for each
     "sequence_length": lambda value, theirs: max(0, int(value)),  # whole episodes become whole rollouts
+    "name": lambda value, theirs: value.removeprefix("MiniGrid-").removesuffix("-v0"),
     "updates": lambda value, theirs: {"total_steps": int(value) * theirs.batch},
     "batches": lambda value, theirs: int(value) * theirs.batch,
     "network": _network, "policy": _policy, "log_std": _log_std, "net_arch": _net_arch, "optimizer": _optimizer, "sde": _sde,

@@ -1,4 +1,4 @@
-"""The settings that the learner reads: traced ones, which may change without a new compilation and over which training
+"""The settings that the learner reads: traced ones, which may change without a new compilation and over which it
 can be vmapped, and constants of the compiled programs."""
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class StaticSettings:
     """The settings that are constants of the compiled programs.
 
     Attributes:
-        ppo: the settings that are not traced, with custom code itself, also if it was named, and with the number of steps
-            that ``sequence_length`` means, 1 without a memory. Traced settings are None, except those that are off.
+        ppo: the settings that are not traced, with custom code itself where it was named, and with the number of
+            steps that ``sequence_length`` means, 1 without a memory. Traced settings are None, unless they are off.
         diagnose_every: updates between two diagnoses of the memory; 0: never.
     """
 
@@ -101,8 +101,8 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ppo: the settings, for instance ``Config().ppo``.
 
     Returns:
-        The hyperparameters as float32 scalars; a schedule has four, and one that is off is None. Stack several along a leading
-        axis to train with ``jax.vmap`` over them.
+        The hyperparameters as float32 scalars; a schedule has four, and one that is off is None. Stack several along
+        a leading axis to train with ``jax.vmap`` over them.
 
     Raises:
         ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts steps.
