@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from proximo.config import ENTRIES, LEAVES
+from proximo.config import BY_NAME
 from proximo.config.coercion import ScheduleText
 from proximo.networks import make_policy
 from proximo.ppo import init_learner, make_hyperparameters
@@ -22,7 +22,7 @@ def learner(**settings):
 def test_each_ppo_setting_is_either_traced_or_static():
     state = learner(objective_settings={"dual_clip": 3, "kl_target": 0.02}, gamma=0.9)
     traced = {name for name in vars(state.hyperparameters) if getattr(state.hyperparameters, name) is not None}
-    leaves = [leaf for leaf in (LEAVES | ENTRIES).values() if leaf.group == "ppo" and not leaf.entries]
+    leaves = [leaf for leaf in BY_NAME.values() if leaf.group == "ppo" and not leaf.entries]
     assert {leaf.entry for leaf in leaves if leaf.value_in(state.static) is None} == traced
     assert traced >= {leaf.entry for leaf in leaves if leaf.traced and not leaf.zero_is_off}
     # A traced number leaves the static settings equal.

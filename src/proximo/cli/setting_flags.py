@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from proximo.cli import Options, Pairs, Parser, UsageError, first_clause
-from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
+from proximo.config import LEAVES, text_of, unknown
 from proximo.config.coercion import READERS, Leaf
 
 
@@ -37,9 +37,8 @@ class SettingsParser(Parser):
         for word, name in flags.items():
             if self._why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
                 raise UsageError(f"`{self.prog}` does not accept {word}, because {self._why_not}; see `{self.prog} --help`.")
-            if name == "id" or name.replace("-", "_") in ENTRIES:
-                raise unknown(name)
-        check_names(flags.values())
+        if flags:
+            raise UsageError(" ".join(str(unknown(name)) for name in flags.values()))
         if unread:
             raise UsageError(
                 f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{self.prog} CartPole-v1 {self._example}`. Several "

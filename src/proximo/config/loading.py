@@ -87,14 +87,13 @@ def _flat(config: Config, settings: Mapping[str, Any], join: bool) -> dict[str, 
     check_names(settings)
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        leaf, joins = BY_NAME[name], join and value
+        leaf = BY_NAME[name]
         if leaf.entries:
-            flat |= {} if joins else {entry.name: entry.default for entry in leaf.entries}
+            flat |= {} if join and value else {entry.name: entry.default for entry in leaf.entries}
             flat |= coerce_entries(leaf, value)
-        else:
-            flat[name] = coerce(leaf, value)
-            if joins and leaf.base == dict[str, Any]:
-                flat[name] = {**leaf.value_in(config), **flat[name]}
+            continue
+        new = coerce(leaf, value)
+        flat[name] = {**leaf.value_in(config), **new} if join and new and isinstance(new, dict) else new
     for alternative, name in ALTERNATIVES.items():
         if name in flat:  # It overrides the alternative of an earlier layer.
             if flat.get(alternative):
@@ -115,9 +114,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
     name = shown(name, "text")
     plain = name.replace("-", "_")
     renamed = RENAMED.get(plain, plain)
-    if plain == "id" or other_libraries.is_environment(plain):
-        hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
-    elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
+    if name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
         hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"

@@ -96,8 +96,10 @@ def libraries() -> list[str]:
 
 def answer(name: str) -> str | None:
     """The end of a message: what replaces the setting ``name`` of other libraries; None if none has it."""
-    meanings: dict[str, list[str]] = {}
-    for entry in _found(name):
+    found, meanings = _found(name), dict[str, list[str]]()
+    if name == "id" or (found and all(entry.ours == ("id",) for entry in found)):
+        return "give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+    for entry in found:
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
     if len(meanings) > 1:
         return " ".join(f"In {' and '.join(dict.fromkeys(of))}, {meaning}." for meaning, of in meanings.items())
@@ -112,12 +114,6 @@ def _meaning(name: str, entry: Entry) -> str:
     start = f"{name} is the entry {part} of {setting} here" if part else f"{name} is called {setting} here"
     start = f"use {' and '.join(ours)} instead of {name}" if len(ours) > 1 else start
     return ": ".join(filter(None, (start, note)))
-
-
-def is_environment(name: str) -> bool:
-    """Whether ``name`` is what other libraries call the environment, and nothing else."""
-    found = _found(name)
-    return bool(found) and all(entry.ours == ("id",) for entry in found)
 
 
 def answer_name(name: str) -> str | None:
