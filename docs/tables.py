@@ -130,8 +130,6 @@ def _default(leaf: Leaf) -> str:
 
 def _takes(leaf: Leaf) -> str:
     words = [f"`{word}`" for word in leaf.words]
-    if leaf.entries:
-        return BASES[dict[str, typing.Any]]
     if leaf.base is None:
         custom = [f"[custom code]({CUSTOM_CODE.get(leaf.name, 'custom-networks.md')})"] if leaf.takes_custom else []
         return ", ".join([*words, *custom])

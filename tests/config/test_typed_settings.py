@@ -28,9 +28,9 @@ def annotation(leaf: Leaf) -> str:
     """The values of a setting in Python; custom code is any object."""
     if leaf.type == Activation:
         return "Activation"
-    base = dict[str, typing.Any] if leaf.entries else leaf.base
-    words = [f"Literal[{', '.join(map(repr, leaf.words))}]"] if leaf.words and "str" not in TYPES.get(base, "") else []
-    return " | ".join([*([TYPES[base]] if base else []), *words, *(["object"] if leaf.takes_custom and not base else [])])
+    base = [TYPES[leaf.base]] if leaf.base else []
+    words = [f"Literal[{', '.join(map(repr, leaf.words))}]"] if leaf.words and "str" not in "".join(base) else []
+    return " | ".join([*base, *words, *(["object"] if leaf.takes_custom and not base else [])])
 
 
 def typed_dict(name: str, bases: str, about: str, names: set[str]) -> str:

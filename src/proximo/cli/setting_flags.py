@@ -56,13 +56,12 @@ def given_settings(options: Options) -> dict[str, Any]:
 def add_setting(section: Any, leaf: Leaf, brief: bool = False, help: str | None = None) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
     flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), leaf.words
-    kind = dict[str, Any] if leaf.entries else leaf.base
-    is_switch, has_pairs = kind is bool, kind == dict[str, Any]
-    metavar = "|".join((READERS[kind][0], *words) if kind else (*words, *(["MODULE:NAME"] if leaf.takes_custom else [])))
+    is_switch, custom = leaf.base is bool, ["MODULE:NAME"] if leaf.takes_custom else []
+    metavar = "|".join((READERS[leaf.base][0], *words) if leaf.base else (*words, *custom))
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",
         "metavar": first_clause(metavar, "|") if brief and not is_switch and not words else metavar,
-        **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
+        **({"action": Pairs} if leaf.base in (dict[str, Any], tuple[str, ...]) else {}),
         **({"nargs": "?", "const": "true"} if is_switch else {}),
     }
     if help is None:

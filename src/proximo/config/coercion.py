@@ -95,7 +95,7 @@ class Leaf:
     @property
     def base(self) -> Any:
         """The type of ``READERS`` that it accepts besides words and custom code, or None."""
-        return next((part for part in self._accepted if part in READERS), None)
+        return dict[str, Any] if self.entries else next((part for part in self._accepted if part in READERS), None)
 
     @property
     def words(self) -> tuple[str, ...]:
