@@ -179,8 +179,9 @@ def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
         given = vars(value) if isinstance(value, leaf.type) else _pairs(value)
     except UNREADABLE:
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected key=value pairs with the keys {', '.join(known)}.") from None
-    for name in given.keys() - known.keys():
-        raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
     return {known[name].name: coerce(known[name], item) for name, item in given.items()}
 
 
@@ -194,9 +195,9 @@ def plain(value: Any) -> Any:
 def text_of(value: Any) -> str:
     """The value of a setting as a user writes it."""
     if isinstance(value, tuple | list):
-        return ",".join(map(text_of, value)) or "none"
+        return ",".join(map(str, value)) or "none"
     if isinstance(value, dict):
-        return ",".join(f"{name}={text_of(item)}" for name, item in value.items())
+        return ",".join(f"{name}={item}" for name, item in value.items())
     text = str(value)
     return text.removesuffix(".0") if isinstance(value, float) else text.lower() if isinstance(value, bool) else text
 

@@ -152,7 +152,9 @@ def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any
 
 def _shown(value: Any) -> str:
     """``value`` as a user writes it, the same for equal numbers."""
-    return f"{value:g}" if isinstance(value, float) else text_of(value) or "{}"
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={_shown(item)}" for name, item in value.items()) or "{}"
+    return f"{value:g}" if isinstance(value, float) else text_of(value)
 
 
 def _yaml(config: Config) -> str:
