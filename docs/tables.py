@@ -18,9 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proximo.config import GROUPS, GYMNASIUM_ONLY, LEAVES, presets, text_of
-from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
-from proximo.config.custom import choices, takes_custom
-from proximo.config.schedule_text import ScheduleText
+from proximo.config.coercion import Leaf, ScheduleText
 from proximo.other_libraries import Entry, libraries, load
 from proximo.storage import run_directory, zoo
 
@@ -32,6 +30,11 @@ CUSTOM_CODE = {
 }
 """The page on custom code for a setting, if it is not that on custom networks."""
 
+BASES = {
+    int: "integer", float: "number", bool: "`true`, `false`", str: "text", ScheduleText: "number or schedule",
+    tuple[int, ...]: "integers, such as `64,64`", tuple[str, ...]: "names, separated by commas", dict[str, typing.Any]: "`key=value,…`",
+}  # fmt: skip
+"""The values of each type of settings."""
 SAME = "the same name"
 """The cell of names that have the same meaning in both libraries."""
 MARK = re.compile(r"^(<!-- table: (\w+), ([^\n]+?) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
@@ -126,26 +129,13 @@ def _default(leaf: Leaf) -> str:
 
 
 def _takes(leaf: Leaf) -> str:
-    if leaf.type == SizesOrSame:
-        return f"integers, such as `64,64`{_range(leaf)}, or `same`"
-    if leaf.type == CountOrAll:
-        return f"integer{_range(leaf)}, or `all`"
-    if leaf.type == SCHEDULE:
-        return f"number or schedule{_range(leaf)}"
-    if words := choices(leaf.type):
-        custom = [f"[custom code]({CUSTOM_CODE.get(leaf.name, 'custom-networks.md')})"] if takes_custom(leaf.type) else []
-        return ", ".join([*(f"`{word}`" for word in words), *custom])
-    if leaf.type == BoolOrAuto:
-        return "`auto`, `true`, `false`"
-    if leaf.type is bool:
-        return "`true`, `false`"
-    if leaf.type is str:
-        return "text"
-    if leaf.type is int or leaf.type is float:
-        return f"{'integer' if leaf.type is int else 'number'}{_range(leaf)}"
-    if leaf.type == tuple[str, ...]:
-        return "names, separated by commas"
-    return f"integers, such as `64,64`{_range(leaf)}" if typing.get_origin(leaf.type) is tuple else "`key=value,…`"
+    words = [f"`{word}`" for word in leaf.words]
+    if leaf.base is None:
+        custom = [f"[custom code]({CUSTOM_CODE.get(leaf.name, 'custom-networks.md')})"] if leaf.takes_custom else []
+        return ", ".join([*words, *custom])
+    if leaf.base is bool:
+        return ", ".join([*words, BASES[bool]])
+    return ", or ".join([BASES[leaf.base] + (_range(leaf) if leaf.base not in (str, tuple[str, ...]) else ""), *words])
 
 
 def _range(leaf: Leaf) -> str:

@@ -10,7 +10,7 @@ from commands import train_words
 from proximo.cli import main
 from proximo.cli.reporters import banner
 from proximo.collect import devices
-from proximo.config import LEAVES, Config, override, presets, to_mapping
+from proximo.config import Config, override, presets, to_mapping
 from proximo.config.validation import validate
 from proximo.errors import ConfigError, EnvError
 from proximo.serialization import dump_yaml
@@ -24,35 +24,24 @@ from toys import AnySpaces, ContinuousRandomEnds, RandomEnds
 UNIT = Box((1,), -1.0, 1.0)
 
 
-def has(config, kind, without=()):
-    """Whether ``config`` has the settings of a kind."""
-    pairs = {
-        name: value for name, group in presets.load_kind(kind).items() if name != "provenance" for name, value in group.items()
-    }
-    expected = override(Config(), pairs)
-    return all(LEAVES[name].value_in(config) == LEAVES[name].value_in(expected) for name in pairs if name not in without)
-
-
 @pytest.mark.parametrize(
     ("env", "settings", "kind"),
     [("toys:RandomEnds", {}, "discrete"), ("toys:ContinuousRandomEnds", {}, "continuous"), ("gym_toys:Countdown", {"memory": "gru"}, "memory"),
-     ("gym_toys:Parts", {"memory": "gru"}, "images"), ("gym_toys:Parts", {"encoder": "mlp"}, "discrete")],
+     ("gym_toys:Parts", {"memory": "gru"}, "images"), ("gym_toys:Parts", {"encoder": "mlp"}, "discrete"),
+     (ContinuousRandomEnds(), {}, "continuous"), (Countdown, {}, "discrete"), (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), UNIT), {}, "images")],
 )  # fmt: skip
 def test_spaces_memory_and_encoder_determine_the_kind(env, settings, kind):
-    config = make_config(env, settings)
+    config = make_config(env, settings) if isinstance(env, str) else proximo.PPO(env).config
     assert config.started_from == f"the defaults for {presets.KINDS[kind]}"
-    assert has(config, kind)
+    pairs = {
+        name: value for group in presets.load_kind(kind).values() if isinstance(group, dict) for name, value in group.items()
+    }
+    assert override(config, pairs) == config
 
 
-@pytest.mark.parametrize(
-    ("env", "kind"),
-    [(ContinuousRandomEnds(), "continuous"), (Countdown, "discrete"), (AnySpaces(Box((12, 12, 2), 0, 255, "uint8"), UNIT), "images")],
-)  # fmt: skip
-def test_an_object_has_the_defaults_of_its_kind(env, kind):
-    assert has(proximo.PPO(env).config, kind)
-    plain = proximo.PPO(env, preset=False, num_steps=16).config
-    assert plain.started_from == ""
-    assert plain.ppo.num_epochs == Config().ppo.num_epochs
+def test_an_object_without_a_preset_has_the_defaults():
+    plain = proximo.PPO(Countdown, preset=False, num_steps=16).config
+    assert (plain.started_from, plain.ppo.num_epochs) == ("", Config().ppo.num_epochs)
 
 
 @pytest.mark.parametrize(

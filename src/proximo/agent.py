@@ -31,15 +31,14 @@ from proximo.collect.environment import (
 )
 from proximo.collect.policy_check import check_policy
 from proximo.config import Config, override
-from proximo.config.listing import lists_settings
-from proximo.config.loading import given_layers, resolve, resume_warnings, with_given
+from proximo.config.loading import Layer, resolve, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import validate
 from proximo.distributions import Distribution
 from proximo.envs.custom import from_object, is_vectorized, makes_environments
 from proximo.envs.protocol import Environment
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, is_number
 from proximo.evaluation.episodes import PREDICTION_STREAM, Episodes, evaluation_key
 from proximo.evaluation.evaluate import check_number, evaluate
 from proximo.evaluation.policy import Carried, Policy, check_finite
@@ -47,8 +46,7 @@ from proximo.jax_setup import prepare_jax
 from proximo.notebook import display, in_notebook
 from proximo.processes.peers import current
 from proximo.rendering import watching, window
-from proximo.settings import make_config, with_defaults
-from proximo.signatures import is_number
+from proximo.settings import lists_settings, make_config, with_defaults
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.run_directory import METRICS
 from proximo.storage.save_run import save_run
@@ -547,7 +545,7 @@ def make_environment(env: Any, settings: Mapping[str, Any], preset: bool) -> tup
             raise ConfigError(
                 f"num_envs = {settings['num_envs']}, but the vector environment has {env.num_envs}: leave out num_envs."
             )
-    layers = given_layers({**settings, "id": "<>"})
+    layers = [Layer({**settings, "id": "<>"})]
     plain = resolve(layers) if preset else validate(resolve(layers))
     env_id, made = from_object(env, plain.env.env_settings, preprocessing_of(plain))
     config = with_defaults(layers, made) if preset else plain

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from proximo.errors import ConfigError, shown
+from proximo.errors import ConfigError, is_number, shown
 from proximo.evaluation.evaluate import check_number
 from proximo.rendering.watching import LONGEST, film
-from proximo.signatures import is_number
 from proximo.training.callbacks import Evaluation, Info
 
 __all__ = ["BestModel", "Checkpoints", "EarlyStopping", "Evaluation", "Info", "Video"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError
+from proximo.errors import ConfigError, EnvError, ProximoError, TrainingError, nearest
 
 _LIBRARIES = (Path(__file__).parent, Path(sysconfig.get_paths()["stdlib"]))
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -51,19 +51,35 @@ def check_module(module_name: str) -> None:
                 )
 
 
-def imported(module_name: str, setting: str) -> ModuleType:
-    """Import the module that ``setting`` names, as in ``track = 'my_module:MyTracker'``, or raise ``ConfigError``."""
+def imported(name: str, setting: str) -> Any:
+    """The object that a ``setting`` names, as in ``my_module:MyTracker``. Raises ``ConfigError``."""
+    module_name, _, path = name.rpartition(":")
     try:
         check_module(module_name)
     except EnvError as error:
         raise ConfigError(f"{setting}: {error}") from None
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except Exception as error:
         raise ConfigError(
             f"{setting}: the module {module_name!r} cannot be imported ({type(error).__name__}: {error}). It must be on "
             "Python's path or in the current folder."
         ) from error
+    found = follow(module, path)
+    if found is None:
+        offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
+        raise ConfigError(f"{setting}: {module_name} has no such name{nearest(path, offered)}.")
+    return found
+
+
+def follow(module: ModuleType, name: str) -> Any:
+    """The object at ``name``, such as ``Outer.Inner``; None if there is none, or if it is in another module."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None or inspect.ismodule(found):
+            return None
+    return found
 
 
 @contextlib.contextmanager

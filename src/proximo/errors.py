@@ -1,13 +1,14 @@
-"""Exceptions, and helpers to format messages, which say what was given, what was expected, and the fix."""
+"""Exceptions, checks of arguments, and helpers to format messages: what was given, what was expected, the fix."""
 
 import contextlib
 import difflib
+import numbers
 import os
 import re
 import shlex
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, TypeGuard
 
 
 class ProximoError(Exception):
@@ -39,6 +40,16 @@ class EnvironmentFault(TrainingError):  # noqa: N818
 
     After an exception, the message ends with its traceback.
     """
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Whether ``value`` is an integer of Python or NumPy, and no boolean."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether ``value`` is a real number of Python or NumPy, and no boolean."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def nearest(name: str, known: Iterable[str], min_similarity: float = 0.6) -> str:

@@ -3,6 +3,7 @@ writes them once, as imports in its ``__init__.pyi``, which type checkers and ``
 
 import functools
 import importlib
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ from typing import Any
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package with this ``__name__`` and ``__file__``, from the stub beside it."""
-    path = Path(file)
 
     @functools.cache
     def modules() -> dict[str, str]:
         import ast  # only now: `proximo --help` does not need it
 
-        stub = ast.parse(path.with_suffix(".pyi").read_text(encoding="utf-8"))
+        stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
         imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
         return {alias.name: node.module or "" for node in imports for alias in node.names}
 
@@ -25,8 +25,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
             return sorted(modules())
         if name.startswith("__") or name not in modules():
             # Python asks for a module before it imports it.
-            is_module = (path.parent / name).is_dir() or path.with_name(f"{name}.py").is_file()
-            if not name.startswith("_") and not is_module:
+            if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is None:
                 from proximo.other_libraries import answer_name
 
                 if known := answer_name(name):

@@ -13,13 +13,12 @@ from jaxtyping import Array
 
 from proximo.agent import PPO, exclusive_use
 from proximo.envs.gymnasium.actions import allows
-from proximo.errors import ConfigError, TrainingError, shown
+from proximo.errors import ConfigError, TrainingError, is_number, shown
 from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.observations import convert_observation, count_stacked
 from proximo.evaluation.policy import non_finite_leaf
 from proximo.networks import ActorCritic
 from proximo.ppo.behavior_cloning import Demonstrations, clone, padded
-from proximo.signatures import is_number
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary
 from proximo.types import Observation
 

@@ -1,14 +1,16 @@
-"""The settings of a training from all their sources: default < preset, or defaults of the kind of environment < file < flag."""
+"""The settings of a training from all their sources: default < preset, or defaults of the kind of environment <
+file < flag; and as keyword arguments in the help of functions that take them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from proximo.config import Config, override, presets
-from proximo.config.listing import lists_settings
-from proximo.config.loading import Layer, given_layers, merged, resolve, tree_layer
+from proximo.config import LEAVES, Config, override, presets, text_of
+from proximo.config.coercion import plain
+from proximo.config.loading import Layer, merged, read_file, resolve, tree_layer
 from proximo.config.schema import OF_PRESET
 from proximo.config.typed_settings import Settings
 from proximo.config.validation import largest_divisor, validate
@@ -16,6 +18,28 @@ from proximo.errors import ConfigError
 
 if TYPE_CHECKING:
     from proximo.envs import Environment
+
+T = TypeVar("T")
+
+
+def lists_settings(settings: Any, without: Collection[str] = ()) -> Callable[[T], T]:
+    """Decorator of a function or class with the keyword arguments ``Unpack[settings]``: replaces them in its signature
+    by the settings of this ``TypedDict`` that are not in ``without``, and appends their help texts to its docstring."""
+    leaves = [leaf for leaf in LEAVES.values() if leaf.name in settings.__annotations__ and leaf.name not in without]
+
+    def decorate(listed: Any) -> Any:
+        signature = inspect.signature(listed)
+        parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        for leaf in leaves:
+            kind, default = settings.__annotations__[leaf.name].__forward_arg__, plain(leaf.default)
+            parameters.append(inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        listed.__signature__ = signature.replace(parameters=parameters)
+        if listed.__doc__ is not None:  # python -OO
+            lines = [f"    {leaf.name} ({text_of(leaf.default) or 'empty'}): {leaf.help}." for leaf in leaves]
+            listed.__doc__ = "\n".join([inspect.cleandoc(listed.__doc__), "", "Settings:", *lines, ""])
+        return listed
+
+    return decorate
 
 
 @lists_settings(Settings)
@@ -47,7 +71,9 @@ def make_config(
     """
     if settings is not None and not isinstance(settings, Mapping):
         raise ConfigError(f"settings = {settings!r}: expected a dict of settings; a YAML file is file=….")
-    layers = given_layers({**(settings or {}), **more, **({"id": env} if env else {})}, file)
+    layers = [Layer({**(settings or {}), **more, **({"id": env} if env else {})})]
+    if file is not None:
+        layers.insert(0, tree_layer(read_file(Path(file)), str(file)))
     given = merged(layers)
     env_id = given.get("id")
     if not preset or not isinstance(env_id, str) or not env_id:

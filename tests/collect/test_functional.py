@@ -13,7 +13,6 @@ from proximo.collect import JaxTrainer, jax_vector, make_functions, make_train
 from proximo.collect.functional import Functions
 from proximo.collect.learning import fresh_policy
 from proximo.errors import ConfigError, EnvError
-from proximo.math.schedules import CustomSchedule
 from proximo.ppo import make_hyperparameters
 from proximo.spaces import Box, Discrete
 
@@ -64,23 +63,6 @@ def test_collect_and_update_change_only_their_part_of_the_state(functions):
     assert not after.healthy
     assert metrics["bad/reward"] == 1
     assert bits(after.learner.policy) == bits(state.learner.policy)
-
-
-def test_a_value_for_a_hyperparameter_that_is_off_raises():
-    init, hyperparameters = make_functions(small_config(), toys.RandomEnds()).init, make_hyperparameters(small_config().ppo)
-    key = jax.random.key(0)
-
-    def start(name, value):
-        return init(key, dataclasses.replace(hyperparameters, **{name: value}))
-
-    schedule = dataclasses.replace(hyperparameters.clip_value_eps, final=jnp.float32(0.1))
-    off = (("target_kl", jnp.float32(0.01)), ("clip_value_eps", CustomSchedule(lambda x: x)), ("clip_value_eps", schedule))
-    for name, value in off:
-        with pytest.raises(ConfigError, match=rf"^The hyperparameters set {name}, but {name} = 0 in the config"):
-            start(name, value)
-    with pytest.raises(ConfigError, match=r"^The hyperparameters set target_kl"):
-        jax.eval_shape(jax.vmap(lambda limit: start("target_kl", limit)), jnp.array([0.0, 0.01]))
-    jax.eval_shape(init, key, hyperparameters)
 
 
 def test_missing_seeds_axis_and_what_is_no_environment_raise():

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from proximo.config import GROUPS, LEAVES, Config, override, presets, to_mapping
+from proximo.config.coercion import ScheduleText
 from proximo.config.loading import END_NOTE, RESUMABLE, changed_for_resume, with_given
-from proximo.config.schedule_text import ScheduleText
 from proximo.config.schema import BY_NAME
 from proximo.errors import ConfigError
 from proximo.settings import make_config
@@ -168,20 +168,25 @@ def test_preset_has_settings_for_another_memory(file):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (f"{END_NOTE}\nppo: {{gamma: 0.9}}\n", "settings.yaml is damaged: its end is missing, expected '# end of config.yaml'"),
-        ("ppo: [", "is not valid YAML"),
+        (f"{END_NOTE}\nppo: {{gamma: 0.9}}\n", r"settings.yaml is damaged: its end is missing, expected '# end of config.yaml'"),
+        ("ppo: [", r"is not valid YAML"),
         ("ppo:\n  gamma: 0.9\n  gamma: 0.8\n", r"settings.yaml is not valid YAML: gamma is given 2 times"),
-        ("\udcff", "is not valid YAML"),
+        ("\udcff", r"is not valid YAML"),
+        ("[1]", r"settings.yaml: expected groups of settings \(env, ppo, network, run\), found list"),
+        ("pppo: {}", r"unknown group 'pppo' \(did you mean 'ppo'\?\)"),
+        ("gamma: 0.9", r"gamma is at the top level; it belongs under `ppo:`"),
+        ("ppo: 3", r"under 'ppo' expected settings as name: value, found 3"),
+        ("ppo: {gama: 0.9}", r"Unknown setting 'gama' under 'ppo' in .*settings.yaml \(did you mean 'gamma'\?\)"),
+        ("ppo: {learning_rate: linear(1e-3, 0)}", r"Unknown setting '0\)' under .*: in braces of YAML, a schedule needs quotation marks"),
+        ("env: {gamma: x}", r"settings.yaml: gamma is under `env:`; it belongs under `ppo:`"),
+        ("ppo: {gamma: x}", r"settings.yaml: gamma = 'x': expected a number"),
+        ("env: {ray: local}", r"Unknown setting 'ray' under 'env' in"),
+        (None, r"Cannot read --config .*No such file"),
     ],
-)
-def test_wrong_content_of_a_file_raises(file, content, words):
+)  # fmt: skip
+def test_wrong_file_raises_with_its_name_and_the_place(file, tmp_path, content, words):
     with pytest.raises(ConfigError, match=words):
-        make_config(ENV, {}, file(content))
-
-
-def test_file_that_cannot_be_read_raises(tmp_path):
-    with pytest.raises(ConfigError, match=r"Cannot read --config .*No such file"):
-        make_config(ENV, file=tmp_path / "missing.yaml")
+        make_config(ENV, file=tmp_path / "missing.yaml" if content is None else file(content))
 
 
 def test_resume_may_change_only_resumable_settings():

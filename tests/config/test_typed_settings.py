@@ -10,41 +10,27 @@ import pytest
 
 import proximo.config
 from proximo.config import LEAVES
-from proximo.config.coercion import SCHEDULE, BoolOrAuto, CountOrAll, Leaf, SizesOrSame
-from proximo.config.custom import choices, takes_custom
+from proximo.config.coercion import Leaf, ScheduleText
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import RUN_DIRECTORY, Activation
 
 PATH = Path(proximo.config.__file__).with_name("typed_settings.py")
 TYPES = {
-    int: "int", float: "float", bool: "bool", BoolOrAuto: "bool | Literal['auto']", str: "str",
-    SCHEDULE: "float | str | Callable[[Any], Any]", Activation: "Activation", SizesOrSame: "int | Sequence[int] | str",
-    CountOrAll: "int | Literal['all']", tuple[int, ...]: "int | Sequence[int] | str", tuple[str, ...]: "Sequence[str]",
-    dict[str, typing.Any]: "Mapping[str, Any] | str",
+    int: "int", float: "float", bool: "bool", str: "str", ScheduleText: "float | str | Callable[[Any], Any]",
+    tuple[int, ...]: "int | Sequence[int] | str", tuple[str, ...]: "Sequence[str]", dict[str, typing.Any]: "Mapping[str, Any] | str",
 }  # fmt: skip
-HEAD = '''"""The settings as keyword arguments, for editors and type checkers.
-
-The file is generated from ``schema.py``: ``python tests/config/test_typed_settings.py``.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
-
-from proximo.config.schema import Activation
-'''
+HEAD = PATH.read_text().partition("\n\nclass ")[0]
 APART = {*RUN_DIRECTORY, "eval_env"}
 """An agent takes ``eval_env``, which may be an object, as an argument of its own."""
 
 
 def annotation(leaf: Leaf) -> str:
     """The values of a setting in Python; custom code is any object."""
-    if leaf.entries:
-        return "Mapping[str, Any] | str"
-    if leaf.type in TYPES:
-        return TYPES[leaf.type]
-    return f"Literal[{', '.join(map(repr, choices(leaf.type)))}]{' | object' if takes_custom(leaf.type) else ''}"
+    if leaf.type == Activation:
+        return "Activation"
+    base = [TYPES[leaf.base]] if leaf.base else []
+    words = [f"Literal[{', '.join(map(repr, leaf.words))}]"] if leaf.words and "str" not in "".join(base) else []
+    return " | ".join([*base, *words, *(["object"] if leaf.takes_custom and not base else [])])
 
 
 def typed_dict(name: str, bases: str, about: str, names: set[str]) -> str:
@@ -54,7 +40,7 @@ def typed_dict(name: str, bases: str, about: str, names: set[str]) -> str:
 
 def source() -> str:
     """The text of the generated file, formatted."""
-    resumable = {*RESUMABLE, "eval_env", *(name for name, leaf in LEAVES.items() if takes_custom(leaf.type))}
+    resumable = {*RESUMABLE, "eval_env", *(name for name, leaf in LEAVES.items() if leaf.takes_custom)}
     of_agents = LEAVES.keys() - APART - {"id"}
     both, of_runs = "ResumeAgentSettings", "ResumeRunSettings"
     about = "Settings of {} that a resume may change, and custom code, which may be passed again."

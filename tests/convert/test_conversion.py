@@ -8,7 +8,7 @@ import pytest
 
 from proximo.config.schema import BY_NAME
 from proximo.convert import convert
-from proximo.convert.sources import expression
+from proximo.convert.values import expression
 from proximo.errors import ConfigError
 from proximo.settings import make_config
 
@@ -141,8 +141,11 @@ def given(config, **expected):
           "learning_rate": "linear(2.5e-4, 0)", "num_steps": 128, "checkpoint_every": 10_240}),
     ],
 )  # fmt: skip
-def test_a_source_becomes_settings_with_the_defaults_of_its_program(files, source, expected):
-    assert given(convert(*files(source)).config, **expected) == expected
+def test_a_source_becomes_settings_with_the_defaults_of_its_program(files, tmp_path, source, expected):
+    converted = convert(*files(source))
+    assert given(converted.config, **expected) == expected
+    (tmp_path / "ours.yaml").write_text(converted.yaml)
+    assert make_config(file=tmp_path / "ours.yaml") == converted.config
 
 
 def test_the_report_names_what_changes_and_what_has_no_equal(files):
@@ -153,20 +156,20 @@ def test_the_report_names_what_changes_and_what_has_no_equal(files):
     assert "num_minibatches = 5  →  4" in convert("python ppo.py --num-minibatches 5").report
 
 
-def test_the_file_gives_the_same_settings_whatever_the_preset(files, tmp_path):
-    sources = ["ppo.yml for CartPole-v1", "ppo.yml for PendulumNoVel-v1", "truncated.yaml", "python ppo.py --num-envs 8"]
-    sources += [
-        f"python ppo.py --env-id {env_id}" for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1", "not_installed:Env")
-    ]
-    sources += ["main.py --env LunarLander-v3", "ppo_jax.py --decay_lr", "python -m baselines.run --network=lstm"]
-    recurrent = "{{policy: {}LstmPolicy, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}"
-    for env, policy in (("LunarLander-v3", "Mlp"), ("CarRacing-v3", "Cnn"), ("Hopper-v5", "Mlp")):  # with presets
-        (tmp_path / f"{env}.yml").write_text(f"{env}: {recurrent.format(policy)}")
-        sources.append(str(tmp_path / f"{env}.yml"))
-    for source in sources:
-        converted, path = convert(*files(source)), tmp_path / "ours.yaml"
-        path.write_text(converted.yaml)
-        assert make_config(file=path) == converted.config
+@pytest.mark.parametrize(
+    "source",
+    [*(f"python ppo.py --env-id {env_id}" for env_id in ("CartPoleNoVel-v1", "craftax:Craftax-Symbolic-v1", "not_installed:Env")),
+     "ppo_jax.py --decay_lr", "python -m baselines.run --network=lstm", "LunarLander-v3: Mlp", "CarRacing-v3: Cnn", "Hopper-v5: Mlp"],
+)  # fmt: skip
+def test_the_file_gives_the_same_settings_whatever_the_preset(tmp_path, source):
+    env, _, policy = source.partition(": ")
+    if policy:
+        settings = f"{{policy: {policy}LstmPolicy, n_envs: 8, n_steps: 512, batch_size: 128, n_timesteps: 1e6}}"
+        source = tmp_path / "ppo.yml"
+        source.write_text(f"{env}: {settings}")
+    converted = convert(str(source))
+    (tmp_path / "ours.yaml").write_text(converted.yaml)
+    assert make_config(file=tmp_path / "ours.yaml") == converted.config
 
 
 NO_LAYER = "log_std_init = -2 with use_sde: no layer gives the number of features n; set log_std_init to -2 + ½ ln n"
@@ -236,16 +239,18 @@ def test_arguments_of_policies_and_wrappers_are_converted_or_reported(tmp_path, 
         ("other.yaml", "", r"expected a file of hyperparameters of RL Zoo"),
         ("flat.yaml", "", r"names no environments: choose one with --env, as in `proximo convert .*flat.yaml --env CartPole-v1`"),
         ("flat.yaml", "CartPole-v1", r"policy_kwargs = 'dict\(a=f\(\)\)': expected names with values"),
-        ("wrong.yaml", "", r"environment type 'Nonsense': expected one of PocMemoryEnv, "),
+        ("wrong.yaml", "", r"wrong.yaml: environment type 'Nonsense': expected one of PocMemoryEnv, "),
     ],
 )
 def test_what_cannot_be_read_is_answered(files, tmp_path, source, env, message):
-    (tmp_path / "ours.yaml").write_text("env: {id: CartPole-v1}")
-    (tmp_path / "other.yaml").write_text("a: 1")
-    (tmp_path / "zero.yml").write_text("CartPole-v1: {n_envs: 8, policy: MlpPolicy, batch_size: 0}")
-    (tmp_path / "bomb.yml").write_text("a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60)))
-    (tmp_path / "flat.yaml").write_text("n_steps: 32\npolicy_kwargs: dict(a=f())")
-    (tmp_path / "wrong.yaml").write_text(TRUNCATED.replace("CartPoleMasked", "Nonsense"))
+    contents = {
+        "ours.yaml": "env: {id: CartPole-v1}", "other.yaml": "a: 1", "flat.yaml": "n_steps: 32\npolicy_kwargs: dict(a=f())",
+        "zero.yml": "CartPole-v1: {n_envs: 8, policy: MlpPolicy, batch_size: 0}",
+        "bomb.yml": "a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60)),
+        "wrong.yaml": TRUNCATED.replace("CartPoleMasked", "Nonsense"),
+    }  # fmt: skip
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
     path = tmp_path / source
     with pytest.raises(ConfigError, match=message):
         convert(source if " " in source else str(path), env)

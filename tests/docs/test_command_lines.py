@@ -7,8 +7,7 @@ import pytest
 
 from proximo import make_config
 from proximo.cli import VERBS, UsageError
-from proximo.config import LEAVES
-from proximo.config.coercion import coerce
+from proximo.config import Config, override
 from proximo.errors import ProximoError
 
 from pages import DOCS, PAGES, commands, name_of
@@ -19,8 +18,7 @@ OTHERS = {"--no-deps", "--strict", "--help", "--help-all", "--version"}
 def _read(verb, words):
     """Parse; of a training its values too."""
     options = importlib.import_module(f"proximo.cli.{verb}").make_parser().parse_args(words)
-    for name, value in getattr(options, "settings", {}).items():
-        coerce(LEAVES[name], value)
+    override(Config(), getattr(options, "settings", {}))
     return options
 
 

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from proximo.config import PPOConfig
-from proximo.config.schedule_text import ScheduleText
+from proximo.config.coercion import ScheduleText
 from proximo.ppo import make_hyperparameters
 
 

@@ -5,10 +5,9 @@ import importlib
 import pytest
 
 import proximo
-from proximo.config import ENTRIES as SETTING_ENTRIES
-from proximo.config import LEAVES, unknown
+from proximo.config import BY_NAME, LEAVES, unknown
 from proximo.convert import values
-from proximo.other_libraries import answer, answer_flags, answer_name, is_environment, libraries, load
+from proximo.other_libraries import answer, answer_flags, answer_name, libraries, load
 
 ENTRIES = [entry for library in libraries() for entry in load(library).settings]
 
@@ -19,11 +18,11 @@ def test_every_entry_has_existing_settings_or_a_note(library):
     entries = list(content.settings)
     assert len(entries) >= 20
     for entry in entries:
-        assert set(entry.ours) <= {*LEAVES, *SETTING_ENTRIES}, entry
+        assert set(entry.ours) <= BY_NAME.keys(), entry
         assert entry.ours or entry.note, entry
         assert entry.convert in ("", "nested", *values.RULES), entry
     for fixed in (content.always, *(variant.get("always", {}) for variant in content.variants.values())):
-        assert set(fixed) <= {*LEAVES, *SETTING_ENTRIES}
+        assert set(fixed) <= BY_NAME.keys()
     for variant in content.variants.values():
         assert all(name in content.by_name for name in variant.get("defaults", {}))
 
@@ -34,30 +33,20 @@ def test_every_name_is_answered_and_never_by_a_similar_name():
             continue
         message = str(unknown(entry.name))
         assert "did you mean" not in message
-        if not is_environment(entry.name):
+        if entry.ours != ("id",):
             assert all(part in message for name in entry.ours for part in name.split(".")), message
             assert entry.note.replace("`", "") in message.replace("`", ""), message
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("n-test-steps", "eval_episodes"), ("layer_type", "memory"), ("gpu", "JAX_PLATFORMS"),
-     *((name, "give the environment without a flag") for name in ("env", "env_name", "ENV_NAME", "gym-id"))],
-)  # fmt: skip
-def test_names_of_several_libraries_are_answered(name, said):
-    assert said in str(unknown(name))
-
-
-def test_each_meaning_of_a_name_is_given_with_its_libraries():
+def test_names_of_several_libraries_are_answered_with_each_meaning():
+    environments = dict.fromkeys(("env", "env_name", "ENV_NAME", "gym-id"), "give the environment without a flag")
+    for name, said in {"n-test-steps": "eval_episodes", "layer_type": "memory", "gpu": "JAX_PLATFORMS", **environments}.items():
+        assert said in str(unknown(name))
     assert answer("value_loss_coef") == (
         "In pytorch-ppo, value_loss_coef is called vf_coef here: the same value, because both value losses have the factor ½. "
         "In rsl_rl, value_loss_coef is called vf_coef here: give twice the value, because its value loss has no factor ½."
     )
-
-
-def test_unknown_names_have_no_answer():
     assert answer("qqqq") is answer_name("qqqq") is None
-    assert answer_flags(["qqqq"], [], True) == ""
     assert "did you mean" not in str(unknown("max_stepz"))
 
 
@@ -79,6 +68,7 @@ def test_importing_the_class_of_another_library_says_what_to_use():
 
 def test_a_flag_is_answered_only_where_the_answer_holds():
     assert answer_flags(["n-episodes"], ["--episodes"], True) == " --n-episodes: use --episodes."
-    assert answer_flags(["n-episodes"], ["--out"], True) == answer_flags(["model"], [], False) == ""
+    nothing = answer_flags(["n-episodes"], ["--out"], True), answer_flags(["model"], [], False), answer_flags(["qqqq"], [], True)
+    assert nothing == ("", "", "")
     assert answer_flags(["model"], [], True).startswith(" --model: give the run without a flag")
     assert "JAX_PLATFORMS" in answer_flags(["gpu"], [], False)

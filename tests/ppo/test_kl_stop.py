@@ -13,8 +13,8 @@ from helpers import difference, small_collector
 
 
 def updated():
-    """One update under each of two targets, vmapped, and one of a single gradient step."""
-    collector = small_collector(num_minibatches=1, num_epochs=4, target_kl=0.1, learning_rate=1e-2)
+    """One update under each of two targets, vmapped, which the settings have switched off, and one of a single gradient step."""
+    collector = small_collector(num_minibatches=1, num_epochs=4, learning_rate=1e-2)
     once = small_collector(num_minibatches=1, num_epochs=1, learning_rate=1e-2)
     state = collector.init(jax.random.key(0))
     _, rollout, _ = jax.jit(collector.collect)(state.learner.policy, state.collector)

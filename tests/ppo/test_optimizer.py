@@ -12,7 +12,6 @@ from proximo.collect.policy_check import check_policy
 from proximo.errors import ConfigError
 from proximo.ppo import init_learner, make_hyperparameters
 from proximo.ppo.optimizer import critic_mask, gradient_transformation, split_policy, weight_mask
-from proximo.ppo.state import resolve_optimizer
 from proximo.settings import make_config
 
 import toys
@@ -73,8 +72,7 @@ def test_custom_optimizers_and_schedules_equal_the_built_in_ones():
     ("name", "code"), [("optax:sgd", optax.sgd), ("optax:nadam", optax.nadam), (f"{__name__}:MOMENTUM", MOMENTUM)]
 )
 def test_an_optimizer_may_be_named(name, code):
-    assert resolve_optimizer("optimizer", name) is code
-    assert learner(optimizer=name).static.optimizer is code
+    assert learner(optimizer=name).static.ppo.optimizer is code
 
 
 def test_adam_settings_are_used():
@@ -155,8 +153,8 @@ def test_a_schedule_that_grows_from_zero_warns(function, share):
         ({"critic_optimizer": optax.polyak_sgd()}, r"^The custom code of critic_optimizer raised TypeError: .*'value'"),
         ({"learning_rate": lambda progress: jnp.ones(2)}, r"^The function of learning_rate raised Type"),
         ({"learning_rate": lambda: 1.0}, r"^The function of learning_rate raised TypeError"),
-        ({"learning_rate": lambda x: 0.5 - x}, r"returns 0\.5, .*, -0\.5 .*: expected finite numbers of at least 0\."),
-        ({"clip_eps": lambda x: x / (1.0 - x)}, r"returns 0, .*, inf from the start .*: expected finite numbers of at least 0"),
+        ({"learning_rate": lambda x: 0.5 - x}, r"returns 0\.5, .*, -0\.5 .*: expected at least 0\."),
+        ({"clip_eps": lambda x: x / (1.0 - x)}, r"returns 0, .*, inf from the start .*: expected a finite number\."),
         ({"learning_rate": optax.linear_schedule(1e-3, 0.0, 2_500)}, r"^learning_rate = .* counts steps.* give it one step"),
         ({"clip_eps": optax.piecewise_constant_schedule(0.2, {1_000: 0.5})}, r"^clip_eps = .* counts steps"),
         ({"optimizer": plain_adam(1e-3), "learning_rate": "1e-2"}, r"^learning_rate = 1e-2 has no effect .*its own"),

@@ -79,7 +79,7 @@ def opened(run_dir, track, told=None):
         ("wandbb", r"track = 'wandbb': there is no tracker 'wandbb' \(did you mean 'wandb'\?\); expected csv, wandb or my_package"),
         ("csv,none", "there is no tracker 'none'"),
         ("nowhere.at_all:Tracker", r"the module 'nowhere.at_all' cannot be imported \(ModuleNotFoundError: .*\). It must be on Python's path"),
-        ("custom_trackers:Kep", r"expected a class with write\(step, values\) .* found nothing of that name \(did you mean 'Kept'\?\)"),
+        ("custom_trackers:Kep", r"custom_trackers has no such name \(did you mean 'Kept'\?\)"),
         ("custom_trackers:nothing", "found 3"),
     ],
 )  # fmt: skip

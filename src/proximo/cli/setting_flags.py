@@ -6,9 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from proximo.cli import Options, Pairs, Parser, UsageError, first_clause
-from proximo.config import ENTRIES, LEAVES, check_names, text_of, unknown
-from proximo.config.coercion import TYPES, BoolOrAuto, Leaf
-from proximo.config.custom import choices, takes_custom
+from proximo.config import LEAVES, text_of, unknown
+from proximo.config.coercion import READERS, Leaf
 
 
 class SettingsParser(Parser):
@@ -38,9 +37,8 @@ class SettingsParser(Parser):
         for word, name in flags.items():
             if self._why_not and name.replace("-", "_").removeprefix("no_") in LEAVES:
                 raise UsageError(f"`{self.prog}` does not accept {word}, because {self._why_not}; see `{self.prog} --help`.")
-            if name == "id" or name.replace("-", "_") in ENTRIES:
-                raise unknown(name)
-        check_names(flags.values())
+        if flags:
+            raise UsageError(" ".join(str(unknown(name)) for name in flags.values()))
         if unread:
             raise UsageError(
                 f"Unexpected {unread[0]!r}: expected one environment, then flags, as in `{self.prog} CartPole-v1 {self._example}`. Several "
@@ -57,14 +55,13 @@ def given_settings(options: Options) -> dict[str, Any]:
 
 def add_setting(section: Any, leaf: Leaf, brief: bool = False, help: str | None = None) -> None:
     """Add the flag of a setting to a command's parser. ``brief`` shows only the first clause of its help."""
-    flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), choices(leaf.type)
-    is_switch, has_pairs = leaf.type in (bool, BoolOrAuto), leaf.entries or isinstance(leaf.default, dict)
-    named = ("MODULE:NAME",) if takes_custom(leaf.type) else ()
-    metavar = "KEY=VALUE,..." if has_pairs else TYPES[leaf.type][0] if leaf.type in TYPES else "|".join((*words, *named))
+    flag, default, words = f"--{leaf.name.replace('_', '-')}", text_of(leaf.default), leaf.words
+    is_switch, custom = leaf.base is bool, ["MODULE:NAME"] if leaf.takes_custom else []
+    metavar = "|".join((READERS[leaf.base][0], *words) if leaf.base else (*words, *custom))
     common: dict[str, Any] = {
         "dest": f"setting_{leaf.name}",
         "metavar": first_clause(metavar, "|") if brief and not is_switch and not words else metavar,
-        **({"action": Pairs} if has_pairs or leaf.type == tuple[str, ...] else {}),
+        **({"action": Pairs} if leaf.base in (dict[str, Any], tuple[str, ...]) else {}),
         **({"nargs": "?", "const": "true"} if is_switch else {}),
     }
     if help is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proximo.cli import Options, Parser, UsageError, print_json, quiet_stdout
 from proximo.cli.setting_flags import SettingsParser, add_setting
-from proximo.config import LEAVES, text_of
+from proximo.config import BY_NAME, LEAVES, text_of
 from proximo.errors import command
 from proximo.serialization import dump_yaml
 from proximo.tracking.progress import amount, number
@@ -92,7 +92,7 @@ def run(options: Options) -> int:
 def print_result(result: Any) -> None:
     """Print the settings of the best trial, its scores and the base's, and how to train with them."""
     from proximo.tuning.journal import FINAL, TEST, TRIAL
-    from proximo.tuning.space import SEARCHED, plain
+    from proximo.tuning.space import plain
 
     best = result.best
     print(f"\n{len(result.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
@@ -112,8 +112,8 @@ def print_result(result: Any) -> None:
     if best.number == 0:
         print("No trial was better than the base.")
     configs = (result.plan.base, result.plan.config(best))
-    before, after = ({name: text_of(plain(SEARCHED[name].value_in(config))) for name in result.plan.space} for config in configs)
-    for name in sorted(before, key=lambda name: (before[name] == after[name], SEARCHED[name].group)):
+    before, after = ({name: text_of(plain(BY_NAME[name].value_in(config))) for name in result.plan.space} for config in configs)
+    for name in sorted(before, key=lambda name: (before[name] == after[name], BY_NAME[name].group)):
         changed = f"  (base {before[name]})" if before[name] != after[name] else ""
         print(f"    {name:<{max(map(len, before))}}  {after[name]}{changed}")
     print(f"See:   {result.folder / 'trials.csv'}")

@@ -109,7 +109,7 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
         state, metrics = jax.jit(update)(state, rollout)
 
     - ``init(key, hyperparameters=None)`` returns the state before the first step. Hyperparameters
-      (``proximo.ppo.make_hyperparameters``) are traced, so you can vmap over them. Those that are 0, and so off, in ``config`` must stay 0.
+      (``proximo.ppo.make_hyperparameters``) are traced, so you can vmap over them. Those that are off are None.
     - ``collect(state)`` takes ``num_steps`` steps of all environments with the policy of ``state``. It returns the next state, the
       rollout (``proximo.types.Rollout``) and metrics ``rollout/…`` of the episodes that ended in it.
     - ``update(state, rollout)`` makes one update. It returns the next state and metrics ``train/…``. If NaN or infinity occurs,

@@ -2,26 +2,63 @@
 
 import contextlib
 import functools
+import math
 import operator
 import re
 import sys
+import types
+import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import date
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, Literal
 
-from proximo.config import custom
-from proximo.config.custom import Custom
-from proximo.config.schedule_text import EXPECTED, ScheduleText
+from proximo.config.custom import OPTIMIZERS, Custom, is_custom
 from proximo.errors import ConfigError, is_plain, nearest, shown
 from proximo.serialization import is_storable, read_yaml
 
-SCHEDULE = ScheduleText | Custom
-"""The type of a setting that may change with the progress of the training."""
-SizesOrSame = tuple[int, ...] | Literal["same"]
-CountOrAll = int | Literal["all"]
-BoolOrAuto = bool | Literal["auto"]
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, SyntaxError)
+"""What functions raise that read a value of the wrong kind."""
+EXPONENTIAL = 0.0
+"""The power that marks an exponential schedule; a polynomial has a power above 0."""
+
+
+@dataclass(frozen=True)
+class ScheduleText:
+    """A constant, or a schedule from ``initial`` to ``final`` over the first ``fraction`` of the training.
+
+    The text is a number, ``linear(from, to[, fraction])``, ``polynomial(from, to, power[, fraction])``, or
+    ``exponential(from, to[, fraction])``, which changes by the same factor in equal times. Other text raises
+    ``ValueError``. With a ``fraction`` above 1, the training ends before the schedule. Programs read its numbers as a
+    ``math.schedules.NumericSchedule``.
+    """
+
+    text: str = field(compare=False)
+    initial: float = field(init=False)
+    final: float = field(init=False)
+    power: float = field(init=False)
+    fraction: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        call = re.fullmatch(r"(linear|polynomial|exponential)\((.*)\)", self.text.replace(" ", ""))
+        kind, numbers = (call[1], [*map(float, call[2].split(","))]) if call else ("linear", 2 * [float(self.text)])
+        initial, final, *others = numbers
+        if kind != "polynomial":
+            others = [EXPONENTIAL if kind == "exponential" else 1.0, *others]
+        power, fraction = others if len(others) == 2 else (*others, 1.0)
+        is_valid = min(initial, final) > 0 and max(initial, final) < math.inf if kind == "exponential" else power > 0
+        if not (is_valid and 0 < fraction < math.inf):
+            raise ValueError(self.text)
+        vars(self).update(initial=initial, final=final, power=power, fraction=fraction)
+
+    def plain(self) -> float | str:
+        """The value for a settings file: a number if it is constant, else the text."""
+        return self.text if "(" in self.text else self.initial
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -42,36 +79,73 @@ class Leaf:
     """Whether the code of a traced setting is not compiled if its value is 0."""
     entries: tuple["Leaf", ...] = ()
     """The entries of a setting, named ``SETTING.ENTRY``."""
+    of: tuple[str, ...] = ()
+    """The words of ``memory`` with which an entry of ``memory_settings`` has an effect; empty: all."""
 
     @property
     def entry(self) -> str:
         """The name of an entry within its setting; the name itself for a setting."""
         return self.name.rpartition(".")[2]
 
+    @functools.cached_property
+    def _accepted(self) -> tuple[Any, ...]:
+        is_union = typing.get_origin(self.type) in (typing.Union, types.UnionType)
+        return typing.get_args(self.type) if is_union else (self.type,)
+
+    @property
+    def base(self) -> Any:
+        """The type of ``READERS`` that it accepts besides words and custom code, or None."""
+        return dict[str, Any] if self.entries else next((part for part in self._accepted if part in READERS), None)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that the setting accepts: the ``Literal`` in its type."""
+        return tuple(word for part in self._accepted if typing.get_origin(part) is Literal for word in typing.get_args(part))
+
+    @property
+    def takes_custom(self) -> bool:
+        """Whether the setting accepts custom code."""
+        return Custom in self._accepted
+
+    @property
+    def expected(self) -> str:
+        """What the setting accepts, for messages."""
+        if self.base:
+            return ", or ".join((READERS[self.base][1], *self.words))
+        named = "my_package.module:Name" + (" or optax:sgd" if self.name in OPTIMIZERS else "")
+        code = f", or custom code: an object, or its name as {named}" if self.takes_custom else ""
+        return f"one of {', '.join(self.words)}{code}"
+
     def value_in(self, config: Any) -> Any:
         """The value of the setting in a ``Config``."""
         return operator.attrgetter(f"{self.group}.{self.name}")(config)
 
+    def with_value(self, config: Any, value: Any) -> Any:
+        """A ``Config`` with another value of the setting."""
+
+        def changed(node: Any, path: str) -> Any:
+            name, _, rest = path.partition(".")
+            return replace(node, **{name: changed(getattr(node, name), rest) if rest else value})
+
+        return changed(config, f"{self.group}.{self.name}")
+
+    def is_off(self, value: Any) -> bool:
+        """Whether this is a value that switches a traced setting off."""
+        return self.zero_is_off and value == self.default
+
 
 def coerce(leaf: Leaf, value: Any) -> Any:
     """Convert ``value``, from YAML, Python or a flag, to the type of a setting. Raises ``ConfigError``."""
-    if leaf.entries:
-        return leaf.type(**coerce_entries(leaf, value))
-    _, expected, read = TYPES.get(leaf.type) or (
-        "",
-        custom.expected(leaf.name, leaf.type),
-        functools.partial(custom.read, leaf.type),
-    )
     result: Any = None
     try:
-        result = read(value)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        problem = expected + nearest(str(getattr(value, "__name__", value))[:80], custom.choices(leaf.type))
+        result = _read(leaf, value)
+    except UNREADABLE:
+        problem = leaf.expected + nearest(str(getattr(value, "__name__", value))[:80], leaf.words)
     else:
         parts = _parts(result)
         problem = "" if all(is_plain(x) for x in parts if isinstance(x, str)) else "text without control characters"
         numbers = [] if isinstance(result, dict) else [x for x in parts if type(x) in (int, float)]
-        problem = problem or next(filter(None, (_expected_range(leaf, number) for number in numbers)), "")
+        problem = problem or next(filter(None, (expected_range(leaf, number) for number in numbers)), "")
     if problem:
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected {problem}.")
     for key, item in result.items() if isinstance(result, dict) else ():
@@ -84,18 +158,38 @@ def coerce(leaf: Leaf, value: Any) -> Any:
     return result
 
 
+def _read(leaf: Leaf, value: Any) -> Any:
+    if isinstance(value, str) and value in leaf.words:
+        return value
+    if leaf.takes_custom:
+        is_data = isinstance(value, bool | int | float | str | list | tuple | dict | set | bytes | date | None)
+        # An optax transformation is a named tuple. Only a function is a schedule.
+        is_code = callable(value) if leaf.base else not is_data or hasattr(value, "_fields")
+        if is_code or is_custom(value):
+            return value if isinstance(value, str | Custom) else Custom(value)
+    if leaf.base is None:
+        raise ValueError
+    return READERS[leaf.base][2](value)
+
+
 def coerce_entries(leaf: Leaf, value: Any) -> dict[str, Any]:
-    """Convert the entries that ``value`` gives of a setting with entries. Raises ``ConfigError``."""
-    if isinstance(value, leaf.type):
-        return vars(value)
+    """Convert the entries that ``value`` gives of a setting with entries, by name. Raises ``ConfigError``."""
     known = {entry.entry: entry for entry in leaf.entries}
     try:
-        given = _pairs(value)
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        given = vars(value) if isinstance(value, leaf.type) else _pairs(value)
+    except UNREADABLE:
         raise ConfigError(f"{leaf.name} = {shown(value)}: expected key=value pairs with the keys {', '.join(known)}.") from None
-    for name in given.keys() - known.keys():
-        raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
-    return {name: coerce(known[name], item) for name, item in given.items()}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{leaf.name} has no entry {shown(name)}{nearest(name[:80], known)}; expected {', '.join(known)}.")
+    return {known[name].name: coerce(known[name], item) for name, item in given.items()}
+
+
+def plain(value: Any) -> Any:
+    """The value of a setting for YAML and JSON: plain numbers, text, lists and mappings."""
+    if isinstance(value, Custom):
+        return str(value)
+    return value.plain() if hasattr(value, "plain") else list(value) if isinstance(value, tuple) else value
 
 
 def text_of(value: Any) -> str:
@@ -108,7 +202,7 @@ def text_of(value: Any) -> str:
     return text.removesuffix(".0") if isinstance(value, float) else text.lower() if isinstance(value, bool) else text
 
 
-def _expected_range(leaf: Leaf, number: float) -> str:
+def expected_range(leaf: Leaf, number: float) -> str:
     """The limit that ``number`` exceeds, in words; empty if it is in the range of the setting."""
     if not abs(number) <= sys.float_info.max:  # NaN, infinity, or an integer that is too large for a float
         return "a finite number"
@@ -153,10 +247,6 @@ def _integers(value: Any) -> tuple[int, ...]:
     return tuple(map(_integer, value if isinstance(value, list | tuple) else [value]))
 
 
-def _word_or(word: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: word if isinstance(value, str) and value == word else read(value)
-
-
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [] if value == "none" else _split(value)
@@ -168,13 +258,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str | PurePath):
         raise ValueError
     return str(value)
-
-
-def _schedule(value: Any) -> ScheduleText | Custom | str:
-    """The numbers of a schedule, or a function of the progress, or its name."""
-    if isinstance(value, ScheduleText) or custom.is_custom(value):
-        return value
-    return Custom(value) if callable(value) else ScheduleText(str(value))
 
 
 def _pairs(value: Any) -> dict[str, Any]:
@@ -240,18 +323,22 @@ def wrapper_call(text: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-TYPES: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
+SCHEDULES = (
+    "a number, linear(from, to), polynomial(from, to, power), exponential(from, to) with both above 0, or a function of the completed "
+    "share of the training, 0 … 1"
+)
+"""What messages expect of a schedule."""
+
+
+READERS: dict[Any, tuple[str, str, Callable[[Any], Any]]] = {
     int: ("INT", "a whole number", _integer),
     float: ("FLOAT", "a number", _number),
     bool: ("true|false", "true or false", _boolean),
-    BoolOrAuto: ("auto|true|false", "auto, true or false", _word_or("auto", _boolean)),
     str: ("TEXT", "text", _text),
-    SCHEDULE: ("FLOAT|SCHEDULE", EXPECTED, _schedule),
+    ScheduleText: ("FLOAT|SCHEDULE", SCHEDULES, lambda value: ScheduleText(str(value))),
     tuple[int, ...]: ("LIST", "whole numbers such as 64,64, or none", _integers),
-    SizesOrSame: ("LIST|same", "whole numbers such as 64,64, none, or same", _word_or("same", _integers)),
-    CountOrAll: ("INT|all", "a whole number, or all", _word_or("all", _integer)),
     tuple[str, ...]: ("LIST", "names such as one,two, or none", _names),
     dict[str, Any]: ("KEY=VALUE,...", "key=value pairs", _pairs),
 }
-"""For each type: what the help of a flag shows, what messages expect, and the function that reads a value.
-``custom`` reads the other types."""
+"""For each type: what the help of a flag shows, what messages expect, and the function that reads a value. A setting
+may also accept words and custom code: the ``Literal`` and ``Custom`` in its type."""

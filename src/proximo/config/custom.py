@@ -3,14 +3,11 @@
 import functools
 import inspect
 import sys
-import typing
 from dataclasses import dataclass
-from datetime import date
-from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
-from proximo.custom_code import imported, is_users_function
-from proximo.errors import ConfigError, nearest
+from proximo.custom_code import follow, imported, is_users_function
+from proximo.errors import ConfigError
 
 OPTIMIZERS = ("optimizer", "critic_optimizer")
 """Settings that accept optax transformations and optax's functions by name, such as ``optax:lion``."""
@@ -35,39 +32,9 @@ class Custom:
         is_optax = _is_optax_function(self.value)  # defined in modules from which users do not import it
         if name and (is_optax or inspect.isclass(self.value) or is_users_function(self.value)):
             for home in ("optax", "optax.contrib") if is_optax else (module,):
-                if home in sys.modules and home != "__main__" and _follow(sys.modules[home], name) is self.value:
+                if home in sys.modules and home != "__main__" and follow(sys.modules[home], name) is self.value:
                     return f"{home}:{name}"
         return f"<{module}.{name or type(self.value).__qualname__}>".replace("<locals>.", "")
-
-
-def choices(kind: Any) -> tuple[str, ...]:
-    """The words that a setting of type ``kind`` accepts: the ``Literal`` in it."""
-    parts = typing.get_args(kind) if takes_custom(kind) else (kind,)
-    return tuple(word for part in parts if typing.get_origin(part) is Literal for word in typing.get_args(part))
-
-
-def takes_custom(kind: Any) -> bool:
-    """Whether a setting of type ``kind`` accepts custom code."""
-    return Custom in typing.get_args(kind)
-
-
-def expected(setting: str, kind: Any) -> str:
-    """What a ``setting`` of type ``kind`` accepts, for messages."""
-    named = "my_package.module:Name" + (" or optax:sgd" if setting in OPTIMIZERS else "")
-    code = f", or custom code: an object, or its name as {named}" if takes_custom(kind) else ""
-    return f"one of {', '.join(choices(kind))}{code}"
-
-
-def read(kind: Any, value: Any) -> str | Custom:
-    """The value of a setting of type ``kind``: a word, or custom code. Raises ``ValueError`` otherwise."""
-    if isinstance(value, str):
-        if value in choices(kind) or (takes_custom(kind) and is_custom(value)):
-            return value
-    elif takes_custom(kind):
-        is_data = isinstance(value, bool | int | float | list | tuple | dict | set | bytes | date | None)
-        if not is_data or hasattr(value, "_fields"):  # an optax transformation is a named tuple
-            return value if isinstance(value, Custom) else Custom(value)
-    raise ValueError
 
 
 def is_custom(value: Any) -> bool:
@@ -107,30 +74,19 @@ def resolve(setting: str, value: str | Custom, methods: tuple[str, ...]) -> Any:
             f"{setting} = {value} was an object in the program that trained the run: pass it again from Python, as the argument "
             f"{setting}=…."
         )
-    found = value.value if isinstance(value, Custom) else _imported(setting, value)
+    found = value.value if isinstance(value, Custom) else imported(value, f"{setting} = {value!r}")
     check_not_torch(setting, found)
+    if isinstance(value, str):  # a library may have made other objects
+        is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
+        if setting in OPTIMIZERS:
+            is_accepted = is_transformation(found) or _is_optax_function(found)
+            what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
+        if not (is_accepted or is_users_function(found)):
+            raise ConfigError(f"{setting} = {value!r} is {type(found).__name__}: expected {what}.")
     # Searched in the class itself: its metaclass makes every class callable.
     known = {name for base in found.__mro__ for name in vars(base)} if inspect.isclass(found) else {*methods}
     if lacking := [method for method in methods if method not in known]:
         raise ConfigError(f"{setting} = {value}: the class lacks {' and '.join(lacking)} (docs/custom-networks.md).")
-    return found
-
-
-def _imported(setting: str, name: str) -> Any:
-    """The class or function of this name. Raises ``ConfigError`` for others: a library may have made them."""
-    module_name, _, path = name.rpartition(":")
-    module = imported(module_name, f"{setting} = {name!r}")
-    found = _follow(module, path)
-    if found is None:
-        offered = [name for name, item in vars(module).items() if inspect.isclass(item) or inspect.isfunction(item)]
-        raise ConfigError(f"{setting} = {name!r}: {module_name} has no such name{nearest(path, offered)}.")
-    is_accepted, what = inspect.isclass(found), "a class, or a function of a custom module. Pass objects from Python"
-    if setting in OPTIMIZERS:
-        is_accepted = is_transformation(found) or _is_optax_function(found)
-        what = "an optax transformation, or a function of optax or of a custom module that makes one from the learning rate"
-    if not (is_accepted or is_users_function(found)):
-        check_not_torch(setting, found)
-        raise ConfigError(f"{setting} = {name!r} is {type(found).__name__}: expected {what}.")
     return found
 
 
@@ -142,13 +98,3 @@ def check_not_torch(setting: str, code: Any) -> None:
             f"{setting}: {cls.__name__} is a PyTorch module, and proximo computes with JAX, which cannot differentiate PyTorch's "
             "modules: write the network with Equinox or Flax (docs/custom-networks.md)."
         )
-
-
-def _follow(module: ModuleType, name: str) -> Any:
-    """The object at ``name`` (``Outer.Inner`` for a nested class); None if there is none, or in another module."""
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None or inspect.ismodule(found):
-            return None
-    return found

@@ -5,14 +5,14 @@ Files, flags and Python only make layers: flat mappings from names to values. ``
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from proximo import other_libraries
-from proximo.config.coercion import coerce, coerce_entries
-from proximo.config.custom import Custom, is_custom, is_lost, takes_custom
+from proximo.config.coercion import coerce, coerce_entries, plain
+from proximo.config.custom import Custom, is_custom, is_lost
 from proximo.config.schema import ALTERNATIVES, BY_NAME, ENTRIES, GIVEN, GROUPS, LEAVES, REMOVED, RENAMED, WORKER_SETTINGS, Config
 from proximo.config.validation import validate, without_effect
 from proximo.errors import ConfigError, ProximoError, command, nearest, shown
@@ -38,11 +38,6 @@ class Layer(NamedTuple):
     origin: str = GIVEN
 
 
-def given_layers(settings: Mapping[str, Any], file: str | Path | None = None) -> list[Layer]:
-    """The layers of a user: ``file``, if there is one, and ``settings``."""
-    return [*([] if file is None else [tree_layer(read_file(Path(file)), str(file))]), Layer(settings)]
-
-
 def merged(layers: Iterable[Layer]) -> dict[str, Any]:
     """The value that the highest of ``layers`` has for each setting, as it was given."""
     return {name: value for layer in layers for name, value in layer.settings.items()}
@@ -62,16 +57,16 @@ def with_layer(config: Config, layer: Layer) -> Config:
     unless the user gave both by name."""
     is_given = layer.origin == GIVEN
     try:
-        flat = _flat(layer.settings, join=is_given)
-        changed = _replaced(config, flat, join=is_given)
+        flat = _flat(config, layer.settings, join=is_given)
     except ConfigError as error:
         raise ConfigError(str(error) if is_given else f"{layer.origin}: {error}") from None
-    used = {ALTERNATIVES.get(name, name).partition(".")[0] for name, value in flat.items() if name not in ALTERNATIVES or value}
-    kept = {*without_effect(config), *flat, *(name.partition(".")[0] for name in flat)}
+    changed, names = _replaced(config, flat), {*flat, *(name.partition(".")[0] for name in flat)}
+    used = {ALTERNATIVES.get(name, name) for name in names & LEAVES.keys() if name not in ALTERNATIVES or flat[name]}
+    kept = names | without_effect(config).keys()
     kept |= {name for name in BY_NAME if is_given and config.origins.get(name.partition(".")[0]) == GIVEN}
     origins = {name: origin for name, origin in config.origins.items() if name not in used} | dict.fromkeys(used, layer.origin)
     while found := without_effect(changed).keys() - kept:
-        changed = override(changed, {name: BY_NAME[name].default for name in found}, join=False)
+        changed = _replaced(changed, {name: BY_NAME[name].default for name in found})
         origins = {name: origin for name, origin in origins.items() if name not in found}
     return replace(changed, origins=origins, given={**config.given, **(layer.settings if is_given else {})})
 
@@ -84,21 +79,21 @@ def with_given(config: Config, settings: Mapping[str, Any]) -> Config:
 def override(config: Config, settings: Mapping[str, Any], join: bool = True) -> Config:
     """``config`` with other values of settings or entries, by name, not validated. ``join`` adds the entries of a mapping
     to those in ``config``; an empty one removes all. Raises ``ConfigError`` for an unknown name or a wrong value."""
-    return _replaced(config, _flat(settings, join), join)
+    return _replaced(config, _flat(config, settings, join))
 
 
-def _flat(settings: Mapping[str, Any], join: bool) -> dict[str, Any]:
+def _flat(config: Config, settings: Mapping[str, Any], join: bool) -> dict[str, Any]:
     """The values of ``settings``, converted, with each entry by its own name."""
     check_names(settings)
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         leaf = BY_NAME[name]
-        if not leaf.entries:
-            flat[name] = coerce(leaf, value)
+        if leaf.entries:
+            flat |= {} if join and value else {entry.name: entry.default for entry in leaf.entries}
+            flat |= coerce_entries(leaf, value)
             continue
-        if not (join and value):
-            flat |= {entry.name: entry.default for entry in leaf.entries}
-        flat |= {f"{name}.{entry}": x for entry, x in coerce_entries(leaf, value).items()}
+        new = coerce(leaf, value)
+        flat[name] = {**leaf.value_in(config), **new} if join and new and isinstance(new, dict) else new
     for alternative, name in ALTERNATIVES.items():
         if name in flat:  # It overrides the alternative of an earlier layer.
             if flat.get(alternative):
@@ -108,16 +103,9 @@ def _flat(settings: Mapping[str, Any], join: bool) -> dict[str, Any]:
     return flat
 
 
-def _replaced(config: Config, flat: Mapping[str, Any], join: bool) -> Config:
-    def changed(node: Any, path: Sequence[str], value: Any) -> Any:
-        name, *rest = path
-        return replace(node, **{name: changed(getattr(node, name), rest, value) if rest else value})
-
+def _replaced(config: Config, flat: Mapping[str, Any]) -> Config:
     for name, value in flat.items():
-        leaf = BY_NAME[name]
-        if join and value and isinstance(value, dict):
-            value = {**leaf.value_in(config), **value}
-        config = changed(config, [leaf.group, *name.split(".")], value)
+        config = BY_NAME[name].with_value(config, value)
     return config
 
 
@@ -126,9 +114,7 @@ def unknown(name: str, where: str = "") -> ConfigError:
     name = shown(name, "text")
     plain = name.replace("-", "_")
     renamed = RENAMED.get(plain, plain)
-    if plain == "id" or other_libraries.is_environment(plain):
-        hint = ": give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
-    elif name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
+    if name.endswith(")"):  # of {learning_rate: linear(1e-3, 0)}, which YAML divides at the comma
         hint = ": in braces of YAML, a schedule needs quotation marks, as in 'linear(1e-3, 0)'."
     elif answer := other_libraries.answer(plain):
         hint = f": {answer}"
@@ -214,16 +200,18 @@ def from_mapping(mapping: Any, base: Config, source: str) -> Config:
         raise ConfigError(f"{source}: {error}") from None
 
 
-def to_mapping(config: Config) -> dict[str, dict[str, Any]]:
-    """The tree of settings as plain numbers, text and lists, for YAML and JSON, without ``ALTERNATIVES``."""
+def to_flat(config: Config) -> dict[str, Any]:
+    """The settings by name as plain numbers, text and lists, for YAML and JSON, without ``ALTERNATIVES``."""
+    return {name: plain(leaf.value_in(config)) for name, leaf in LEAVES.items() if name not in ALTERNATIVES}
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, Custom):
-            return str(value)
-        return value.plain() if hasattr(value, "plain") else list(value) if isinstance(value, tuple) else value
 
-    groups = {group: vars(getattr(config, group)) for group in GROUPS}
-    return {group: {name: plain(x) for name, x in values.items() if name not in ALTERNATIVES} for group, values in groups.items()}
+def to_mapping(config: Config, names: Collection[str] = LEAVES) -> dict[str, dict[str, Any]]:
+    """``to_flat`` as a tree ``{group: {name: value}}``, as in a file, with the settings in ``names``."""
+    tree: dict[str, dict[str, Any]] = {}
+    for name, value in to_flat(config).items():
+        if name in names:
+            tree.setdefault(LEAVES[name].group, {})[name] = value
+    return tree
 
 
 def shortened(config: Config) -> Config:
@@ -235,7 +223,7 @@ def shortened(config: Config) -> Config:
 
 def custom_settings(config: Config) -> dict[str, str | Custom]:
     """The settings of ``config`` whose value is custom code, or its name."""
-    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if takes_custom(leaf.type)}
+    values = {name: leaf.value_in(config) for name, leaf in LEAVES.items() if leaf.takes_custom}
     return {name: value for name, value in values.items() if is_custom(value)}
 
 

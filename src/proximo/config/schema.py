@@ -4,8 +4,8 @@ The name of a setting (a leaf of the tree) is unique, so that a flag (``--num-en
 YAML files have groups (``env: {num_envs: 16}``).
 
 To add a setting, declare it here and use it. The update reads a setting of ``PPOConfig`` from ``state.hyperparameters`` if it is declared as
-``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static`` otherwise (a field of ``ppo.state.StaticSettings``).
-With ``zero_is_off`` it is None in ``state.enabled_hyperparameters``. Terms of the loss get traced settings as ``minibatch.hyperparameters``.
+``traced`` (then it is a field of ``ppo.Hyperparameters``, too), and from ``state.static.ppo`` otherwise.
+With ``zero_is_off`` it is None there if it is off. Terms of the loss get traced settings as ``minibatch.hyperparameters``.
 ``CONDITIONS`` in ``validation.py`` lists what a setting needs to have an effect; ``GYMNASIUM_ONLY`` and ``RUN_DIRECTORY`` below and
 ``RESUMABLE`` in ``loading.py`` list settings of a kind. ``docs/settings.md`` and ``typed_settings.py`` are
 generated from here, by ``python docs/tables.py`` and ``python tests/config/test_typed_settings.py``.
@@ -14,17 +14,22 @@ generated from here, by ``python docs/tables.py`` and ``python tests/config/test
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from proximo.config.coercion import BoolOrAuto, CountOrAll, Leaf, SizesOrSame
+from proximo.config.coercion import Leaf, ScheduleText, text_of
 from proximo.config.custom import Custom, resolve
-from proximo.config.schedule_text import ScheduleText
 
 Activation = Literal[
     "celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity", "leaky_relu", "log_sigmoid", "mish", "relu",
     "relu6", "selu", "sigmoid", "silu", "soft_sign", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "swish", "tanh",
 ]  # fmt: skip
 """The functions of ``jax.nn`` that map one number to one number."""
+MEMORIES = {"gru": "gru:GRU", "lstm": "lstm:LSTM", "mingru": "mingru:MinGRU", "lru": "lru:LRU", "gtrxl": "gtrxl:GTrXL"}
+"""The built-in memories by their word: the module in ``networks.recurrent``, and its class."""
+if TYPE_CHECKING:
+    Memory = str
+else:
+    Memory = Literal["none", *MEMORIES]
 MAX_SEED = 2**32 - 1  # random keys use 32 bits of a seed: a larger seed would repeat a smaller one
 
 
@@ -43,8 +48,7 @@ class Entries:
 
     def __str__(self) -> str:
         """The entries that differ from their defaults, as a user writes them."""
-        changed = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
-        return ",".join(f"{name}={value}" for name, value in changed.items())
+        return text_of({f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default})
 
     def plain(self) -> dict[str, Any]:
         """The value for a settings file."""
@@ -67,13 +71,13 @@ class ObjectiveSettings(Entries):
     """Settings of the built-in objectives."""
 
     dual_clip: float = _setting(0.0,
-        "clip: for negative advantages, the loss grows only up to this ratio, above 1; 0: off",
-        low=0, traced=True, zero_is_off=True)
+        "for negative advantages, the loss grows only up to this ratio, above 1; 0: off",
+        low=0, traced=True, zero_is_off=True, of=("clip",))
     kl_coef: float = _setting(1.0,
-        "kl_penalty: initial weight β of the divergence; it is halved or doubled after an update that "
-        "misses kl_target by a factor of 1.5", above=0)
+        "initial weight β of the divergence; it is halved or doubled after an update that misses kl_target by "
+        "a factor of 1.5", above=0, of=("kl_penalty",))
     kl_target: float = _setting(0.01,
-        "kl_penalty: divergence per update that β is adapted to; 0: β is constant", low=0, traced=True)
+        "divergence per update that β is adapted to; 0: β is constant", low=0, traced=True, of=("kl_penalty",))
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class OptimizerSettings(Entries):
     b2: float = _setting(0.999, "decay β₂ of the mean of the squared gradient", low=0, high=0.999999)
     eps: float = _setting(1e-5, "ε that is added to the denominator", above=0)
     weight_decay: float = _setting(0.0,
-        "adamw: decoupled decay of weight matrices and convolution kernels", low=0, traced=True)
+        "decoupled decay of weight matrices and convolution kernels", low=0, traced=True, of=("adamw",))
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,13 @@ class MemorySettings(Entries):
 
     layers: int = _setting(1, "number of stacked layers", low=1, high=32)
     horizon: int = _setting(0,
-        "gru and lstm: time constants of the units before training, drawn from 2 to this many steps (2: "
-        "biases of 0); 0: 2 steps (gru) or 4 steps (lstm)", low=0)
-    window: int = _setting(32, "gtrxl: number of previous steps that each layer reads", low=1, high=4096)
-    heads: int = _setting(4, "gtrxl: number of attention heads", low=1, high=256)
+        "time constants of the units before training, drawn from 2 to this many steps (2: biases of 0); 0: 2 "
+        "steps (gru) or 4 steps (lstm)", low=0, of=("gru", "lstm"))
+    window: int = _setting(32, "number of previous steps that each layer reads", low=1, high=4096, of=("gtrxl",))
+    heads: int = _setting(4, "number of attention heads", low=1, high=256, of=("gtrxl",))
     gate: Literal["gru", "identity"] = _setting("gru",
-        "gtrxl: how a layer's output is added to its input; gru: by gates that are nearly closed at first; "
-        "identity: by addition")
+        "how a layer's output is added to its input; gru: by gates that are nearly closed at first; identity: "
+        "by addition", of=("gtrxl",))
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ class PPOConfig:
         "the update; 0: off", low=0, traced=True, zero_is_off=True)
     normalize_advantage: Literal["none", "batch", "minibatch"] = _setting("minibatch",
         "normalize advantages over the whole rollout (batch) or over each minibatch")
-    normalize_observation: BoolOrAuto = _setting("auto",
+    normalize_observation: bool | Literal["auto"] = _setting("auto",
         "normalize floating-point observations to mean 0 and variance 1, by running statistics inside the "
         "policy; auto: only those with at most two axes, such as vectors and stacked vectors")
     clip_observation: float = _setting(0.0,
@@ -185,7 +189,7 @@ class PPOConfig:
     reward_scale: float = _setting(1.0,
         "factor of all rewards, applied before clip_reward and normalize_reward; reported returns are not "
         "affected", above=0, high=1e30)
-    normalize_reward: BoolOrAuto = _setting("auto",
+    normalize_reward: bool | Literal["auto"] = _setting("auto",
         "divide rewards by the standard deviation of the discounted return; auto: unless clip_reward is set")
     recompute_advantage: bool = _setting(False,
         "recompute values and advantages before every epoch; clip_value_eps still clips around the "
@@ -240,7 +244,7 @@ class NetworkConfig:
     hidden_sizes: tuple[int, ...] = _setting((64, 64),
         "sizes of the layers of the MLP encoder, such as 64,64; none: vectors go to the memory, or to the "
         "heads, as they are", low=1, high=65_536)
-    critic_hidden_sizes: SizesOrSame = _setting("same",
+    critic_hidden_sizes: tuple[int, ...] | Literal["same"] = _setting("same",
         "hidden_sizes of the value function, with separate towers; same: hidden_sizes", low=1, high=65_536)
     cnn_features: int = _setting(-1,
         "units of the dense layer after the convolutions; 0: no such layer; -1: as in the paper, 512 "
@@ -253,7 +257,7 @@ class NetworkConfig:
         "separate: policy and value function have an encoder and a memory each; shared: they share one of each")
     privileged: tuple[str, ...] = _setting((),
         "entries of a Dict observation that only the value function reads, such as state,goal")
-    memory: Literal["none", "gru", "lstm", "mingru", "lru", "gtrxl"] | Custom = _setting("none",
+    memory: Memory | Custom = _setting("none",
         "memory of the policy; or a custom cell")
     memory_size: int = _setting(128, "units of the memory", low=1, high=65_536)
     memory_settings: MemorySettings = _setting(MemorySettings(), "settings of a built-in memory")
@@ -265,7 +269,7 @@ class NetworkConfig:
         "sizes of the hidden layers that policy and value share after the memory; needs towers = shared", low=1, high=65_536)
     head_sizes: tuple[int, ...] = _setting((),
         "sizes of the hidden layers of each head, after the memory", low=1, high=65_536)
-    critic_head_sizes: SizesOrSame = _setting("same",
+    critic_head_sizes: tuple[int, ...] | Literal["same"] = _setting("same",
         "head_sizes of the value function; same: head_sizes", low=1, high=65_536)
     actor: Literal["auto"] | Custom = _setting("auto",
         "head from features to the parameters of the distribution: auto, or a custom network")
@@ -313,7 +317,7 @@ class RunConfig:
     seeds_mode: Literal["auto", "vmap", "serial"] = _setting("auto",
         "vmap: train all seeds in one compiled program; serial: one after the other; auto: vmap for JAX "
         "environments")
-    devices: CountOrAll = _setting(1,
+    devices: int | Literal["all"] = _setting(1,
         "devices that share the training: their number, or all; each has an equal part of the environments "
         "and of every minibatch, so that the learning problem stays the same", low=1, high=10**5)
     runs_dir: str = _setting("runs", "folder of all runs")
@@ -442,6 +446,8 @@ def _leaves(group: str, cls: type, prefix: str = "") -> Iterator[Leaf]:
     types, defaults = typing.get_type_hints(cls), cls()
     for f in fields(cls):
         default, options = getattr(defaults, f.name), dict(f.metadata)
+        if options.get("of"):
+            options["help"] = f"{' and '.join(options['of'])}: {options['help']}"
         if isinstance(default, Entries):
             options["entries"] = entries = tuple(_leaves(group, types[f.name], f"{f.name}."))
             options["help"] += f": {', '.join(entry.entry for entry in entries)}"
@@ -455,13 +461,9 @@ ENTRIES: dict[str, Leaf] = {entry.name: entry for leaf in LEAVES.values() for en
 BY_NAME = LEAVES | ENTRIES
 WORKER_SETTINGS = ("num_workers", "worker_settings", "actors")
 """Settings of worker processes and Ray actors: how fast training is, and not what it learns."""
-RENAMED = {
-    **{name: f"worker_settings.{name}" for name in ("step_timeout", "max_restarts")},
-    **{name: f"objective_settings.{name}" for name in ("dual_clip", "kl_coef", "kl_target")},
-    **{f"adam_{name}": f"optimizer_settings.{name}" for name in ("b1", "b2", "eps")},
-    "weight_decay": "optimizer_settings.weight_decay",
-    **{f"memory_{name}": f"memory_settings.{name}" for name in ("layers", "horizon", "window", "heads", "gate")},
-}
+_PREFIXES = {"worker_settings": "", "objective_settings": "", "optimizer_settings": "adam_", "memory_settings": "memory_"}
+RENAMED = {_PREFIXES[entry.name.partition(".")[0]] + entry.entry: name for name, entry in ENTRIES.items()}
+RENAMED["weight_decay"] = "optimizer_settings.weight_decay"
 """Names of earlier versions, which files may still have, with the present ones. Elsewhere, they raise an error
 that gives the present one."""
 REMOVED = {"ray": "auto", "actor_cpus": 0.0, "reset_timeout": 600.0}

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from proximo.config.coercion import coerce, text_of
-from proximo.config.custom import choices, is_custom, is_lost, is_name, is_transformation, resolve
-from proximo.config.schema import BY_NAME, LEAVES, MAX_SEED, Config
+from proximo.config.coercion import Leaf, coerce, text_of
+from proximo.config.custom import is_custom, is_lost, is_name, is_transformation, resolve
+from proximo.config.schema import BY_NAME, ENTRIES, LEAVES, MAX_SEED, MEMORIES, Config
 from proximo.errors import ConfigError, is_plain, nearest, shown
 
 MAX_NAME_BYTES = 200
@@ -60,7 +60,14 @@ _OF_NETWORK = (
     "memory_size", "memory_settings", "shared_sizes", "head_sizes", "critic_head_sizes", "actor", "critic", "sde_every",
     "critic_learning_rate", "critic_optimizer", "critic_max_grad_norm",  # which parameters are the value function's is not known
 )  # fmt: skip
-_MEMORIES = tuple(word for word in choices(LEAVES["memory"].type) if word != "none")
+
+
+def _of_entry(entry: Leaf) -> Condition:
+    """The setting that chooses, such as ``memory``, has one of the words of the entry."""
+    choice = entry.name.partition("_settings.")[0]
+    return _one_of((entry.name,), tuple(name for name in (choice, f"critic_{choice}") if name in LEAVES), *entry.of)
+
+
 CONDITIONS = (
     _built_in(_OF_NETWORK, "actor_critic"),
     _built_in(("hidden_sizes", "critic_hidden_sizes", "cnn_features"), "encoder"),
@@ -80,12 +87,8 @@ CONDITIONS = (
         lambda config: config.network.remembers,
         "set memory, for example to gru",
     ),
-    _one_of(("memory_size", "memory_settings"), "memory", *_MEMORIES),
-    _one_of(("memory_settings.horizon",), "memory", "gru", "lstm"),
-    _one_of(("memory_settings.window", "memory_settings.heads", "memory_settings.gate"), "memory", "gtrxl"),
-    _one_of(("objective_settings.dual_clip",), "objective", "clip"),
-    _one_of(("objective_settings.kl_coef", "objective_settings.kl_target"), "objective", "kl_penalty"),
-    _one_of(("optimizer_settings.weight_decay",), ("optimizer", "critic_optimizer"), "adamw"),
+    _one_of(("memory_size", "memory_settings"), "memory", *MEMORIES),
+    *(_of_entry(entry) for entry in ENTRIES.values() if entry.of),
     _one_of(("optimizer_settings",), ("optimizer", "critic_optimizer"), "adam", "adamw"),
     Condition(("critic_learning_rate",), ("optimizer", "critic_optimizer"), _critic_takes_rate, _RATE),
     Condition(
@@ -140,16 +143,13 @@ def validate(config: Config) -> Config:
     config = replace(config, ppo=ppo)
     tracker_names(config.run.track)
     check_name(config.run.name)
-    for sentence in without_effect(config).values():
+    for sentence in (*without_effect(config).values(), *_divisors(config, size), *_rules(config)):
         raise ConfigError(sentence)
-    for is_wrong, sentence in (*_divisors(config, size), *_rules(config)):
-        if is_wrong:
-            raise ConfigError(sentence)
     return config
 
 
-def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]:
-    """For each rule of divisors: whether it is violated, and its error message."""
+def _divisors(config: Config, minibatch_size: int) -> Iterator[str]:
+    """An error message for each number that does not divide what it must divide."""
     env, ppo, network, length = config.env, config.ppo, config.network, config.sequence_length
     count, shape = config.batch_size // length, f"num_envs {env.num_envs} × num_steps {ppo.num_steps}"
     sequences = f"the {count} sequences of a rollout ({shape} / sequence_length {length})"
@@ -163,38 +163,41 @@ def _divisors(config: Config, minibatch_size: int) -> Iterator[tuple[bool, str]]
         ("num_minibatches", ppo.num_minibatches, count, sequences if length > 1 else steps),
         ("actors", env.actors or 1, env.num_envs, f"num_envs = {env.num_envs}"),
     ):
-        fix = f"choose a divisor, such as {largest_divisor(number, divisor)}" if number % divisor else ""
-        yield bool(fix), f"{name} = {divisor} does not divide {what}: {fix}."
+        if number % divisor:
+            yield f"{name} = {divisor} does not divide {what}: choose a divisor, such as {largest_divisor(number, divisor)}."
 
 
-def _rules(config: Config) -> Iterator[tuple[bool, str]]:
-    """For each other rule: whether it is violated, and its error message."""
+def _rules(config: Config) -> Iterator[str]:
+    """An error message for each other rule that is violated."""
     env, ppo, run, batch, length = config.env, config.ppo, config.run, config.batch_size, config.sequence_length
-    yield not env.id, "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
-    yield batch >= 2**31, f"num_envs = {env.num_envs} × num_steps = {ppo.num_steps}: expected fewer than 2³¹ steps in a rollout."
-    is_large = run.seed + run.seeds - 1 > MAX_SEED
-    yield is_large, f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
-    is_one = config.network.memory_settings.horizon == 1
-    yield is_one, "memory_settings.horizon = 1: expected 2 steps or more, or 0."
-    yield ppo.burn_in > length, f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
-    is_single = ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2
-    fix = "set normalize_advantage to batch or none, or use fewer minibatches"
-    yield is_single, f"A minibatch of one step cannot be normalized: {fix}."
-    less = f"is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch})"
-    yield ppo.total_steps < batch, f"total_steps = {ppo.total_steps} {less}: raise total_steps, or lower num_envs or num_steps."
+    if not env.id:
+        yield "No environment given: name one, as in `proximo train CartPole-v1`. `proximo envs` lists them."
+    if batch >= 2**31:
+        yield f"num_envs = {env.num_envs} × num_steps = {ppo.num_steps}: expected fewer than 2³¹ steps in a rollout."
+    if run.seed + run.seeds - 1 > MAX_SEED:
+        yield f"seed = {run.seed} with seeds = {run.seeds}: expected no seed above {MAX_SEED}."
+    if config.network.memory_settings.horizon == 1:
+        yield "memory_settings.horizon = 1: expected 2 steps or more, or 0."
+    if ppo.burn_in > length:
+        yield f"burn_in = {ppo.burn_in}: expected at most the {length} steps of a sequence (sequence_length)."
+    if ppo.normalize_advantage == "minibatch" and batch // ppo.num_minibatches < 2:
+        yield "A minibatch of one step cannot be normalized: set normalize_advantage to batch or none, or use fewer minibatches."
+    if ppo.total_steps < batch:
+        less = f"is less than one rollout (num_envs {env.num_envs} × num_steps {ppo.num_steps} = {batch})"
+        yield f"total_steps = {ppo.total_steps} {less}: raise total_steps, or lower num_envs or num_steps."
     actors, needed = env.actors or 1, max(env.num_workers, 1 + env.overlap)
-    each = f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments"
-    given = f"num_workers = {env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}"
-    is_lacking = env.actors > 0 and needed > env.num_envs // actors
-    yield is_lacking, f"{each}, but {given}: choose num_envs = {needed * actors} or more."
+    if env.actors > 0 and needed > env.num_envs // actors:
+        each = f"Each of {actors} actors steps {env.num_envs // actors} of num_envs = {env.num_envs} environments"
+        given = f"num_workers = {env.num_workers} with overlap = {text_of(env.overlap)} needs {needed}"
+        yield f"{each}, but {given}: choose num_envs = {needed * actors} or more."
     dual_clip, kl_target = ppo.objective_settings.dual_clip, ppo.objective_settings.kl_target
-    ratio = "expected a ratio above 1 (the paper has 3), or 0 for off"
-    yield 0 < dual_clip <= 1, f"objective_settings.dual_clip = {dual_clip}: {ratio}."
+    if 0 < dual_clip <= 1:
+        yield f"objective_settings.dual_clip = {dual_clip}: expected a ratio above 1 (the paper has 3), or 0 for off."
     targets = {"desired_kl": ppo.desired_kl, "objective_settings.kl_target": kl_target * (ppo.objective == "kl_penalty")}
     for name, target in targets.items():
-        why = "needs two gradient steps in each update, because the first one measures a KL divergence of 0"
-        fix = f"raise num_epochs or num_minibatches above 1, or set {name} to 0"
-        yield target > 0 and ppo.num_epochs * ppo.num_minibatches == 1, f"{name} = {target} {why}: {fix}."
+        if target > 0 and ppo.num_epochs * ppo.num_minibatches == 1:
+            why = "needs two gradient steps in each update, because the first one measures a KL divergence of 0"
+            yield f"{name} = {target} {why}: raise num_epochs or num_minibatches above 1, or set {name} to 0."
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -1,18 +1,27 @@
 """``convert``: settings files and command lines of other libraries as a settings file of ours."""
 
+import os
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
-from proximo.config import LEAVES, Config, override, presets, text_of, to_mapping
+from proximo.config import BY_NAME, GROUPS, LEAVES, Config, override, presets, text_of, to_mapping
+from proximo.config.coercion import UNREADABLE
 from proximo.config.loading import Layer, resolve
-from proximo.config.schema import ALTERNATIVES, BY_NAME
+from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import largest_divisor, validate
 from proximo.convert import values
-from proximo.convert.sources import expression, read_source, scalar
-from proximo.errors import ConfigError, shown
+from proximo.errors import ConfigError, command, nearest, shown
 from proximo.other_libraries import Entry, Library, load
-from proximo.serialization import dump_yaml
+from proximo.serialization import MAX_YAML, dump_yaml, read_yaml
+
+EXPECTED = (
+    "a file of hyperparameters of RL Zoo, a config of recurrent-ppo-truncated-bptt, or a command line of CleanRL, "
+    "pytorch-ppo, PPO-JAX or Baselines"
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,15 @@ class Converted:
     """The same as a file for ``--config``, without the defaults."""
     report: str
     """Each conversion that was made, and what has no equal."""
+
+
+class Source(NamedTuple):
+    """Settings of another library: those ``given``, and the environment and the program if they lack it."""
+
+    library: Library
+    given: dict[str, Any]
+    env: str = ""
+    program: str = ""
 
 
 def convert(source: str, env: str = "") -> Converted:
@@ -42,12 +60,15 @@ def convert(source: str, env: str = "") -> Converted:
         ConfigError: the source cannot be read, is of no known library, or its settings are invalid.
     """
     read = read_source(source, env)
-    library = load(read.library)
-    variant, given = library.variants.get(read.variant, {}), dict(_flattened(read.given, library))
-    defaults = {entry.name: entry.default for entry in library.all_settings if entry.default is not None}
-    policy = {"policy": given["policy"]} if "policy" in given else {}  # first: what follows overrides it
-    theirs = {**policy, **defaults, **variant.get("defaults", {}), **given}
-    theirs = values.Theirs({name: scalar(x) if isinstance(x, str) else x for name, x in theirs.items()})
+    library, given = read.library, dict(_flattened(read.given, read.library))
+    defaults = {entry.name: entry.default for entry in library.by_name.values() if entry.default is not None}
+    kind = read.program if read.program in library.variants else _variant(library, {**defaults, **given})
+    if not kind:
+        raise ConfigError(
+            f"{source}: environment type {shown(given.get('type'))}: expected one of {', '.join(library.variants)}."
+        )
+    variant = library.variants[kind]
+    theirs = values.Theirs({**defaults, **variant.get("defaults", {}), **given}, library)
     prefix, always = variant.get("prefix", ""), {**library.always, **variant.get("always", {})}
     ours = {**always, **({"id": prefix + read.env} if read.env else {})}
     changed, unchanged, missing = list[str](), list[str](), theirs.unconverted
@@ -61,7 +82,7 @@ def convert(source: str, env: str = "") -> Converted:
             for setting, x in (new or {}).items():
                 merged = {**ours.get(setting, {}), **x} if isinstance(x, Mapping) else x
                 ours[setting] = prefix + str(x) if setting == "id" else merged
-        except (ValueError, TypeError, KeyError, SyntaxError, AttributeError, ArithmeticError):
+        except UNREADABLE:
             raise ConfigError(f"{source}: {name} = {shown(value)} is no value that {library.name} accepts.") from None
         if new is None and is_given and value != entry.default:
             missing.append(f"{was}: {entry.note or 'proximo has no setting for this value'}")
@@ -85,9 +106,17 @@ def convert(source: str, env: str = "") -> Converted:
     fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in always.items() if name != "id")
     lines = [f"{library.name} always has {fixed}"] if fixed else []
     lines += [*changed, *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
-    parts = [f"{config.env.id}, from {library.name} ({read.variant}):", *(f"  {line}" for line in lines)]
+    parts = [f"{config.env.id}, from {library.name} ({kind}):", *(f"  {line}" for line in lines)]
     parts += ["Not converted:", *(f"  {line}" for line in missing)] if missing else []
     return Converted(config, _yaml(config), "\n".join(parts))
+
+
+def _variant(library: Library, theirs: Mapping[str, Any]) -> str:
+    """The first of ``Library.variants`` whose ``where`` matches; empty if none does."""
+    for name, variant in library.variants.items():
+        if all(re.search(pattern, str(theirs.get(setting))) for setting, pattern in variant.get("where", {}).items()):
+            return name
+    return ""
 
 
 def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str, Any]]:
@@ -98,40 +127,128 @@ def _flattened(given: Mapping[str, Any], library: Library) -> Iterator[tuple[str
             yield str(name), value
             continue
         try:
-            yield from _flattened(dict(expression(value) or {}), library)
-        except (ValueError, TypeError, SyntaxError):
+            yield from _flattened(dict(values.expression(value) or {}), library)
+        except UNREADABLE:
             raise ConfigError(f"{name} = {shown(value)}: expected names with values, as in dict(net_arch=[64, 64]).") from None
 
 
 def _converted(entry: Entry, value: Any, theirs: values.Theirs) -> dict[str, Any] | None:
     """Our settings for one of theirs; None if nothing corresponds to it."""
-    if entry.convert:
-        return values.RULES[entry.convert](value, theirs, entry)
-    if len(entry.ours) != 1:  # nothing, or the note explains what to do
-        return None
+    new = value
     if entry.values is not None and value in entry.values:
-        value = entry.values[value]
-    elif entry.values is not None and isinstance(value, str | bool):
+        new = entry.values[value]
+        if new is None:  # the default, which ``policy`` has converted
+            return {}
+    elif entry.values is not None and isinstance(value, str | bool) and not entry.convert:
         return None
-    return {entry.ours[0]: value * entry.times if entry.times != 1 else value}
+    if entry.convert:
+        new = values.RULES[entry.convert](new, theirs)
+        if new is None or isinstance(new, dict):
+            return new
+    elif len(entry.ours) != 1:  # nothing, or the note explains what to do
+        return None
+    return dict.fromkeys(entry.ours, new * entry.times if entry.times != 1 else new)
 
 
 def _shown(value: Any) -> str:
     """``value`` as a user writes it, the same for equal numbers."""
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_shown(item)}" for name, item in value.items()) or "{}"
-    if isinstance(value, list | tuple):
-        return text_of(value) or "none"
     return f"{value:g}" if isinstance(value, float) else text_of(value)
 
 
 def _yaml(config: Config) -> str:
     """The settings that differ from the defaults, or that a preset or the kind of environment would set."""
     tuned = presets.load(config.env.id) or {}
-    sections = (tuned, *tuned.get("memories", {}).values())
-    preset = {name for section in sections for group in section.values() if isinstance(group, dict) for name in group}
+    preset = presets.settings_in(tuned, *tuned.get("memories", {}).values())
     usual = resolve([Layer({"id": config.env.id})])  # the defaults for Atari games
     named = {"memory", *presets.names_of_kinds(), *preset, *ALTERNATIVES.values()}
     kept = {name for name, x in LEAVES.items() if name in named or not x.value_in(config) == x.default == x.value_in(usual)}
-    content = {name: {key: x for key, x in group.items() if key in kept} for name, group in to_mapping(config).items()}
-    return dump_yaml({name: group for name, group in content.items() if group})
+    return dump_yaml(to_mapping(config, kept))
+
+
+def read_source(source: str, env: str) -> Source:
+    """Read a file, or a command line as text. ``env`` chooses the entry of a file that has several. Raises
+    ``ConfigError`` if there is no such file or entry, or if it is of no known library."""
+    is_text, problem = len(source.split()) > 1 and not os.path.isfile(source), ""  # Path.is_file raises for long lines
+    if not is_text and os.path.exists(source) and not os.path.isfile(source):  # a device has no end, and a pipe waits
+        raise ConfigError(f"{source} is not a regular file: expected {EXPECTED}.")
+    try:
+        if not is_text and os.path.getsize(source) > 4 * MAX_YAML:
+            raise ConfigError(f"{source} is larger than {4 * MAX_YAML / 1e6:g} MB: expected {EXPECTED}.")
+        text = source if is_text else Path(source).read_text("utf-8")
+        content = read_yaml(text, aliases=True)
+    except OSError as error:
+        raise ConfigError(f"Cannot read {source} ({error.strerror}).") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source}: expected {EXPECTED}, found no text.") from None
+    except ValueError as error:
+        content, problem = None, f"; it is not valid YAML: {error}"
+    if isinstance(content, Mapping):
+        return _from_mapping({str(name): value for name, value in content.items()}, source, env)
+    if re.search(r"\.py\b|-m\s+baselines\.run\b", text):
+        return _from_command(text)
+    raise ConfigError(f"{shown(source, 'text')}: expected {EXPECTED}{problem}.")
+
+
+def _from_mapping(content: dict[str, Any], source: str, env: str) -> Source:
+    if content.keys() <= GROUPS.keys():
+        raise ConfigError(f"{source} has settings of proximo already: `{command('proximo', 'train', '--config', source)}`.")
+    if {"recurrence", "worker_steps"} <= content.keys():
+        return Source(load("recurrent_ppo_truncated_bptt"), content)
+    library = load("rl_zoo")
+    known = library.by_name
+    entries = {name: value for name, value in content.items() if isinstance(value, Mapping) and value.keys() & known.keys()}
+    if not entries and not content.keys() & known.keys():
+        raise ConfigError(f"{source}: expected {EXPECTED}.")
+    ids = [name for name in entries if name not in ("default", "atari")]
+    if not env and len(ids) != 1:
+        example = command("proximo", "convert", source, "--env", next(iter(ids), "CartPole-v1"))
+        raise ConfigError(f"{source} names {len(ids) or 'no'} environments: choose one with --env, as in `{example}`.")
+    env = env or ids[0]
+    is_atari = "atari" in entries and re.search(r"NoFrameskip-v\d$", env)
+    entry = entries.get(env, entries.get("atari" if is_atari else "default")) if entries else content  # as RL Zoo chooses
+    if entry is None:
+        raise ConfigError(f"{source} has no settings for {env!r}{nearest(env, ids)}.")
+    return Source(library, dict(entry), env)
+
+
+def _from_command(text: str) -> Source:
+    """Settings of a command line such as ``python cleanrl/ppo.py --env-id CartPole-v1 --no-anneal-lr``."""
+    try:
+        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=True)  # a shell joins such lines
+    except ValueError as error:
+        raise ConfigError(f"{shown(text, 'text')} is no command line ({error}).") from error
+    libraries = {program: name for name in ("cleanrl", "pytorch_ppo", "ppo_jax", "baselines") for program in load(name).programs}
+    programs = [i for i, word in enumerate(words) if word.endswith(".py") or words[i - 1 : i] == ["-m"]]
+    program = PurePath(words[programs[0]]).name if len(programs) == 1 else ""
+    if program not in libraries:
+        found = ", ".join(words[i] for i in programs)
+        raise ConfigError(f"{found}: expected one program that proximo knows: {', '.join(libraries)}.")
+    library = load(libraries[program])
+    given = _flags(words[programs[0] + 1 :], library)
+    unknown = [name for name in given if name not in library.by_name]
+    if unknown and program in ("main.py", "train.py"):  # other projects have programs of these names
+        raise ConfigError(f"{program}: {library.name} has no flag --{unknown[0]}; expected {EXPECTED}.")
+    if given.get("alg", "ppo2") != "ppo2":
+        raise ConfigError(f"alg = {given['alg']}: proximo has one algorithm, PPO, which Baselines calls ppo2.")
+    return Source(library, given, program=program)
+
+
+def _flags(words: list[str], library: Library) -> dict[str, Any]:
+    """The values of flags: ``--name value``, ``--name=value``, ``--name`` and ``--no-name``. As in argparse, the
+    start of a name is enough."""
+    given, rest = dict[str, Any](), list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise ConfigError(f"Unexpected {word!r} in the command line: expected flags, such as --num-envs 8.")
+        name, equals, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if not equals and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        elif not equals and name.startswith("no_"):
+            name, value = name.removeprefix("no_"), "false"
+        full = [entry.name for entry in library.settings if entry.name.startswith(name)]
+        given[full[0] if len(full) == 1 else name] = value or "true"
+    return given

@@ -11,12 +11,11 @@ import numpy as np
 from proximo.collect.environment import evaluation_environment
 from proximo.config import MAX_SEED, Config
 from proximo.envs.level_seeds import PARTS, LevelRange
-from proximo.errors import ConfigError, EnvError
+from proximo.errors import ConfigError, EnvError, is_integer
 from proximo.evaluation.episodes import EVALUATION_STREAM, MAX_EPISODES, Episodes
 from proximo.evaluation.evaluators import make_evaluator
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.signatures import is_integer
 
 Mode = Literal["greedy", "sampled"]
 """By the most probable actions, or by sampled ones."""

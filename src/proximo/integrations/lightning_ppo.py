@@ -18,7 +18,7 @@ from proximo import agent as agents
 from proximo.agent import make_environment
 from proximo.collect.environment import evaluation_environment
 from proximo.config import LEAVES, override
-from proximo.config.coercion import SCHEDULE
+from proximo.config.coercion import ScheduleText
 from proximo.config.schema import ALTERNATIVES
 from proximo.config.validation import validate
 from proximo.custom_code import custom_code_errors
@@ -287,7 +287,7 @@ def _our_settings(given: dict[str, Any]) -> dict[str, Any]:
             settings[setting] = 0 if value is None else value * entry.times if entry.times != 1 else value
     settings["eval_every"] *= settings["num_envs"] * settings["num_steps"]
     for name, x in settings.items():
-        if callable(x) and name in LEAVES and LEAVES[name].type == SCHEDULE:
+        if callable(x) and name in LEAVES and LEAVES[name].base is ScheduleText:
             # It gets the remaining progress because of the name of its parameter.
             settings[name] = lambda progress_remaining, function=x: function(progress_remaining)
     return settings

@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from proximo.agent import PPO, change_settings, learn_in_calls, load_like
 from proximo.collect.learning import policy_shapes
-from proximo.config import Config, custom_settings, to_mapping
+from proximo.config import Config, custom_settings, to_flat
 from proximo.config.custom import Custom
 from proximo.config.loading import RESUMABLE, changed_for_resume, resume_warnings, with_given
 from proximo.config.schema import RUN_DIRECTORY
@@ -46,7 +46,7 @@ NETWORKS = """
 
 def _settings(config: Config) -> dict[str, Any]:
     """The settings by name, without those that only apply to run directories."""
-    return {name: x for group in to_mapping(config).values() for name, x in group.items() if name not in RUN_DIRECTORY}
+    return {name: x for name, x in to_flat(config).items() if name not in RUN_DIRECTORY}
 
 
 def is_jax_network(value: Any) -> bool:

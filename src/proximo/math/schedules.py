@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from proximo.config.schedule_text import EXPONENTIAL
+from proximo.config.coercion import EXPONENTIAL
 
 Scalar = Float[Array, ""]
 Numbers = Float[Array, "..."]

@@ -9,15 +9,16 @@ Messages, ``proximo convert`` and the pages for users of other libraries are mad
 - ``always``: our settings that the code of the library has fixed. ``variants``: scripts or classes, with their own
   ``always`` and ``defaults``. ``programs``: scripts that start the library, if they are not its variants. The variant
   is then the first one whose ``where`` matches: it has a pattern for the value of each of its settings.
+- ``arguments``: default arguments of wrappers and optimizers.
 
-An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the entry of this
-name in the same file or in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
+An entry is ``theirs: ours``, ``theirs: {ours: …, note: …, …}``, or ``theirs: {see: name}`` for the setting of this
+name in ``general.yaml``. Names with the same entry may share a line: ``a, b: ours``.
 """
 
 import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,30 +58,28 @@ class Library:
         from proximo.serialization import read_yaml  # only now: most commands need no other library
 
         content = read_yaml((DATA / f"{file}.yaml").read_bytes())
-        sections = {title: _each(table) for title, table in content["settings"].items()}
-        self.raw = {theirs: value for table in sections.values() for theirs, value in table.items()}
         self.name: str = content["library"]
-        self.sections = {title: self._entries(table, "ours") for title, table in sections.items()}
+        self.sections = {title: self._entries(_each(table), "ours") for title, table in content["settings"].items()}
         self.names, self.flags, self.run_flags = (
             self._entries(_each(content.get(kind, {})), "note") for kind in ("names", "flags", "run_flags")
         )
         self.verbs: dict[str, str] = _each(content.get("verbs", {}))
         self.always: dict[str, Any] = content.get("always", {})
+        self.arguments: dict[str, dict[str, Any]] = content.get("arguments", {})
         self.variants: dict[str, dict[str, Any]] = content.get("variants", {})
         self.programs: list[str] = content.get("programs", [*self.variants])
         self.settings = [entry for entries in self.sections.values() for entry in entries.values()]
-        included = load(content["includes"]).settings if "includes" in content else []
-        self.all_settings = [*included, *self.settings]
-        self.by_name = {entry.name: entry for entry in self.all_settings}
+        included = load(content["includes"]).by_name if "includes" in content else {}
+        self.by_name: dict[str, Entry] = {**included, **{entry.name: entry for entry in self.settings}}
 
     def _entries(self, table: Mapping[str, Any], text: str) -> dict[str, Entry]:
         """The entries of a table in which a plain value is the ``text``."""
         found = {}
         for theirs, value in table.items():
-            while isinstance(value, Mapping) and "see" in value:
-                here = (names.get(value["see"], value) for names in (table, self.raw))
-                value = next((other for other in here if other != value), None) or load(GENERAL).raw[value["see"]]
             fields = dict(value) if isinstance(value, Mapping) else {text: value}
+            if see := fields.pop("see", ""):
+                found[theirs] = replace(load(GENERAL).by_name[see], library=self.name, name=theirs)
+                continue
             ours = fields.pop("ours", ())
             found[theirs] = Entry(self.name, theirs, (ours,) if isinstance(ours, str) else tuple(ours), **fields)
         return found
@@ -97,8 +96,10 @@ def libraries() -> list[str]:
 
 def answer(name: str) -> str | None:
     """The end of a message: what replaces the setting ``name`` of other libraries; None if none has it."""
-    meanings: dict[str, list[str]] = {}
-    for entry in _found(name):
+    found, meanings = _found(name), dict[str, list[str]]()
+    if name == "id" or (found and all(entry.ours == ("id",) for entry in found)):
+        return "give the environment without a flag, as in `proximo train CartPole-v1`; in a file it is `env: {id: ...}`."
+    for entry in found:
         meanings.setdefault(_meaning(name, entry), []).append(entry.library)
     if len(meanings) > 1:
         return " ".join(f"In {' and '.join(dict.fromkeys(of))}, {meaning}." for meaning, of in meanings.items())
@@ -113,12 +114,6 @@ def _meaning(name: str, entry: Entry) -> str:
     start = f"{name} is the entry {part} of {setting} here" if part else f"{name} is called {setting} here"
     start = f"use {' and '.join(ours)} instead of {name}" if len(ours) > 1 else start
     return ": ".join(filter(None, (start, note)))
-
-
-def is_environment(name: str) -> bool:
-    """Whether ``name`` is what other libraries call the environment, and nothing else."""
-    found = _found(name)
-    return bool(found) and all(entry.ours == ("id",) for entry in found)
 
 
 def answer_name(name: str) -> str | None:

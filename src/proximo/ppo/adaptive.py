@@ -32,7 +32,7 @@ def adapt(state: LearnerState, step_metrics: Metrics) -> AdaptiveState:
     Source: Schulman et al. 2017, arXiv:1707.06347: β in section 4, a learning rate that follows the divergence in
     appendix A, table 4. The rule for the learning rate is from Rudin et al. 2021, arXiv:2109.11978.
     """
-    h, adaptive = state.enabled_hyperparameters, state.adaptive
+    h, adaptive = state.hyperparameters, state.adaptive
     divergence = jnp.max(jax.vmap(mean_of_steps)(step_metrics["approx_kl"], taken_steps(step_metrics["active"])))
     if adaptive.kl_coef is not None:
         halved = jnp.where(divergence < h.kl_target / 1.5, 0.5, 1.0)

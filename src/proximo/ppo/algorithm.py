@@ -34,7 +34,7 @@ def update(state: LearnerState, rollout: Rollout) -> tuple[LearnerState, Metrics
     Returns:
         The learner after the update, and metrics of the update (scalars, see docs/metrics.md).
     """
-    static = state.static
+    static = state.static.ppo
     key, shuffle_key = jax.random.split(state.key)
     reward_normalizer, scaled = scale_rewards(state, rollout)
     batch = prepare_batch(state, scaled)
@@ -76,7 +76,7 @@ def gradient_step(
 
     stepped, metrics = optimizer.step(learned, lambda policy: loss(policy, state, minibatch, num_valid, index))
 
-    target_kl = state.enabled_hyperparameters.target_kl
+    target_kl = state.hyperparameters.target_kl
     if target_kl is not None:
         active = active & (metrics["approx_kl"] <= target_kl)
         stepped = jax.tree.map(partial(jnp.where, active), stepped, learned)

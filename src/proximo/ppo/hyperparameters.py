@@ -1,7 +1,9 @@
-"""The traced settings: numbers that may change without a new compilation, and that training can be vmapped over."""
+"""The settings that the learner reads: traced ones, which may change without a new compilation and over which it
+can be vmapped, and constants of the compiled programs."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import operator
@@ -12,29 +14,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array
 
-from proximo.config import ENTRIES, LEAVES, PPOConfig
-from proximo.config.custom import Custom, is_custom, resolve
-from proximo.config.schedule_text import ScheduleText
+from proximo.config import BY_NAME, LEAVES, Config, PPOConfig
+from proximo.config.coercion import Leaf, ScheduleText, expected_range
+from proximo.config.custom import OPTIMIZERS, Custom, is_custom, is_transformation, resolve
 from proximo.custom_code import custom_code_errors
 from proximo.errors import ConfigError
 from proximo.math.schedules import CustomSchedule, NumericSchedule, Schedule
 
-TRACED = {leaf.entry: leaf for leaf in (*LEAVES.values(), *ENTRIES.values()) if leaf.traced}
+TRACED = {leaf.entry: leaf for leaf in BY_NAME.values() if leaf.traced}
 """The traced settings and entries of settings, by the name of their field."""
 REMAINING = " If it should receive the remaining share, 1 … 0, call its parameter progress_remaining."
-ROUNDING = 1e-7
-"""How far a schedule may leave its range."""
-OPTIONAL = frozenset(name for name, leaf in TRACED.items() if leaf.zero_is_off)
 
 
 class Hyperparameters(eqx.Module):
     """The traced settings, as ``make_hyperparameters`` fills them. ``config.schema`` describes each.
 
-    Those that may be None are in ``OPTIONAL``: the value 0 switches them off.
-    ``LearnerState.enabled_hyperparameters`` then has None, and code that reads them is not compiled.
+    The value 0 switches off those that may be None. Code that reads them is then not compiled.
     """
 
     total_steps: Array
@@ -55,6 +52,48 @@ class Hyperparameters(eqx.Module):
     weight_decay: Array
 
 
+@dataclasses.dataclass(frozen=True)
+class StaticSettings:
+    """The settings that are constants of the compiled programs.
+
+    Attributes:
+        ppo: the settings that are not traced, with custom code itself where it was named, and with the number of
+            steps that ``sequence_length`` means, 1 without a memory. Traced settings are None, unless they are off.
+        diagnose_every: updates between two diagnoses of the memory; 0: never.
+    """
+
+    ppo: PPOConfig
+    diagnose_every: int
+
+    @classmethod
+    def of(cls, config: Config) -> StaticSettings:
+        """The static settings of ``config``. Raises ``ConfigError`` for custom code of the wrong kind."""
+        static = dataclasses.replace(config, ppo=dataclasses.replace(config.ppo, sequence_length=config.sequence_length))
+        for leaf in BY_NAME.values():
+            value = leaf.value_in(config)
+            if leaf.traced and not leaf.is_off(value):
+                static = leaf.with_value(static, None)
+            elif leaf.group == "ppo" and is_custom(value):
+                static = leaf.with_value(static, _function(leaf.name, value))
+        return cls(static.ppo, config.diagnose_every)
+
+
+def _function(setting: str, value: str | Custom) -> Any:
+    """The custom loss or optimizer that ``setting`` is or names."""
+    found, is_optimizer = resolve(setting, value, ("__call__",)), setting in OPTIMIZERS
+    is_function = callable(found) and not inspect.isclass(found)
+    try:
+        hash(found)  # a dataclass may have a field that cannot be hashed
+    except TypeError:
+        is_function = False
+    if is_function or (is_optimizer and is_transformation(found)):
+        return found
+    what = "a function (policy, minibatch) -> (loss, metrics) that can be hashed"
+    if is_optimizer:
+        what = "an optax transformation, such as optax.adam(3e-4), or a function that makes one from the learning rate, such as optax.sgd"
+    raise ConfigError(f"{setting} = {value}: expected {what}.")
+
+
 def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
     """Convert settings into the arrays that a compiled update reads.
 
@@ -62,19 +101,20 @@ def make_hyperparameters(ppo: PPOConfig) -> Hyperparameters:
         ppo: the settings, for instance ``Config().ppo``.
 
     Returns:
-        The hyperparameters as float32 scalars; a schedule has four. Stack several along a leading axis to train with
-        ``jax.vmap`` over them.
+        The hyperparameters as float32 scalars; a schedule has four, and one that is off is None. Stack several along
+        a leading axis to train with ``jax.vmap`` over them.
 
     Raises:
         ConfigError: if the function of a schedule is not found, raises, does not return one number, or is an optax schedule that counts steps.
     """
-    values = {name: _traced(name, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()}
-    return Hyperparameters(**values)
+    return Hyperparameters(**{name: _traced(leaf, operator.attrgetter(leaf.name)(ppo)) for name, leaf in TRACED.items()})
 
 
-def _traced(name: str, value: Any) -> Any:
+def _traced(leaf: Leaf, value: Any) -> Any:
+    if leaf.is_off(value):
+        return None
     if is_custom(value):
-        return _custom_schedule(name, value)
+        return _custom_schedule(leaf.name, value)
     if isinstance(value, ScheduleText):
         return NumericSchedule(*map(_array, (value.initial, value.final, value.power, value.fraction)))
     return _array(value)
@@ -84,37 +124,21 @@ def _array(x: float) -> Array:
     return jax.device_put(np.float32(x))  # jnp.asarray would compile a program
 
 
-def check_enabled(hyperparameters: Hyperparameters, off: frozenset[str]) -> None:
-    """Raise ``ConfigError`` if a hyperparameter that the config switches ``off`` is not 0: no code reads it.
-    If all hyperparameters are traced, their values are unknown and not checked."""
-    if all(isinstance(x, Tracer) for x in jax.tree.leaves(hyperparameters)):
-        return
-    for name in sorted(off):
-        value = getattr(hyperparameters, name)
-        numbers = (value.initial, value.final) if isinstance(value, NumericSchedule) else jax.tree.leaves(value)
-        if isinstance(value, CustomSchedule) or any(isinstance(x, Tracer) or np.any(np.asarray(x) != 0) for x in numbers):
-            raise ConfigError(
-                f"The hyperparameters set {name}, but {name} = 0 in the config leaves out the code that reads it: give {name} another "
-                "value in the config, too."
-            )
-
-
 def _custom_schedule(setting: str, value: str | Custom) -> CustomSchedule:
     """The custom function of the progress for ``setting``, which ``value`` is or names. Warns if it grows from 0:
     it was probably written for the remaining share."""
-    function, leaf = resolve(setting, value, ("__call__",)), LEAVES[setting]
+    function = resolve(setting, value, ("__call__",))
     is_of_optax = (getattr(function, "__module__", None) or "").startswith("optax.")
     # This may run inside jit.
     with jax.ensure_compile_time_eval(), custom_code_errors(f"The function of {setting}", ConfigError):
         schedule = CustomSchedule(function, any("remaining" in name for name in [*inspect.signature(function).parameters][:1]))
         numbers = [float(schedule(jnp.float32(share))) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
         later = [float(schedule(jnp.float32(10.0**power))) for power in range(1, 10)] if is_of_optax else []
-    low, high = (end if bound is None else bound for bound, end in ((leaf.low, -math.inf), (leaf.high, math.inf)))
-    if not all(math.isfinite(x) and low - ROUNDING <= x <= high + ROUNDING for x in numbers):
-        expected = f"between {low:g} and {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+    # Rounding may make a number negative.
+    if problem := next(filter(None, (expected_range(LEAVES[setting], round(x, 6)) for x in numbers)), ""):
         raise ConfigError(
             f"{setting} = {value}: the function returns {', '.join(f'{x:g}' for x in numbers)} from the start to the end of the training: "
-            f"expected finite numbers {expected}."
+            f"expected {problem}."
         )
     changes = [abs(x - numbers[0]) for x in (*numbers, *later) if math.isfinite(x)]  # a growing schedule may overflow
     if max(changes[:5]) < 0.01 * max(changes):

@@ -41,7 +41,7 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
     before the update, and ``batch`` the whole rollout."""
     taken = taken_steps(step_metrics["active"])
     averaged = {name: x for name, x in step_metrics.items() if name not in ("active", "ratio_min", "ratio_max")}
-    h, progress = state.enabled_hyperparameters, state.progress
+    h, progress = state.hyperparameters, state.progress
     metrics = {
         "ratio_min": smallest(jnp.min(jnp.where(taken, step_metrics["ratio_min"], jnp.inf))),
         "ratio_max": largest(jnp.max(jnp.where(taken, step_metrics["ratio_max"], -jnp.inf))),
@@ -52,7 +52,7 @@ def summarize(state: LearnerState, batch: Batch, step_metrics: Metrics) -> Metri
         "clip_eps": h.clip_eps(progress),
         "ent_coef": h.ent_coef(progress),
     }
-    if not is_transformation(state.static.optimizer):
+    if not is_transformation(state.static.ppo.optimizer):
         metrics["learning_rate"] = learning_rate(state)
     if h.critic_learning_rate is not None:
         metrics["critic_learning_rate"] = h.critic_learning_rate(progress)

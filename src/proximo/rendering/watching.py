@@ -12,7 +12,7 @@ from proximo.collect.environment import environment, evaluation_environment
 from proximo.config import MAX_SEED, Config, override
 from proximo.envs import Environment
 from proximo.envs.registry import check_id
-from proximo.errors import CheckpointError, ConfigError, EnvError, command
+from proximo.errors import CheckpointError, ConfigError, EnvError, command, is_number
 from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
@@ -21,7 +21,6 @@ from proximo.rendering.play import Agent, PlayedStep, fps_of, play, policy_agent
 from proximo.rendering.players import make_player
 from proximo.rendering.video import recording, videos
 from proximo.settings import make_config
-from proximo.signatures import is_number
 from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
 

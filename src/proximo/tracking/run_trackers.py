@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from proximo.config.validation import TRACKERS, tracker_names
 from proximo.custom_code import imported
-from proximo.errors import ConfigError, lacking, nearest
+from proximo.errors import ConfigError, lacking
 from proximo.serialization import jsonable
 from proximo.storage.atomic_files import AppendedFile
 from proximo.storage.run_directory import HISTOGRAMS, METRICS
@@ -47,13 +47,10 @@ def check_trackers(track: str) -> None:
 
 def tracker_class(name: str) -> Callable[[TrackedRun], Tracker]:
     """The class of a tracker. Raises ``ConfigError`` if ``module:Class`` is not a tracker."""
-    module_name, _, class_name = MODULES.get(name, name).rpartition(":")
-    module = imported(module_name, f"track = {name!r}")
-    found = getattr(module, class_name, None)
+    found = imported(MODULES.get(name, name), f"track = {name!r}")
     if not callable(found) or not callable(getattr(found, "write", None)):
-        what = f"nothing of that name{nearest(class_name, vars(module))}" if found is None else repr(found)
         raise ConfigError(
-            f"track = {name!r}: expected a class with write(step, values) (docs/tracking.md has an example), found {what}."
+            f"track = {name!r}: expected a class with write(step, values) (docs/tracking.md has an example), found {found!r}."
         )
     return cast("Callable[[TrackedRun], Tracker]", found)
 

@@ -17,14 +17,13 @@ from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_during_training
 from proximo.collect.policy_check import check_policy
-from proximo.config import Config, override, to_mapping
-from proximo.config.listing import lists_settings
+from proximo.config import Config, override, to_flat
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
 from proximo.errors import ConfigError, TrainingError
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import Peers, current
-from proximo.settings import make_config
+from proximo.settings import lists_settings, make_config
 from proximo.storage import run_directory, run_lookup
 from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_lock import RunLock
@@ -115,7 +114,7 @@ def _train(config: Config, callbacks: list[SeedCallbacks], reporter: Reporter, p
 
 def _shared_values(config: Config) -> dict[str, Any]:
     """What must be the same in all processes that train together: settings and versions, by name."""
-    settings = {name: text for group in to_mapping(config).values() for name, text in group.items()}
+    settings = to_flat(config)
     text = re.sub(" at 0x[0-9a-f]+", "", json.dumps(settings, default=repr))  # addresses of objects
     return {**json.loads(text), **exact_versions()}
 

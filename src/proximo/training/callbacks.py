@@ -37,10 +37,9 @@ from typing import Any
 import numpy as np
 
 from proximo.config import Config
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, is_integer, nearest, shown
 from proximo.evaluation.policy import Policy
 from proximo.serialization import jsonable, read_json
-from proximo.signatures import is_integer
 from proximo.storage.save_run import save_run
 from proximo.tracking.metrics_window import MetricsWindow
 from proximo.training.backend import Backend, copy_of

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.devices import from_first
-from proximo.config import Config, from_mapping, to_mapping
+from proximo.config import Config, from_mapping, to_flat, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
@@ -78,7 +78,7 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
     """Raise ``ConfigError`` if the seeds of a group differ in a setting that their training can have only once."""
-    first, *others = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
+    first, *others = map(to_flat, configs)
     differing = [n for n, x in first.items() if n not in MAY_DIFFER and any(repr(other[n]) != repr(x) for other in others)]
     if differing:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)

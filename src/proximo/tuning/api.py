@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from proximo.config import Config
-from proximo.config.listing import lists_settings
 from proximo.config.schema import RUN_DIRECTORY
 from proximo.config.typed_settings import AgentSettings
 from proximo.config.validation import check_name
 from proximo.errors import ConfigError, lacking
 from proximo.jax_setup import prepare_jax
 from proximo.processes.peers import current
+from proximo.settings import lists_settings
 from proximo.storage import run_directory
 from proximo.storage.atomic_files import write_atomic
 from proximo.storage.named_folders import find_folder

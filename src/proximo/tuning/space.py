@@ -8,16 +8,14 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from proximo.config import ENTRIES, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, unknown
-from proximo.config.coercion import SCHEDULE, Leaf, coerce
-from proximo.config.schedule_text import ScheduleText
+from proximo.config import BY_NAME, GROUPS, GYMNASIUM_ONLY, LEAVES, WORKER_SETTINGS, Config, coercion, text_of, unknown
+from proximo.config.coercion import Leaf, ScheduleText, coerce
+from proximo.config.custom import is_custom
 from proximo.config.schema import ALTERNATIVES
 from proximo.errors import ConfigError, nearest, shown
 from proximo.networks.normalizer import make_statistics
 
 Space = dict[str, BaseDistribution]
-SEARCHED = LEAVES | ENTRIES
-"""Settings and entries of settings by name. Some of them are ``NOT_SEARCHED``."""
 RANGE = ("low", "high", "step", "log")
 NOT_SEARCHED = {
     **dict.fromkeys(("id", "levels", "env_settings", "max_episode_steps"), "it changes the task that trials are compared on"),
@@ -59,14 +57,14 @@ def read_space(mapping: Mapping[str, Any], base: Config, source: str, in_jax: bo
     for name, given in mapping.items():
         if name in GROUPS:
             raise ConfigError(f"{source}: {name} is a group: name its settings without it, such as `gamma: [0.9, 0.99]`.")
-        if name not in SEARCHED:
+        if name not in BY_NAME:
             raise unknown(str(name), f" in {source}")
         if name in not_searched:
             raise ConfigError(f"{source}: {name} cannot be searched: {not_searched[name]}.")
         if fixed & {name, name.partition(".")[0]}:
             continue
         try:
-            space[name] = _distribution(SEARCHED[name], given, base)
+            space[name] = _distribution(BY_NAME[name], given, base)
         except (ConfigError, TypeError, ValueError) as error:
             raise ConfigError(f"{source}: {error}" if isinstance(error, ConfigError) else f"{source}: {name}: {error}") from None
     return space
@@ -84,12 +82,14 @@ def _distribution(leaf: Leaf, given: Any, base: Config) -> BaseDistribution:
         hint = f"{nearest(str(wrong[0])[:80], RANGE)}; expected {', '.join(RANGE)}"
         raise ConfigError(f"{leaf.name}: unknown word {shown(wrong[0])}{hint}.")
     ends = {end: plain(coerce(leaf, given.get(end))) for end in ("low", "high")}
-    if leaf.type not in (int, float, SCHEDULE) or any(isinstance(end, str) for end in ends.values()):
+    if leaf.base not in (int, float, ScheduleText) or any(isinstance(end, str) for end in ends.values()):
         raise ConfigError(f"{leaf.name}: a range has numbers: give a list of values.")
     value = leaf.value_in(base)
-    if leaf.type == SCHEDULE and (not isinstance(value, ScheduleText) or (value.initial == 0 and isinstance(value.plain(), str))):
+    if leaf.base is ScheduleText and (
+        not isinstance(value, ScheduleText) or (value.initial == 0 and isinstance(value.plain(), str))
+    ):
         raise ConfigError(f"{leaf.name}: a range scales {value} of the base, which is not possible: give a list of values.")
-    kind: Any = IntDistribution if leaf.type is int else FloatDistribution
+    kind: Any = IntDistribution if leaf.base is int else FloatDistribution
     return kind(**{**given, **ends})
 
 
@@ -109,9 +109,9 @@ def shaping(space: Space) -> set[str]:
 
     def is_off_at_zero(name: str) -> bool:
         distribution: Any = space[name]
-        return SEARCHED[name].zero_is_off and 0 in (getattr(distribution, "choices", None) or (distribution.low,))
+        return BY_NAME[name].zero_is_off and 0 in (getattr(distribution, "choices", None) or (distribution.low,))
 
-    return {name for name in space if not SEARCHED[name].traced or is_off_at_zero(name)}
+    return {name for name in space if not BY_NAME[name].traced or is_off_at_zero(name)}
 
 
 def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
@@ -124,7 +124,7 @@ def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
         del declared["normalize_reward"]
     for name, given in declared.items():
         value = _parameter(base, name, given)
-        if isinstance(given, list) and value not in given and isinstance(value, int | float | str):
+        if isinstance(given, list) and value not in given and not is_custom(value):
             declared[name] = [*given, value]
         elif isinstance(given, dict) and isinstance(value, float) and (value > 0 or "log" not in given):
             declared[name] = {**given, "low": min(given["low"], value), "high": max(given["high"], value)}
@@ -133,7 +133,7 @@ def default_space(base: Config, env: Any, fixed: Collection[str]) -> Space:
 
 def _parameter(base: Config, name: str, drawn_from: Any) -> Any:
     """The parameter of a setting of the base: of a schedule in a range, the number that it starts from."""
-    value = SEARCHED[name].value_in(base)
+    value = BY_NAME[name].value_in(base)
     in_range = isinstance(value, ScheduleText) and not isinstance(drawn_from, list | CategoricalDistribution)
     return value.initial if in_range else plain(value)
 
@@ -152,8 +152,8 @@ def drawn_settings(parameters: Mapping[str, Any], space: Space, base: Config) ->
     """Settings by name, for drawn parameters. Traced numbers of ranges have six digits, and scale the schedule of ``base``."""
     settings = dict(parameters)
     for name, distribution in space.items():
-        if isinstance(distribution, FloatDistribution) and SEARCHED[name].traced:
-            number, value = float(f"{parameters[name]:.6g}"), SEARCHED[name].value_in(base)
+        if isinstance(distribution, FloatDistribution) and BY_NAME[name].traced:
+            number, value = float(f"{parameters[name]:.6g}"), BY_NAME[name].value_in(base)
             settings[name] = _scaled(value, number) if isinstance(value, ScheduleText) else number
     return settings
 
@@ -169,6 +169,5 @@ def _scaled(schedule: ScheduleText, initial: float) -> float | str:
 
 def plain(value: Any) -> Any:
     """The value of a setting in types that Optuna, CSV and YAML store: a number, a boolean or text."""
-    if isinstance(value, ScheduleText):
-        return value.plain()
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+    value = coercion.plain(value)
+    return text_of(value) if isinstance(value, list) else value

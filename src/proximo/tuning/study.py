@@ -12,8 +12,8 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from proximo.errors import ConfigError, EnvError, TrainingError, command, shown
-from proximo.signatures import is_number
+from proximo.config import BY_NAME
+from proximo.errors import ConfigError, EnvError, TrainingError, command, is_number, shown
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training.interrupts import AbandonedError, Interrupts
@@ -21,7 +21,7 @@ from proximo.tuning.batch import Batch, StoppedError
 from proximo.tuning.journal import FINAL, TEST, TRIAL, Record, best_of, finalists, open_journal, records
 from proximo.tuning.plan import PRUNERS, StudyPlan, draw
 from proximo.tuning.result import TuneResult
-from proximo.tuning.space import SEARCHED, base_parameters, plain, shaping
+from proximo.tuning.space import base_parameters, plain, shaping
 
 EXPLORING_BATCHES, EXPLORE_EVERY = 3, 4
 """This many batches after the base's, and later every fourth one, draw the settings that need a compilation at random: TPE would soon
@@ -76,7 +76,7 @@ class Study:
             if number:
                 settings, trial = draw(self.plan, self.sampled, number, shared)
             else:
-                settings = {name: plain(SEARCHED[name].value_in(self.plan.base)) for name in self.plan.space}
+                settings = {name: plain(BY_NAME[name].value_in(self.plan.base)) for name in self.plan.space}
                 trial = draw(self.plan, self.sampled, 0, given)[1] if given else self.sampled.ask()
             found.append((Record(number, settings), trial))
         return found

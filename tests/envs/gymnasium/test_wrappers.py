@@ -204,7 +204,7 @@ def test_the_first_wrapper_is_the_innermost():
     [
         ("test_wrappers:Unrelated", r"^wrappers = test_wrappers:Unrelated: expected a subclass of gymnasium.Wrapper\.$"),
         ("test_wrappers:not_a_wrapper", r"expected a subclass of gymnasium.Wrapper"),
-        ("test_wrappers:Weigted", r"expected a subclass of gymnasium.Wrapper \(did you mean 'Weighted'\?\)"),
+        ("test_wrappers:Weigted", r"test_wrappers has no such name \(did you mean 'Weighted'\?\)"),
         ("gymnasium.vector:VectorWrapper", r"expected a subclass of gymnasium.Wrapper"),
         ("subprocess:Popen(args=[touch, evil])", r"'subprocess' is a part of Python or a program"),
         ("no_such_module:Wrap", r"the module 'no_such_module' cannot be imported"),

@@ -17,8 +17,7 @@ Environments that have no preset have the defaults of their kind: ``config/kinds
 import functools
 import re
 from fnmatch import fnmatchcase
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from proximo.serialization import read_yaml
@@ -26,7 +25,7 @@ from proximo.serialization import read_yaml
 GYMNASIUM = "gymnasium"
 NOT_IN_ENVPOOL = {"stagger_steps", "preprocessing", "frame_stack", "action_repeat", "levels", "max_episode_steps"}
 """Settings of single environments. A preset that has one of them is not for a vector environment."""
-ROOT = resources.files(__name__)
+ROOT = Path(__file__).parent
 KINDS = {
     "images": "images", "memory": "a policy with memory", "continuous": "continuous control", "discrete": "discrete actions",
 }  # fmt: skip
@@ -37,17 +36,16 @@ def load(env_id: str) -> dict[str, Any] | None:
     """The groups of settings tuned for ``env_id``, with ``provenance`` and ``memories``; None without a preset."""
     env_id = env_id.removeprefix(f"{GYMNASIUM}:")
     library, _, name = env_id.rpartition(":")
-    folder = ROOT / (library or GYMNASIUM)
-    if name and re.fullmatch("[a-z-]*", library) and folder.is_dir():  # a path would lead elsewhere
+    files = sorted(ROOT.glob("*.yaml"))
+    if name and re.fullmatch("[a-z-]*", library):  # a path would lead elsewhere
+        folder = ROOT / (library or GYMNASIUM)
         file = folder / f"{name}.yaml"
-        found = [file] if file.is_file() else _files(folder)  # reading all files takes as long as a short evaluation
-        for served, groups in map(_read, found):
-            if name in served:
-                return groups
-    for _, family in map(_read, _files(ROOT)):
-        if any(fnmatchcase(env_id, pattern) for pattern in family["match"]):
-            changes = [x for pattern, x in family.get("exceptions", {}).items() if fnmatchcase(env_id, pattern)]
-            return _with_changes({name: x for name, x in family.items() if name not in ("match", "exceptions")}, *changes)
+        # Reading all files takes as long as a short evaluation.
+        files = [file] if file.is_file() else [*sorted(folder.glob("*.yaml")), *files]
+    for preset in map(_read, files):
+        if any(fnmatchcase(env_id, pattern) for pattern in preset["match"]):
+            changes = [x for pattern, x in preset.get("exceptions", {}).items() if fnmatchcase(env_id, pattern)]
+            return _with_changes({name: x for name, x in preset.items() if name not in ("match", "exceptions")}, *changes)
     if library == "envpool" and (preset := load(name)) is not None and not preset["env"].keys() & NOT_IN_ENVPOOL:
         return preset
     return None
@@ -55,11 +53,7 @@ def load(env_id: str) -> dict[str, Any] | None:
 
 def names() -> list[str]:
     """The environment ids that have a preset, without those that only a pattern matches."""
-    ids = {name for path in _files(ROOT) for name in _read(path)[1]["match"] if "*" not in name}
-    for folder in (folder for folder in ROOT.iterdir() if folder.is_dir()):
-        library = "" if folder.name == GYMNASIUM else f"{folder.name}:"
-        ids |= {library + name for path in _files(folder) for name in _read(path)[0]}
-    return sorted(ids)
+    return sorted({name for path in ROOT.rglob("*.yaml") for name in _read(path)["match"] if "*" not in name})
 
 
 def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
@@ -71,23 +65,27 @@ def for_memory(preset: dict[str, Any], memory: Any) -> dict[str, Any]:
 @functools.cache
 def load_kind(kind: str) -> dict[str, Any]:
     """The groups of settings of a kind, with their ``provenance``."""
-    return read_yaml((resources.files("proximo.config") / "kinds" / f"{kind}.yaml").read_bytes())
+    return read_yaml((ROOT.parent / "kinds" / f"{kind}.yaml").read_bytes())
 
 
 def names_of_kinds() -> set[str]:
     """Every setting that a kind has."""
-    return {name for kind in KINDS for group in load_kind(kind).values() if isinstance(group, dict) for name in group}
+    return settings_in(*map(load_kind, KINDS))
 
 
-def _files(folder: Traversable) -> list[Traversable]:
-    return sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
+def settings_in(*sources: dict[str, Any]) -> set[str]:
+    """The names of all settings in groups of settings."""
+    return {name for groups in sources for group in groups.values() if isinstance(group, dict) for name in group}
 
 
 @functools.cache
-def _read(path: Traversable) -> tuple[list[str], dict[str, Any]]:
-    """The environments that a file is for, and its settings, which nobody changes."""
-    groups = read_yaml(path.read_bytes())
-    return [path.name.removesuffix(".yaml"), *groups.pop("also_for", ())], groups
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file, which nobody changes, with the environments that it is for as ``match``."""
+    groups, folder = read_yaml(path.read_bytes()), path.parent.name
+    if path.parent != ROOT:
+        prefix, names = "" if folder == GYMNASIUM else f"{folder}:", (path.stem, *groups.pop("also_for", ()))
+        groups["match"] = [prefix + name for name in names]
+    return groups
 
 
 def _with_changes(groups: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from proximo.envs.gymnasium.actions import allows
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.gymnasium.transition_checks import check_observation, check_step, make_quick_check
 from proximo.envs.level_seeds import LevelRange
-from proximo.errors import ConfigError, nearest, shown
+from proximo.errors import ConfigError, shown
 from proximo.spaces import from_any
 
 
@@ -114,16 +114,13 @@ class ActionRepeat(gym.Wrapper):
 def custom(env: Any, name: str, arguments: dict[str, Any]) -> Any:
     """Add the user's wrapper ``name``, as ``my_package.module:MyWrapper``. Raises ``ConfigError`` if it is not a subclass of ``gymnasium.Wrapper``,
     which is checked before anything is called, or cannot be made."""
-    module, _, class_name = name.partition(":")
-    found = imported(module, f"wrappers = {name}")
-    cls = getattr(found, class_name, None)
+    cls = imported(name, f"wrappers = {name}")
     if not inspect.isclass(cls) or not issubclass(cls, gym.Wrapper):
-        others = vars(found).keys() - {class_name}
-        raise ConfigError(f"wrappers = {name}: expected a subclass of gymnasium.Wrapper{nearest(class_name, others)}.")
+        raise ConfigError(f"wrappers = {name}: expected a subclass of gymnasium.Wrapper.")
     signature = inspect.signature(cls)
     # A file and a command line have lists, but no arrays.
     arrays = {key for key, parameter in signature.parameters.items() if "ndarray" in str(parameter)}
-    with custom_code_errors(f"wrappers = {name}, which is {class_name}{signature},", ConfigError):
+    with custom_code_errors(f"wrappers = {name}, which is {cls.__qualname__}{signature},", ConfigError):
         return cls(env, **{key: np.array(value) if key in arrays else value for key, value in arguments.items()})
 
 

@@ -23,12 +23,11 @@ from proximo.config import NetworkConfig
 from proximo.config.custom import Custom, check_not_torch, resolve
 from proximo.custom_code import custom_code_errors
 from proximo.distributions import Distribution
-from proximo.errors import ConfigError
+from proximo.errors import ConfigError, is_integer
 from proximo.math.selection import select
 from proximo.networks.heads import Action, ActorHead, Numbers
 from proximo.networks.layers import one_hot
 from proximo.networks.recurrent.protocol import MemoryCell, NoMemory
-from proximo.signatures import is_integer
 from proximo.spaces import ActionSpace, Box, Dict, MultiBinary, Space, components, zeros
 from proximo.types import Observation
 
