@@ -9,7 +9,7 @@ import pytest
 
 import proximo
 from proximo.errors import ConfigError, TrainingError
-from proximo.ppo.behavior_cloning import Demonstrations, cloning_loss, padded, split
+from proximo.pretraining import Demonstrations, cloning_loss, padded, split
 from proximo.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete
 
 import toys
@@ -171,10 +171,14 @@ X = np.zeros((4, 3))
         ({}, (np.full((4, 3), np.nan), [0, 1, 0, 1]), r"^observations has nan: expected finite numbers"),
         ({}, (X, [0, 1, 0]), r"^actions has the shape \(3,\): expected \(4,\), one for each observation"),
         ({}, (X, [0, 1, 2, 1]), r"^actions has 2, which is not in Discrete\(2\)"),
-        (GRU, (X, [0, 1, 0, 1]), r"^episode_start is missing: this policy reads it, so pass one finite number for each of the 4"),
-        (GRU, (X, [0, 1, 0, 1], [True]), r"^episode_start is list of shape \(1,\)"),
-        (GRU, (X, [0, 1, 0, 1], [[1], [0, 0], [0], [0]]), r"^episode_start is list of shape \(\)"),
-        ({"observe_reward": True}, (X, [0, 1, 0, 1], [1, 0, 0, 0]), r"^rewards is missing"),
+        (
+            GRU,
+            (X, [0, 1, 0, 1]),
+            r"^episode_start = None: expected a finite number, which this policy reads, for each of the 4 observations",
+        ),
+        (GRU, (X, [0, 1, 0, 1], [True]), r"^episode_start = \[True\]: expected"),
+        (GRU, (X, [0, 1, 0, 1], [[1], [0, 0], [0], [0]]), r"^episode_start = \[\[1\], \[0, 0\]"),
+        ({"observe_reward": True}, (X, [0, 1, 0, 1], [1, 0, 0, 0]), r"^rewards = None: expected"),
     ],
 )
 def test_demonstrations_that_do_not_fit_are_rejected(settings, arguments, message):

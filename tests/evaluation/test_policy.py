@@ -100,34 +100,26 @@ def test_actions_have_the_type_of_their_space(dtype):
         assert space.contains(action)
 
 
-@pytest.mark.parametrize("settings", [{}, {"memory": "gru", "memory_size": 4}, REMEMBERING["observing"]])
-def test_one_observation_is_acted_on_like_one_of_many(settings):
-    policy, rng = made(**settings), np.random.default_rng(0)
-    one, many = policy.init_memory(), policy.init_memory(N)
-    for t in range(3):
-        observations = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
-        reward = np.arange(N) + t
-        actions, many = policy.predict(observations, many, np.full(N, t == 0), reward=reward)
-        single = {name: x[1] for name, x in observations.items()}
-        action, one = policy.predict(single, one, t == 0, reward=reward[1])
-        assert action.shape == (2,)
-        np.testing.assert_allclose(action, actions[1], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
-    ("actions", "settings"), [(Box((2,)), {"memory": "gru"}), (MultiDiscrete((2, 3)), REMEMBERING["observing"])]
+    ("actions", "settings"),
+    [(Box((2,)), {}), (Box((2,)), {"memory": "gru"}), (MultiDiscrete((2, 3)), REMEMBERING["observing"])],
 )
-def test_forward_gives_the_distribution_that_predict_acts_by(actions, settings):
+def test_forward_gives_the_distribution_that_predict_acts_by_for_one_observation_and_for_many(actions, settings):
     policy, rng = made(actions, **settings), np.random.default_rng(0)
-    memory, reward = policy.init_memory(N), np.arange(N)
+    memory, alone = policy.init_memory(N), policy.init_memory()
     for t in range(3):
-        observation = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
+        observation, reward = (
+            {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5},
+            np.arange(N) + t,
+        )
         distribution, value = policy.forward(observation, memory, np.full(N, t == 0), reward=reward)
         action, after = policy.predict(observation, memory, np.full(N, t == 0), reward=reward)
         np.testing.assert_array_equal(policy.actor_critic.to_space(distribution.mode()), action)
         one = jax.tree.map(lambda x: x[1], observation)
-        first = jax.tree.map(lambda x: x[1:2], memory)
-        np.testing.assert_allclose(policy.forward(one, first, t == 0, reward=reward[1])[1], value[1:2], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(policy.forward(one, alone, t == 0, reward=reward[1])[1], value[1:2], rtol=1e-5, atol=1e-6)
+        single, alone = policy.predict(one, alone, t == 0, reward=reward[1])
+        assert single.shape == (2,)
+        np.testing.assert_allclose(single, action[1], rtol=1e-5, atol=1e-6)
         memory = after
 
 

@@ -21,10 +21,9 @@ def shade(k, size=(48, 64)):
 
 
 def written(path, frames, fps=10.0):
-    file = Video(path, fps)
-    for frame in frames:
-        file.add(frame)
-    file.close()
+    with Video(path, fps) as file:
+        for frame in frames:
+            file.add(frame)
     return path
 
 
@@ -91,7 +90,7 @@ def test_failing_ffmpeg_raises_with_its_error_message_and_leaves_no_file(tmp_pat
     monkeypatch.setattr(video, "ffmpeg", lambda: str(failing))
 
     def record():
-        with video.recording(tmp_path / "a.mp4", 10.0) as file:
+        with Video(tmp_path / "a.mp4", 10.0) as file:
             for _ in range(frames):
                 file.add(shade(1, (400, 400)))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from proximo.checks.hints import check_scale, hints
 from proximo.checks.jax_transforms import check_tracing
-from proximo.checks.play import Play, Player
+from proximo.checks.play import Play, opened, play_in, steppable
 from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.config.schema import OF_PRESET
@@ -70,11 +70,11 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
         num_envs = 4
     if not plays:
         return [], None
-    player = Player(env, env_id)
-    with contextlib.closing(player.open(num_envs, MAX_STEPS)) as vector_env:
-        first = seen = player.play_in(vector_env, 0, seconds=0.0)
+    played = steppable(env, env_id)
+    with contextlib.closing(opened(played, num_envs, MAX_STEPS)) as vector_env:
+        first = seen = play_in(vector_env, played, 0, seconds=0.0)
         with contextlib.suppress(EnvError):  # a later fault ends the training, which reports its step
-            seen = player.play_in(vector_env, 0, SECONDS)
+            seen = play_in(vector_env, played, 0, SECONDS)
         if first.difference(seen) is not None:
             details = f"`{command('proximo', 'check', env_id)}` reports the details."
             warnings.append(f"{env_id} gives different steps for the same seed and actions, so no run can be repeated. {details}")

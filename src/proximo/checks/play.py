@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +19,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import leaves
-from proximo.envs.gymnasium.rollout_buffer import BufferLayout
-from proximo.envs.gymnasium.stepper import EnvironmentSpec, Stepper
-from proximo.envs.gymnasium.vector_env_adapter import VectorStepper
+from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
@@ -97,54 +94,51 @@ class JaxVectorEnv:
         return observation, *result, {"final_obs": final}
 
 
-class Player:
-    """Plays random actions in environments of one kind: JAX environments, single Gymnasium environments, or
-    what ``make_vector(num_envs)`` returns. All of them take the same actions."""
+def steppable(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> GymnasiumEnvironment:
+    """``env``; JAX environments as a vector environment."""
+    if isinstance(env, GymnasiumEnvironment):
+        return env
+    # The same object for several plays: its functions compile once.
+    make_vector = functools.cache(functools.partial(JaxVectorEnv, env))
+    return GymnasiumEnvironment(EnvironmentSpec(env_id, env.observation_space, env.action_space), make_vector=make_vector)
 
-    def __init__(self, env: JaxEnvironment | GymnasiumEnvironment, env_id: str, make_vector: Callable[[int], Any] | None = None):
-        if isinstance(env, GymnasiumEnvironment):
-            self.spec, make = env.spec, env.make
-        else:
-            self.spec, make = EnvironmentSpec(env_id, env.observation_space, env.action_space), None
-            # The same object for several plays: its functions compile once.
-            make_vector = functools.cache(functools.partial(JaxVectorEnv, env))
-        self.is_single = make_vector is None
-        self._kind, self._make = (Stepper, make) if make_vector is None else (VectorStepper, make_vector)
 
-    def open(self, num_envs: int, num_steps: int) -> VectorEnvironment:
-        """Make environments, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
-        layout = BufferLayout(num_steps, num_envs, self.spec.observation_space, self.spec.action_space)
-        with custom_code_errors(f"Making {self.spec.env_id}"):
-            return VectorEnvironment(functools.partial(self._kind, self._make, self.spec), layout, VectorOptions(), "")
+def opened(env: GymnasiumEnvironment, num_envs: int, num_steps: int) -> VectorEnvironment:
+    """Make environments, single ones if possible, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
+    with custom_code_errors(f"Making {env.id}"):
+        return env.open(num_envs, num_steps, VectorOptions(num_workers=0, single_environments=True))
 
-    def play(self, seed: int, num_envs: int = 3, num_steps: int = 300, seconds: float = 2.0, autoreset_seed: int = 0) -> Play:
-        """``play_in`` new environments."""
-        with contextlib.closing(self.open(num_envs, num_steps)) as vector_env:
-            return self.play_in(vector_env, seed, seconds, autoreset_seed)
 
-    def play_in(self, vector_env: VectorEnvironment, seed: int, seconds: float, autoreset_seed: int = 0) -> Play:
-        """Reset environments, which ``open`` returned, and take random steps for ``seconds``, but at least
-        ``MIN_STEPS``.
+def play(
+    env: GymnasiumEnvironment, seed: int, num_envs: int = 3, num_steps: int = 300, seconds: float = 2.0, autoreset_seed: int = 0
+) -> Play:
+    """``play_in`` new environments. All kinds of environments get the same actions."""
+    with contextlib.closing(opened(env, num_envs, num_steps)) as vector_env:
+        return play_in(vector_env, env, seed, seconds, autoreset_seed)
 
-        ``autoreset_seed`` changes the actions of autoreset steps, which the environment must ignore. Raises
-        ``EnvError`` with one line if an environment raises, or returns something invalid.
-        """
-        buffer, t, started = vector_env.buffer, 0, time.perf_counter()
-        masks = [i for i, leaf in enumerate(leaves(self.spec.observation_space)) if leaf.path == (ACTION_MASK,)]
-        buffer.clear()
-        try:
-            vector_env.reset(seed)
-            while t < len(buffer.action) and (t < MIN_STEPS or time.perf_counter() - started < seconds):
-                for i, is_valid in enumerate(buffer.valid[t]):
-                    rng = np.random.default_rng([0 if is_valid else autoreset_seed, t])
-                    mask = buffer.observation[masks[0]][t, i] if masks else None
-                    buffer.action[t, i] = allowed_action(self.spec.action_space, rng, mask)
-                vector_env.send(t, 0)
-                vector_env.receive(t, 0)
-                t += 1
-        except EnvironmentFault as fault:
-            line = str(fault).splitlines()[0]  # without its traceback
-            old = ": expected (observation, reward, terminated, truncated, info)." if "values to unpack" in line else ""
-            raise EnvError(f"{line}{old}") from fault
-        results = (buffer.reward, buffer.terminated, buffer.truncated, buffer.valid)
-        return Play(tuple(array[: t + 1].copy() for array in buffer.observation), *(array[:t].copy() for array in results))
+
+def play_in(vector_env: VectorEnvironment, env: GymnasiumEnvironment, seed: int, seconds: float, autoreset_seed: int = 0) -> Play:
+    """Reset environments, which ``opened`` returned, and take random steps for ``seconds``, but at least ``MIN_STEPS``.
+
+    ``autoreset_seed`` changes the actions of autoreset steps, which the environment must ignore. Raises
+    ``EnvError`` with one line if an environment raises, or returns something invalid.
+    """
+    buffer, t, started = vector_env.buffer, 0, time.perf_counter()
+    masks = [i for i, leaf in enumerate(leaves(env.observation_space)) if leaf.path == (ACTION_MASK,)]
+    buffer.clear()
+    try:
+        vector_env.reset(seed)
+        while t < len(buffer.action) and (t < MIN_STEPS or time.perf_counter() - started < seconds):
+            for i, is_valid in enumerate(buffer.valid[t]):
+                rng = np.random.default_rng([0 if is_valid else autoreset_seed, t])
+                mask = buffer.observation[masks[0]][t, i] if masks else None
+                buffer.action[t, i] = allowed_action(env.action_space, rng, mask)
+            vector_env.send(t, 0)
+            vector_env.receive(t, 0)
+            t += 1
+    except EnvironmentFault as fault:
+        line = str(fault).splitlines()[0]  # without its traceback
+        old = ": expected (observation, reward, terminated, truncated, info)." if "values to unpack" in line else ""
+        raise EnvError(f"{line}{old}") from fault
+    results = (buffer.reward, buffer.terminated, buffer.truncated, buffer.valid)
+    return Play(tuple(array[: t + 1].copy() for array in buffer.observation), *(array[:t].copy() for array in results))

@@ -44,10 +44,7 @@ def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
         axes = image_axes(leaf.shape) if isinstance(leaf.space, Box) and leaf.space.is_image else ()
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:
             whole = np.zeros(leaf.shape, np.uint8) if observation is None else np.asarray(leaf.of(observation))[0]
-            whole = whole.transpose(axes)
-            while whole.ndim > 3 or (whole.ndim == 3 and whole.shape[2] != 3):
-                whole = whole[:, :, -1]
-            return np.array(whole if whole.ndim == 3 else np.repeat(whole[..., None], 3, axis=2))
+            return _side_by_side(whole, axes)[:, -leaf.shape[axes[1]] :]
     return None
 
 

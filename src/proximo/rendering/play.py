@@ -1,24 +1,242 @@
 """Episodes to watch: an agent plays one after the other in one environment, and every step can be drawn."""
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.envs import Environment
-from proximo.envs.gymnasium.actions import allowed_action
+from proximo.collect import jax_vector
+from proximo.collect.program_cache import reuse
+from proximo.config import Config
+from proximo.custom_code import custom_code_errors
+from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
+from proximo.envs.gymnasium.actions import action_storage, allowed_action
+from proximo.envs.gymnasium.construction import construction_errors
+from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
+from proximo.envs.gymnasium.stepper import SUCCESS_KEYS, environment_seeds, reported_success
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.errors import EnvError
+from proximo.evaluation.episodes import environment_source, evaluation_key
+from proximo.evaluation.evaluators import JAX_TOGETHER
 from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
-from proximo.rendering.pictures import Draw
-from proximo.rendering.players import Player
+from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
+from proximo.rendering.window import prepare_drawing
 from proximo.spaces import ACTION_MASK
 
 DEFAULT_FPS = 30.0
-Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
+Agent = Callable[[Any, bool, float, Key[Array, ""]], np.ndarray]
 """``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of 1, the reward is the one
-of the last action, and ``key()`` returns the random key that samples the action."""
+of the last action, and ``key`` may sample the action."""
+Step = tuple[Draw, float, bool, bool, bool | None]
+"""What draws the environment as it is now, at any later time; reward, terminated, truncated, and success, if it is reported."""
+
+
+class GymnasiumPlayer:
+    """A single Gymnasium environment, or the only one of a vector environment.
+
+    Like ``JaxPlayer``, it plays the first episodes of an evaluation, with the same keys and preprocessing.
+    """
+
+    draws_at_once = True
+    """Whether pictures are drawn at once. A stored one then holds pixels, otherwise a state of the environment."""
+
+    def __init__(self, env: GymnasiumEnvironment, config: Config, seed: int, stream: int, window: bool = False):
+        self.env, self.limit, self._reset_memory = env, env.spec.max_episode_steps, config.network.reset_memory
+        self._window = window and "human" in env.render_modes
+        self._declares_mode, self._renders = "rgb_array" in env.render_modes, True
+        if not self._window:
+            prepare_drawing(env.id)
+        with custom_code_errors(f"Making {env.id} to watch"):
+            self._single = self._make()
+        self._lacks_mode = env.without_render_mode(self._single)
+        self._source, self._key, self._total = environment_source(seed, stream), evaluation_key(seed, stream), 0
+
+    def _make(self) -> Any:
+        """One environment that draws, if it can. It may accept the mode ``rgb_array`` without declaring it,
+        or draw without the argument ``render_mode``."""
+        if self.env.make is None:
+            assert self.env.make_vector is not None
+            return OnlyEnvironment(self.env.make_vector(1), self.env.id)
+        try:
+            return self.env.make(render_mode="human" if self._window else "rgb_array")
+        except Exception as error:
+            if (self._window or self._declares_mode) and not isinstance(error, TypeError):
+                raise
+            self._window, self._renders = False, isinstance(error, TypeError)
+            return self.env.make()
+
+    def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
+        """Play an episode without an end. Yields its start, and each step. ``reward`` is the last one before it."""
+        arguments, space = {}, self.env.observation_space
+        if self.env.make is None:  # most vector environments add the number of an environment to their seed
+            arguments = {"seed": (environment_seeds(1, self._source)[0] + number) % 2**31}
+        elif number == 0 or self._reset_memory:  # the first episode of environment ``number``
+            arguments = {"seed": environment_seeds(number + 1, self._source)[-1]}
+        with custom_code_errors(f"{self.env.id}.reset"):
+            observation, info = self._single.reset(**arguments)
+        gained, terminated, truncated, success = 0.0, False, False, UNREPORTED
+        (shape, dtype), is_start = action_storage(self.env.action_space), True
+        while True:
+            observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
+            yield (
+                self._picture(observation),
+                gained,
+                bool(terminated),
+                bool(truncated),
+                None if success == UNREPORTED else bool(success),
+            )
+            action = agent(observation, is_start, reward, jax.random.fold_in(self._key, self._total))
+            with custom_code_errors(f"{self.env.id}.step"):
+                observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(shape)[()])
+            # Returns are sums of float32 rewards, as in a rollout.
+            reward = gained = float(np.float32(reward))
+            self._total, success, is_start = self._total + 1, reported_success(info), False
+
+    def _picture(self, observation: Any) -> Draw:
+        if self._window:
+            return lambda: None
+        frame = self._render() if self._renders else None  # now: the next step changes it
+        if frame is None:
+            self._renders = False
+            frame = image_of(self.env.observation_space, observation)
+        if frame is None:
+            raise EnvError(self._lacks_mode) if self._lacks_mode else no_renderer(self.env.id)
+        return lambda: frame
+
+    def _render(self) -> np.ndarray | None:
+        try:
+            with construction_errors(self.env.id, "Drawing"):
+                frame = self._single.render()
+        except EnvError as error:
+            if isinstance(error.__cause__, NotImplementedError) or not self._declares_mode:
+                return None
+            if self._lacks_mode:
+                raise EnvError(self._lacks_mode) from error
+            raise
+        if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
+            frame = frame[-1] if frame else None
+        return None if frame is None else np.array(checked_picture(frame, self.env.id))
+
+    def close(self) -> None:
+        with custom_code_errors(f"{self.env.id}.close"):
+            self._single.close()
+
+
+class OnlyEnvironment:
+    """A vector environment with one environment, as a single one, whose last observation of an episode is the true final one."""
+
+    def __init__(self, env: Any, env_id: str):
+        self.env, self.resets_at_once = env, autoreset_of(env, env_id) == "same_step"
+        self._frame: np.ndarray | None = None
+        self._was_reset = False
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self._was_reset = False
+        observation, info = self.env.reset(seed=seed)
+        return jax.tree.map(lambda x: x[0], observation), info
+
+    def step(self, action: np.ndarray) -> Step:
+        observation, reward, [terminated], [truncated], info = self.env.step(np.asarray(action)[None])
+        seen = jax.tree.map(lambda x: x[0], observation)
+        self._was_reset = self.resets_at_once and bool(terminated or truncated)
+        if self._was_reset:
+            final = final_observation(info, 0)
+            seen, info = seen if final is None else final, info.get("final_info", info)
+        success: Any = {key: np.asarray(info[key])[0] for key in SUCCESS_KEYS if key in info}
+        return seen, reward[0], terminated, truncated, success
+
+    def render(self) -> np.ndarray | None:
+        """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode has
+        no picture of its final observation: the one before it stays."""
+        if not self._was_reset:
+            frames = self.env.render() if hasattr(self.env, "render") else None
+            self._frame = None if frames is None else frames[0]
+        return self._frame
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class JaxPlayer:
+    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order."""
+
+    draws_at_once = False
+
+    def __init__(self, env: JaxEnvironment, config: Config, seed: int, stream: int):
+        if not can_draw(env):
+            raise no_renderer(config.env.id)
+        self.env, self.env_id, self.limit, self._key = (
+            env,
+            config.env.id,
+            config.env.max_episode_steps,
+            evaluation_key(seed, stream),
+        )
+        self._together = JAX_TOGETHER if config.network.reset_memory else 1
+        precision = config.run.matmul_precision
+        # The programs refer to env, so Python does not use its id again.
+        self._reset, self._step = reuse(
+            ("player", id(env), precision),
+            lambda: [
+                jax.jit(jax.default_matmul_precision(precision)(functools.partial(function, env)))
+                for function in (jax_vector.reset, jax_vector.step)
+            ],
+        )
+
+    def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
+        """As in ``GymnasiumPlayer``."""
+        chunk, index = divmod(number, self._together)
+        params = jax.tree.map(jnp.asarray, self.env.default_params)
+
+        def keys(key: Key[Array, ""], count: int) -> tuple[Key[Array, ""], Key[Array, "1"]]:
+            """A key for all episodes that an evaluation plays together, and the key of this one among them."""
+            for_all, for_each = jax.random.split(jax.random.fold_in(key, count))
+            return for_all, jax.random.split(for_each, self._together)[index][None]
+
+        episode_key, key = keys(self._key, chunk)
+        state, observation = self._reset(key, params)
+        yield self._picture(state, observation), 0.0, False, False, None
+        for time in itertools.count():
+            action_key, key = keys(episode_key, time)
+            action = agent(observation, time == 0, reward, action_key)
+            state, observation, *rest, success = self._step(key, state, action, observation, params)
+            reward, terminated, truncated = (np.asarray(x).item() for x in rest)
+            yield self._picture(state, observation), reward, terminated, truncated, None if success is None else bool(success[0])
+
+    def _picture(self, state: Any, observation: Any) -> Draw:
+        render = getattr(self.env, "render", None)
+        if render is None:
+            return lambda: image_of(self.env.observation_space, observation)
+
+        def draw() -> np.ndarray:
+            with custom_code_errors(f"{self.env_id}.render"):
+                return checked_picture(render(jax.tree.map(_single, state), self.env.default_params), self.env_id)
+
+        return draw
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def _single(x: Any) -> Any:
+    return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)[0]
+
+
+Player = GymnasiumPlayer | JaxPlayer
+
+
+def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:
+    """One environment to play on. Raises ``EnvError`` if it is known that it cannot be drawn."""
+    if isinstance(env, GymnasiumEnvironment):
+        return GymnasiumPlayer(env, config, seed, stream, window)
+    return JaxPlayer(env, config, seed, stream)
 
 
 @dataclass(frozen=True)
@@ -45,11 +263,11 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy."""
     memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
 
-    def act(observation: Any, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+    def act(observation: Any, episode_start: bool, reward: float, key: Key[Array, ""]) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
-        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": np.array([reward], np.float32)}
+        how = {"deterministic": deterministic, "key": None if deterministic else key, "reward": np.array([reward], np.float32)}
         action, memory = policy.predict(observation, memory, [episode_start], **how)
         return action
 
@@ -71,15 +289,15 @@ def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterato
     """Play ``episodes`` episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
     reward = 0.0  # of the last action, also across episodes: a policy that keeps its memory observes it
     for episode in range(episodes):
-        observation, episode_return, step, ended = player.reset(episode), 0.0, 0, ""
-        yield PlayedStep(episode, step, player.picture(), episode_return)
-        while not ended:
-            action = agent(observation, step == 0, reward, player.key)
-            observation, reward, terminated, truncated, success = player.step(action)
-            step, episode_return = step + 1, episode_return + reward
+        episode_return = 0.0
+        for step, (draw, gained, terminated, truncated, success) in enumerate(player.episode(episode, agent, reward)):
+            reward, episode_return = gained, episode_return + gained
+            truncated = truncated or 0 < player.limit <= step
             ended = "terminated" if terminated else "truncated" if truncated else "cut" if step >= max_steps else ""
-            has_end = ended in ("terminated", "truncated")
-            yield PlayedStep(episode, step, player.picture(), episode_return, ended, success if has_end else None)
+            is_whole = terminated or truncated
+            yield PlayedStep(episode, step, draw, episode_return, ended, success if is_whole else None)
+            if ended:
+                break
 
 
 def fps_of(env: Environment) -> float:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class VideoError(ProximoError):
 
 
 class Video:
-    """Writes frames into the file ``path``, one by one, by a process of ffmpeg with ``threads`` (0: one for each core).
+    """Context manager that writes frames into the file ``path``, one by one, by a process of ffmpeg with ``threads`` (0: one for each core).
 
     imageio would ignore that ffmpeg fails, and forks this process, which can hang because of JAX's threads (decision 0014).
     """
@@ -61,73 +62,67 @@ class Video:
             if self._process is None:
                 size = f"{frame.shape[1]}x{frame.shape[0]}"
                 source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{self.fps:g}", "-i", "-"]
-                self._process = self._start([*source, *(LOSSLESS if self._is_gif else H264)], self._frames)
+                self._start([*source, *(LOSSLESS if self._is_gif else H264)], self._frames)
+            assert self._process is not None
             assert self._process.stdin is not None
             try:
                 self._process.stdin.write(frame.tobytes())
             except BrokenPipeError:
-                self._wait(self._process)
+                self._wait()
                 raise
         return frame
 
-    def _start(self, arguments: list[str], file: Path) -> subprocess.Popen[bytes]:
+    def _start(self, arguments: list[str], file: Path) -> None:
         target = ["-threads", str(self._threads), f"file:{file}"]  # a name may have a colon
         # A new session, so that Ctrl-C does not reach ffmpeg. No Python runs between fork and exec: threads of JAX could make it hang.
-        return subprocess.Popen(
+        self._process = subprocess.Popen(
             [self._executable, "-y", "-loglevel", "error", *arguments, *target],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait(self) -> None:
         """Wait for ffmpeg to end. Raises ``VideoError`` with its error message if it has failed."""
-        assert process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        if process.wait():
+            self._process.stdin.close()
+        if self._process.wait():
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
             reason = next((x for x in lines if "No space left" in x), lines[-1])  # the last line does not name a full disk
             raise VideoError(f"Cannot write {self.path}: ffmpeg has failed ({reason}).")
 
-    def close(self) -> None:
-        """Complete the file, which gets its name only now. Without a frame there is no file."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """Complete the file, which gets its name only now. After an exception, or without a frame, there is no file."""
         if self._process is None:
             return
-        with worded_errors(self.path):
-            self._wait(self._process)
-            if self._is_gif:
-                source = ["-i", f"file:{self._frames}"]
-                self._process = self._start([*source, *source, "-filter_complex", PALETTE, "-f", "gif"], self._temporary)
-                self._wait(self._process)
-                self._frames.unlink()
-            os.replace(self._temporary, self.path)
-
-    def drop(self) -> None:
-        """Leave no file."""
-        if self._process is not None:
+        try:
+            if kind is None:
+                self._complete()
+        finally:
             self._process.kill()
             self._process.wait()
-        for file in (self._temporary, self._frames):
-            file.unlink(missing_ok=True)
+            for file in (self._temporary, self._frames):
+                file.unlink(missing_ok=True)
 
-
-@contextlib.contextmanager
-def recording(path: Path, fps: float, enlarge: bool = True, threads: int = 0) -> Iterator[Video]:
-    """Context manager: a ``Video``, which is completed, or leaves no file after an exception."""
-    video = Video(path, fps, threads, enlarge)
-    try:
-        yield video
-        video.close()
-    except BaseException:
-        video.drop()
-        raise
+    def _complete(self) -> None:
+        with worded_errors(self.path):
+            self._wait()
+            if self._is_gif:
+                source = ["-i", f"file:{self._frames}"]
+                self._start([*source, *source, "-filter_complex", PALETTE, "-f", "gif"], self._temporary)
+                self._wait()
+            os.replace(self._temporary, self.path)
 
 
 def gif_of(frames: Iterable[np.ndarray], fps: float) -> bytes:
     """``frames``, uint8 [height, width, 3] each, as the bytes of an animated GIF of their size."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "frames.gif"
-        with recording(path, fps, enlarge=False) as video:
+        with Video(path, fps, enlarge=False) as video:
             for frame in frames:
                 video.add(frame)
         return path.read_bytes()

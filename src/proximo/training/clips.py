@@ -15,9 +15,8 @@ from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
 from proximo.rendering.pictures import Draw, can_draw, no_renderer
-from proximo.rendering.play import fps_of, play, policy_agent
-from proximo.rendering.players import Player, make_player
-from proximo.rendering.video import gif_of, recording, videos
+from proximo.rendering.play import Player, fps_of, make_player, play, policy_agent
+from proximo.rendering.video import Video, gif_of, videos
 from proximo.threads import in_thread
 from proximo.tracking.tracker import CLIP, Clip, Tracker
 from proximo.training.events import Event, interval
@@ -101,7 +100,7 @@ def _write(path: Path, step: int, fps: float, trackers: Tracker, pictures: Itera
 
     small: list[np.ndarray] = []
     stride = 1
-    with recording(path, fps, threads=1) as video:
+    with Video(path, fps, threads=1) as video:
         for count, draw in enumerate(pictures):
             frame = draw()
             if frame is None:
