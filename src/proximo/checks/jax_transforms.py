@@ -91,6 +91,6 @@ def _differ(one: PyTree, other: PyTree) -> bool:
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         a, b = np.asarray(a), np.asarray(b)
         tolerance = TOLERANCE if a.dtype.kind in "fc" else 0
-        return a.shape == b.shape and np.allclose(a, b, tolerance, tolerance, equal_nan=a.dtype.kind in "fc")
+        return a.shape == b.shape and np.allclose(a, b, tolerance, tolerance, equal_nan=True)
 
     return not all(map(close, jax.tree.leaves(one), jax.tree.leaves(other)))

@@ -133,13 +133,15 @@ class Clip:
         return f'<video controls autoplay loop muted style="max-width: 100%" src="data:video/mp4;base64,{data}"></video>'
 
 
-def record(steps: Iterable[PlayedStep], paths: Sequence[Path], fps: float) -> tuple[list[Video], list[dict[str, Any]]]:
+def record(
+    steps: Iterable[PlayedStep], paths: Sequence[Path], fps: float, threads: int = 0
+) -> tuple[list[Video], list[dict[str, Any]]]:
     """Record ``steps`` in each file of ``paths``, whose names appear only when they are complete. Returns the videos, and the
     outcomes of the episodes."""
     outcomes = []
     with contextlib.ExitStack() as stack:
         # Completed in the order of the paths.
-        recorded = [stack.enter_context(Video(path, fps)) for path in reversed(paths)][::-1]
+        recorded = [stack.enter_context(Video(path, fps, threads)) for path in reversed(paths)][::-1]
         for step in steps:
             frame = step.draw()
             assert frame is not None
