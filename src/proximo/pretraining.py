@@ -121,7 +121,7 @@ def _convert(
 
 
 def _convert_actions(given: Any, observation: Observation, space: ActionSpace, count: int) -> np.ndarray:
-    """The actions as an array. Raises ``ConfigError`` unless each is in ``space``, and allowed by the mask, if any."""
+    """The actions as an array. Raises ``ConfigError`` unless each is in ``space`` and its mask allows it."""
     actions = convert_observation(given, space, "actions")
     if actions.shape != (count, *space.shape):
         raise ConfigError(f"actions has the shape {actions.shape}: expected {(count, *space.shape)}, one for each observation.")
@@ -146,7 +146,7 @@ def _convert_actions(given: Any, observation: Observation, space: ActionSpace, c
 
 
 class Demonstrations(Sequences):
-    """Consecutive steps of demonstrations. Before they are split, there is one sequence of all steps: ``S`` is 1."""
+    """Consecutive steps of demonstrations. Before they are split, all are one sequence: ``S`` is 1."""
 
     action: Shaped[Array, "L S ..."]
     """As the distribution would have sampled it."""

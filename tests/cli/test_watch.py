@@ -43,25 +43,20 @@ def frames(path):
     return imageio_ffmpeg.count_frames_and_secs(str(path))[0]
 
 
-def test_json_is_one_object_of_what_was_played_and_written(runs, capsys):
-    result = watched(capsys, runs, "r@best", "--episodes", "2")
+def test_json_is_one_object_of_the_episodes_of_eval_and_what_was_written(runs, capsys):
+    result = watched(capsys, runs, "r@best", "--episodes", "4", "--seed", "3")
     assert list(result) == ["run", "step", "env", "agent", "seed", "episodes", "files", "frames", "fps"]
     assert (result["env"], result["agent"], result["fps"]) == ("proximo:PocMemory", "greedy", 4)
     assert result["files"] == [f"{runs}/proximo-PocMemory/r/videos/watch-{result['step']}.mp4"]
-    lengths = [episode["length"] for episode in result["episodes"]]
-    assert result["frames"] == sum(lengths) + 2 == frames(result["files"][0])
+    judged, episodes = proximo.evaluate("r@best", 4, seed=3, runs_dir=str(runs)), result["episodes"]
+    assert [episode["length"] for episode in episodes] == judged.length.tolist()
+    assert [episode["success"] for episode in episodes] == judged.success.tolist()
+    np.testing.assert_allclose([episode["return"] for episode in episodes], judged.episode_return, rtol=1e-5)
+    assert result["frames"] == judged.length.sum() + 4 == frames(result["files"][0])
 
 
 class Other(PocMemory):
     """Another environment with the same spaces."""
-
-
-def test_watch_plays_the_episodes_of_eval(runs, capsys):
-    result = watched(capsys, runs, "r", "--episodes", "4", "--seed", "3", "--gif")
-    judged = proximo.evaluate("r", 4, seed=3, runs_dir=str(runs))
-    assert [episode["length"] for episode in result["episodes"]] == judged.length.tolist()
-    np.testing.assert_allclose([episode["return"] for episode in result["episodes"]], judged.episode_return, rtol=1e-5)
-    assert [episode["success"] for episode in result["episodes"]] == judged.success.tolist()
 
 
 def test_lines_name_the_seed_each_episode_and_the_file(runs, capsys):

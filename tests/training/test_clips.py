@@ -1,7 +1,6 @@
 """Clips of a training: they show the policy of their step, and never disturb the training."""
 
 import io
-import struct
 
 import imageio_ffmpeg
 import numpy as np
@@ -14,6 +13,7 @@ from proximo.rendering.play import PlayedStep
 from proximo.rendering.video import THUMBNAIL, VideoError
 from proximo.tracking.tracker import Tracker
 from proximo.training import clips
+from tracking.test_tensorboard import written
 
 import gym_toys
 import toys
@@ -31,21 +31,6 @@ def frames(path):
     return imageio_ffmpeg.count_frames_and_secs(str(path))[0]
 
 
-def events(run_dir):
-    """What TensorBoard reads: (step, tag, image) of every image."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    found = []
-    for path in run_dir.glob("events.*"):
-        data, place = path.read_bytes(), 0
-        while place < len(data):
-            size = struct.unpack("<Q", data[place : place + 8])[0]
-            event = Event.FromString(data[place + 12 : place + 12 + size])
-            found += [(event.step, value.tag, value.image) for value in event.summary.value if value.HasField("image")]
-            place += 16 + size
-    return found
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("runs"), "clips", "toys:Drawn", **EVERY, tensorboard="true")
@@ -53,9 +38,10 @@ def run(tmp_path_factory):
 
 def test_clip_is_written_at_each_boundary_and_shown_by_tensorboard_as_an_animated_gif(run):
     assert videos(run) == ["320.mp4", "640.mp4"]
-    found = events(run)
-    assert [(step, tag) for step, tag, _ in found] == [(320, "videos/episode"), (640, "videos/episode")]
-    for step, _, image in found:
+    found = [(event.step, value) for event in written(run) for value in event.summary.value if value.HasField("image")]
+    assert [(step, value.tag) for step, value in found] == [(320, "videos/episode"), (640, "videos/episode")]
+    for step, value in found:
+        image = value.image
         gif = Image.open(io.BytesIO(image.encoded_image_string))
         assert gif.n_frames == frames(run / "videos" / f"{step}.mp4") >= 2
         assert gif.size == (image.width, image.height)

@@ -19,8 +19,8 @@ NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{KINDS}_?(actio
 def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], env: Environment, fix: str) -> list[Finding]:
     """Warn of a method or an entry that looks like an action mask and is not used.
 
-    ``layers`` are the environment ``env`` and what it wraps, ``info`` is from a reset, or for JAX environments from
-    a step. ``fix`` is where a mask is expected.
+    ``layers`` are the environment ``env`` and what it wraps, ``info`` is from a reset, or for JAX environments
+    from a step. ``fix`` is where a mask is expected.
     """
     expected, size = leaves(env.observation_space), sum(mask_sizes(env.action_space))
     if not size or any(leaf.path == (ACTION_MASK,) for leaf in expected):

@@ -1,4 +1,4 @@
-"""What checks find; and warnings about what makes learning slow, or is probably not what the user wants to train."""
+"""What checks find; and warnings of what makes learning slow, or is probably not what the user wants."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -6,15 +6,11 @@ import contextlib
 import functools
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
 
-from proximo.collect import jax_vector
-from proximo.collect.program_cache import CompiledFunction
+from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.actions import allowed_action
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -23,8 +19,7 @@ from proximo.envs.gymnasium.stepper import EnvironmentSpec
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment, VectorOptions
 from proximo.envs.protocol import JaxEnvironment
 from proximo.errors import EnvError, EnvironmentFault
-from proximo.math.selection import select
-from proximo.spaces import ACTION_MASK, Box
+from proximo.spaces import ACTION_MASK
 
 MIN_STEPS = 8
 """Steps of a play, however long they take."""
@@ -59,52 +54,16 @@ class Play:
         return [int(n) for i in range(ended.shape[1]) for n in np.diff(steps[ended[:, i], i], prepend=0)]
 
 
-class JaxVectorEnv:
-    """JAX environments with the interface of ``gymnasium.vector.VectorEnv``, with same-step autoreset.
-
-    Every episode starts from the same states, because compiling another reset takes long.
-    """
-
-    metadata = {"autoreset_mode": "SameStep"}  # noqa: RUF012
-
-    def __init__(self, env: JaxEnvironment, num_envs: int):
-        params = jax.tree.map(jnp.asarray, env.default_params)
-        self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
-
-        def reset(key: Key[Array, ""]) -> PyTree:
-            start = jax_vector.reset(env, jax.random.split(key, num_envs), params)
-            return jax_vector.as_template(start, start)  # the types of later steps
-
-        def step(key: Key[Array, ""], count: Array, start: PyTree, carry: PyTree, actions: Array) -> PyTree:
-            keys = jax.random.split(jax.random.fold_in(key, count), num_envs)
-            states, *seen, _ = jax_vector.step(env, keys, carry[0], actions, carry[1], params)
-            return select(seen[2] | seen[3], start, (states, seen[0])), tuple(seen)
-
-        self._reset, self._step = CompiledFunction(reset, brief=True), CompiledFunction(step, brief=True)
-
-    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
-        self._key, self._count = jax.random.key(seed), 0
-        self._start = self._carry = self._reset(0, self._key)
-        return jax.device_get(self._start[1]), {}
-
-    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
-        actions, self._count = actions.astype(self._action_type), self._count + 1
-        self._carry, seen = self._step(0, self._key, np.uint32(self._count), self._start, self._carry, actions)
-        observation, (final, *result) = jax.device_get((self._carry[1], seen))
-        return observation, *result, {"final_obs": final}
-
-
 def steppable(env: JaxEnvironment | GymnasiumEnvironment, env_id: str) -> GymnasiumEnvironment:
-    """``env``; JAX environments as a vector environment."""
+    """``env`` as a Gymnasium environment."""
     if isinstance(env, GymnasiumEnvironment):
         return env
-    # The same object for several plays: its functions compile once.
-    make_vector = functools.cache(functools.partial(JaxVectorEnv, env))
-    return GymnasiumEnvironment(EnvironmentSpec(env_id, env.observation_space, env.action_space), make_vector=make_vector)
+    spec = EnvironmentSpec(env_id, env.observation_space, env.action_space)
+    return GymnasiumEnvironment(spec, make=functools.partial(JaxAsGymnasium, env, jax.random.key(0)))
 
 
 def opened(env: GymnasiumEnvironment, num_envs: int, num_steps: int) -> VectorEnvironment:
-    """Make environments, single ones if possible, for plays of at most ``num_steps`` steps. Raises ``EnvError``."""
+    """Make environments, single ones if possible, for plays of ``num_steps`` steps. Raises ``EnvError``."""
     with custom_code_errors(f"Making {env.id}"):
         return env.open(num_envs, num_steps, VectorOptions(num_workers=0, single_environments=True))
 

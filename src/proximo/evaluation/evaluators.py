@@ -16,7 +16,7 @@ from proximo.collect.environment import LazyVectorEnvironment, vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
-from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
+from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
@@ -45,11 +45,18 @@ class Evaluator(abc.ABC):
     whose policy may have ``jax.ShapeDtypeStruct`` for arrays.
     """
 
+    compiles = True
+    """Whether ``compile`` has anything to compile."""
+
     def __init__(self, env: Any, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config, self.episodes, self.num_envs = env, config, episodes, min(episodes, num_envs)
         self.own = split(range(self.num_envs), part[1])[part[0]]
         """Numbers of the environments that it plays in."""
-        self.compiles = True
+        self._prepare()
+
+    @abc.abstractmethod
+    def _prepare(self) -> None:
+        """Make what plays."""
 
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
@@ -83,8 +90,8 @@ class GymnasiumEvaluator(Evaluator):
     are not favored. The first episodes of all environments come first in the result, or, if the memory is
     kept, all episodes of the first environment."""
 
-    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
-        super().__init__(env, config, episodes, num_envs, part)
+    def _prepare(self) -> None:
+        env, config = self.env, self.config
         options = vector_options(config, lambda message: warnings.warn(message, stacklevel=2))
         workers = min(options.num_workers, len(self.own))
         # Episodes are played whole, by one group. The training has already warned of more workers than cores.
@@ -145,13 +152,14 @@ class GymnasiumEvaluator(Evaluator):
         # A vector environment shares one seed, and an environment that was lost has another one.
         is_known = not (self.env.uses_vector_env(self.environments.options) or vector_env.restarts)
         levels, rows = self.config.env.levels, []
-        for env, seed, episodes in zip(self.own, environment_seeds(self.own.stop, source)[self.own.start :], played, strict=True):
-            level = LevelRange.parse(levels).draws(seed) if levels and is_known else itertools.repeat(None)
+        env_seeds = environment_seeds(self.own.stop, source)[self.own.start :]
+        for env, env_seed, episodes in zip(self.own, env_seeds, played, strict=True):
+            level = LevelRange.parse(levels).draws(env_seed) if levels and is_known else itertools.repeat(None)
             for k, episode in enumerate(episodes):
                 rows.append(
                     {
                         "index": k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k,
-                        "env_seed": None if k or not is_known else seed,
+                        "env_seed": None if k or not is_known else env_seed,
                         "level": next(level),
                         "return": episode.episode_return,
                         "length": episode.length,
@@ -176,8 +184,8 @@ class JaxEvaluator(Evaluator):
     """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory
     that is not reset is carried to the next episodes."""
 
-    def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
-        super().__init__(env, config, episodes, num_envs, part)
+    def _prepare(self) -> None:
+        config = self.config
         max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps

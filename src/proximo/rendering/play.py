@@ -1,6 +1,5 @@
 """Episodes to watch: an agent plays one after the other in one environment, and every step can be drawn."""
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.collect import jax_vector
-from proximo.collect.program_cache import reuse
+from proximo.collect.jax_vector import JaxAsGymnasium
 from proximo.config import Config
 from proximo.custom_code import custom_code_errors
-from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
+from proximo.envs import Environment, GymnasiumEnvironment
 from proximo.envs.gymnasium.actions import action_storage, allowed_action
 from proximo.envs.gymnasium.construction import construction_errors
 from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
@@ -36,69 +34,72 @@ Agent = Callable[[Any, bool, float, Key[Array, ""]], np.ndarray]
 """``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of 1, the reward is the one
 of the last action, and ``key`` may sample the action."""
 Step = tuple[Draw, float, bool, bool, bool | None]
-"""What draws the environment as it is now, at any later time; reward, terminated, truncated, and success, if it is reported."""
+"""What draws the environment as it is now; reward, terminated, truncated, and success, if it is reported."""
 
 
-class GymnasiumPlayer:
-    """A single Gymnasium environment, or the only one of a vector environment.
-
-    Like ``JaxPlayer``, it plays the first episodes of an evaluation, with the same keys and preprocessing.
-    """
+class Player:
+    """One environment, in which the first episodes of an evaluation are played, with the same keys and preprocessing: a single Gymnasium
+    environment, or the only one of a vector environment."""
 
     draws_at_once = True
-    """Whether pictures are drawn at once. A stored one then holds pixels, otherwise a state of the environment."""
+    """Whether pictures are drawn at once. Otherwise, a stored one has a state of the environment."""
 
-    def __init__(self, env: GymnasiumEnvironment, config: Config, seed: int, stream: int, window: bool = False):
-        self.env, self.limit, self._reset_memory = env, env.spec.max_episode_steps, config.network.reset_memory
-        self._window = window and "human" in env.render_modes
-        self._declares_mode, self._renders = "rgb_array" in env.render_modes, True
-        if not self._window:
-            prepare_drawing(env.id)
-        with custom_code_errors(f"Making {env.id} to watch"):
-            self._single = self._make()
-        self._lacks_mode = env.without_render_mode(self._single)
+    def __init__(self, env: Environment, config: Config, seed: int, stream: int, window: bool = False):
+        self.env: Any = env
+        self.config, self.env_id = config, config.env.id
         self._source, self._key, self._total = environment_source(seed, stream), evaluation_key(seed, stream), 0
+        self._prepare(window)
+
+    def _prepare(self, window: bool) -> None:
+        self.limit, modes = self.env.spec.max_episode_steps, self.env.render_modes
+        self._window = window and "human" in modes
+        self._declares_mode, self._renders = "rgb_array" in modes, True
+        if not self._window:
+            prepare_drawing(self.env_id)
+        with custom_code_errors(f"Making {self.env_id} to watch"):
+            self._single = self._make()
+        self._lacks_mode = self.env.without_render_mode(self._single)
 
     def _make(self) -> Any:
         """One environment that draws, if it can. It may accept the mode ``rgb_array`` without declaring it,
         or draw without the argument ``render_mode``."""
-        if self.env.make is None:
-            assert self.env.make_vector is not None
-            return OnlyEnvironment(self.env.make_vector(1), self.env.id)
+        if (make := self.env.make) is None:
+            return OnlyEnvironment(self.env.make_vector(1), self.env_id)
         try:
-            return self.env.make(render_mode="human" if self._window else "rgb_array")
+            return make(render_mode="human" if self._window else "rgb_array")
         except Exception as error:
             if (self._window or self._declares_mode) and not isinstance(error, TypeError):
                 raise
             self._window, self._renders = False, isinstance(error, TypeError)
-            return self.env.make()
+            return make()
 
     def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
-        """Play an episode without an end. Yields its start, and each step. ``reward`` is the last one before it."""
-        arguments, space = {}, self.env.observation_space
-        if self.env.make is None:  # most vector environments add the number of an environment to their seed
-            arguments = {"seed": (environment_seeds(1, self._source)[0] + number) % 2**31}
-        elif number == 0 or self._reset_memory:  # the first episode of environment ``number``
-            arguments = {"seed": environment_seeds(number + 1, self._source)[-1]}
-        with custom_code_errors(f"{self.env.id}.reset"):
-            observation, info = self._single.reset(**arguments)
+        """Play an episode without an end. Yields its start and each step. ``reward`` is the last one before it."""
+        space, (shape, dtype) = self.env.observation_space, action_storage(self.env.action_space)
+        with custom_code_errors(f"{self.env_id}.reset"):
+            observation, _ = self._single.reset(**self._arguments(number))
         gained, terminated, truncated, success = 0.0, False, False, UNREPORTED
-        (shape, dtype), is_start = action_storage(self.env.action_space), True
-        while True:
+        for time in itertools.count():
             observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
-            yield (
-                self._picture(observation),
-                gained,
-                bool(terminated),
-                bool(truncated),
-                None if success == UNREPORTED else bool(success),
-            )
-            action = agent(observation, is_start, reward, jax.random.fold_in(self._key, self._total))
-            with custom_code_errors(f"{self.env.id}.step"):
-                observation, reward, terminated, truncated, info = self._single.step(np.asarray(action, dtype).reshape(shape)[()])
+            is_success = None if success == UNREPORTED else bool(success)
+            yield self._picture(observation), gained, bool(terminated), bool(truncated), is_success
+            action = np.asarray(agent(observation, time == 0, reward, self._action_key()), dtype).reshape(shape)[()]
+            with custom_code_errors(f"{self.env_id}.step"):
+                observation, reward, terminated, truncated, info = self._single.step(action)
             # Returns are sums of float32 rewards, as in a rollout.
-            reward = gained = float(np.float32(reward))
-            self._total, success, is_start = self._total + 1, reported_success(info), False
+            reward, success = float(np.float32(reward)), reported_success(info)
+            gained = reward
+
+    def _arguments(self, number: int) -> dict[str, int]:
+        if self.env.make is None:  # most vector environments add the number of an environment to their seed
+            return {"seed": (environment_seeds(1, self._source)[0] + number) % 2**31}
+        if number and not self.config.network.reset_memory:
+            return {}
+        return {"seed": environment_seeds(number + 1, self._source)[-1]}  # the first episode of environment ``number``
+
+    def _action_key(self) -> Key[Array, ""]:
+        self._total += 1
+        return jax.random.fold_in(self._key, self._total - 1)
 
     def _picture(self, observation: Any) -> Draw:
         if self._window:
@@ -108,12 +109,12 @@ class GymnasiumPlayer:
             self._renders = False
             frame = image_of(self.env.observation_space, observation)
         if frame is None:
-            raise EnvError(self._lacks_mode) if self._lacks_mode else no_renderer(self.env.id)
+            raise EnvError(self._lacks_mode) if self._lacks_mode else no_renderer(self.env_id)
         return lambda: frame
 
     def _render(self) -> np.ndarray | None:
         try:
-            with construction_errors(self.env.id, "Drawing"):
+            with construction_errors(self.env_id, "Drawing"):
                 frame = self._single.render()
         except EnvError as error:
             if isinstance(error.__cause__, NotImplementedError) or not self._declares_mode:
@@ -123,15 +124,16 @@ class GymnasiumPlayer:
             raise
         if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
             frame = frame[-1] if frame else None
-        return None if frame is None else np.array(checked_picture(frame, self.env.id))
+        return None if frame is None else np.array(checked_picture(frame, self.env_id))
 
     def close(self) -> None:
-        with custom_code_errors(f"{self.env.id}.close"):
+        """End the environment."""
+        with custom_code_errors(f"{self.env_id}.close"):
             self._single.close()
 
 
 class OnlyEnvironment:
-    """A vector environment with one environment, as a single one, whose last observation of an episode is the true final one."""
+    """A vector environment of one as a single environment. Its last observation of an episode is the true one."""
 
     def __init__(self, env: Any, env_id: str):
         self.env, self.resets_at_once = env, autoreset_of(env, env_id) == "same_step"
@@ -143,7 +145,7 @@ class OnlyEnvironment:
         observation, info = self.env.reset(seed=seed)
         return jax.tree.map(lambda x: x[0], observation), info
 
-    def step(self, action: np.ndarray) -> Step:
+    def step(self, action: Any) -> tuple[Any, ...]:
         observation, reward, [terminated], [truncated], info = self.env.step(np.asarray(action)[None])
         seen = jax.tree.map(lambda x: x[0], observation)
         self._was_reset = self.resets_at_once and bool(terminated or truncated)
@@ -165,53 +167,25 @@ class OnlyEnvironment:
         self.env.close()
 
 
-class JaxPlayer:
-    """A JAX environment, which is drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order."""
+class JaxPlayer(Player):
+    """A JAX environment, drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order."""
 
     draws_at_once = False
 
-    def __init__(self, env: JaxEnvironment, config: Config, seed: int, stream: int):
-        if not can_draw(env):
-            raise no_renderer(config.env.id)
-        self.env, self.env_id, self.limit, self._key = (
-            env,
-            config.env.id,
-            config.env.max_episode_steps,
-            evaluation_key(seed, stream),
-        )
-        self._together = JAX_TOGETHER if config.network.reset_memory else 1
-        precision = config.run.matmul_precision
-        # The programs refer to env, so Python does not use its id again.
-        self._reset, self._step = reuse(
-            ("player", id(env), precision),
-            lambda: [
-                jax.jit(jax.default_matmul_precision(precision)(functools.partial(function, env)))
-                for function in (jax_vector.reset, jax_vector.step)
-            ],
-        )
+    def _prepare(self, window: bool) -> None:
+        if not can_draw(self.env):
+            raise no_renderer(self.env_id)
+        self.limit, together = self.config.env.max_episode_steps, JAX_TOGETHER if self.config.network.reset_memory else 1
+        self._single = JaxAsGymnasium(self.env, self._key, together, self.config.run.matmul_precision)
 
-    def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
-        """As in ``GymnasiumPlayer``."""
-        chunk, index = divmod(number, self._together)
-        params = jax.tree.map(jnp.asarray, self.env.default_params)
+    def _arguments(self, number: int) -> dict[str, int]:
+        return {"seed": number}
 
-        def keys(key: Key[Array, ""], count: int) -> tuple[Key[Array, ""], Key[Array, "1"]]:
-            """A key for all episodes that an evaluation plays together, and the key of this one among them."""
-            for_all, for_each = jax.random.split(jax.random.fold_in(key, count))
-            return for_all, jax.random.split(for_each, self._together)[index][None]
+    def _action_key(self) -> Key[Array, ""]:
+        return self._single.action_key()
 
-        episode_key, key = keys(self._key, chunk)
-        state, observation = self._reset(key, params)
-        yield self._picture(state, observation), 0.0, False, False, None
-        for time in itertools.count():
-            action_key, key = keys(episode_key, time)
-            action = agent(observation, time == 0, reward, action_key)
-            state, observation, *rest, success = self._step(key, state, action, observation, params)
-            reward, terminated, truncated = (np.asarray(x).item() for x in rest)
-            yield self._picture(state, observation), reward, terminated, truncated, None if success is None else bool(success[0])
-
-    def _picture(self, state: Any, observation: Any) -> Draw:
-        render = getattr(self.env, "render", None)
+    def _picture(self, observation: Any) -> Draw:
+        state, render = self._single.state, getattr(self.env, "render", None)
         if render is None:
             return lambda: image_of(self.env.observation_space, observation)
 
@@ -221,22 +195,15 @@ class JaxPlayer:
 
         return draw
 
-    def close(self) -> None:
-        """There is nothing to end."""
-
 
 def _single(x: Any) -> Any:
     return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)[0]
 
 
-Player = GymnasiumPlayer | JaxPlayer
-
-
 def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:
     """One environment to play on. Raises ``EnvError`` if it is known that it cannot be drawn."""
-    if isinstance(env, GymnasiumEnvironment):
-        return GymnasiumPlayer(env, config, seed, stream, window)
-    return JaxPlayer(env, config, seed, stream)
+    kind = Player if isinstance(env, GymnasiumEnvironment) else JaxPlayer
+    return kind(env, config, seed, stream, window)
 
 
 @dataclass(frozen=True)
@@ -286,7 +253,7 @@ def random_agent(env: Environment, seed: int) -> Agent:
 
 
 def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterator[PlayedStep]:
-    """Play ``episodes`` episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
+    """Play episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
     reward = 0.0  # of the last action, also across episodes: a policy that keeps its memory observes it
     for episode in range(episodes):
         episode_return = 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from proximo.errors import ProximoError
 
 MIN_PIXELS = 400
-"""Small frames are enlarged by the largest whole factor with which the longer side has at most this many pixels."""
+"""Small frames are enlarged by the largest whole factor with which no side has more pixels than this."""
 MAX_GIF_FPS = 50.0
 """Browsers slow down frames that are shorter than two hundredths of a second."""
 ENDINGS = (".mp4", ".gif")
@@ -31,9 +31,9 @@ class VideoError(ProximoError):
 
 
 class Video:
-    """Context manager that writes frames into the file ``path``, one by one, by a process of ffmpeg with ``threads`` (0: one for each core).
+    """Writes frames into the file ``path`` by a process of ffmpeg with ``threads`` (0: one for each core).
 
-    imageio would ignore that ffmpeg fails, and forks this process, which can hang because of JAX's threads (decision 0014).
+    imageio would ignore that ffmpeg fails, and forks this process, in which JAX has threads (decision 0014).
     """
 
     def __init__(self, path: Path, fps: float, threads: int = 0):
@@ -92,7 +92,7 @@ class Video:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        """Complete the file, which gets its name only now. After an exception, or without a frame, there is no file."""
+        """Complete the file, which gets its name now. After an exception, or without a frame, there is none."""
         if self._process is None:
             return
         try:
@@ -117,8 +117,8 @@ def gif_of(path: Path, stride: int, fps: float) -> bytes:
 
 
 def _converted(path: Path, source: Path, target: str, filters: str = "null") -> bytes:
-    """Convert the video ``source`` to a GIF for ``path``. One palette for all frames requires to read them twice. Returns what
-    ffmpeg writes to standard output."""
+    """Convert the video ``source`` to a GIF for ``path``, with one palette, for which all frames are read twice.
+    Returns what ffmpeg writes to standard output."""
     graph = f"[0]{filters},palettegen=stats_mode=diff[palette];[1]{filters}[frames];[frames][palette]paletteuse=dither=none"
     command = [ffmpeg(), *QUIET, *["-i", f"file:{source}"] * 2, "-filter_complex", graph, "-f", "gif", target]
     made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, check=False)

@@ -136,8 +136,8 @@ class Clip:
 def record(
     steps: Iterable[PlayedStep], paths: Sequence[Path], fps: float, threads: int = 0
 ) -> tuple[list[Video], list[dict[str, Any]]]:
-    """Record ``steps`` in each file of ``paths``, whose names appear only when they are complete. Returns the videos, and the
-    outcomes of the episodes."""
+    """Record ``steps`` in each file of ``paths``, which get their names when they are complete. Returns the
+    videos, and the outcomes of the episodes."""
     outcomes = []
     with contextlib.ExitStack() as stack:
         # Completed in the order of the paths.
@@ -166,8 +166,8 @@ def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) 
 
 
 def show(subject: Subject, play: Callable[[bool], Iterator[PlayedStep]] | None = None) -> None:
-    """Show ``subject`` until the user closes the window. ``play(window)`` plays it, by default ``subject.play``. Without ``fps``, an
-    environment that can shows itself: ``window`` is true then."""
+    """Show ``subject`` until the user closes the window. ``play(window)`` plays it, by default ``subject.play``.
+    Without ``fps``, an environment that can shows itself: ``window`` is true then."""
     play = play or subject.play
     if subject.fps is None and "human" in getattr(subject.env, "render_modes", ()):
         for _ in play(True):
@@ -192,8 +192,8 @@ def acting(policy: Policy, **shown: Any) -> Subject:
 def find(
     name: str, runs_dir: Path, levels: str | None, env_settings: dict[str, Any], other: str | None, at_random: bool, **shown: Any
 ) -> Subject:
-    """The policy of the run ``name``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given.
-    If ``at_random``, random actions in the environment of the run, or in the environment with the id ``name``."""
+    """The policy of the run ``name`` (of the first seed of a group), in the environment ``other``, if given; if
+    ``at_random``, random actions in the environment of the run, or in the environment with the id ``name``."""
     prepare_jax()
     try:
         path, which = run_lookup.find_run(name, runs_dir)

@@ -1,4 +1,4 @@
-"""A pygame window that shows frames, and what pygame and MuJoCo need to draw on a machine without a display."""
+"""A window that shows frames, and what pygame and MuJoCo need to draw on a machine without a display."""
 
 import os
 import subprocess
@@ -117,7 +117,7 @@ class Window:
             paused ^= toggled
 
     def _size(self, frame: np.ndarray) -> tuple[int, int]:
-        """The size of the window: the frame, enlarged if it is small, or reduced so that it fits the screen."""
+        """The size of the window: the frame, enlarged if it is small, reduced so that it fits the screen."""
         height, width = frame.shape[:2]
         room_x, room_y = (MAX_SCREEN * side for side in self._pygame.display.get_desktop_sizes()[0])
         factor = min(room_x / width, room_y / height, max(1, 600 // max(height, width)))
