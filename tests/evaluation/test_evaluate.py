@@ -182,7 +182,7 @@ ALL = {"env_settings": "levels=all"}
 )
 def test_evaluation_on_training_levels_warns(trained, evaluated, warning):
     config = make_config("minigrid:MemoryS9", trained)
-    warnings = _level_warnings(config, override(config, evaluated), "levels" in evaluated)
+    warnings = [*_level_warnings(config, override(config, evaluated), "levels" in evaluated)]
     assert len(warnings) == (warning is not None)
     assert all(warning in one for one in warnings)
 

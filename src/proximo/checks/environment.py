@@ -19,7 +19,7 @@ from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.action_masks import FIX, layers
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.protocol import JaxEnvironment
-from proximo.errors import EnvError, ProximoError
+from proximo.errors import EnvError
 
 MASK_FIX = "return the mask as an entry action_mask of a Dict observation."
 VECTORIZED = "vectorized "
@@ -35,14 +35,14 @@ def check_names(env: JaxEnvironment | GymnasiumEnvironment) -> list[str]:
 
 def check_environment(env: JaxEnvironment | GymnasiumEnvironment, config: Config) -> Iterator[Finding]:
     """Run every check that applies to an environment, and yield what each finds. This takes seconds."""
-    policy, env_id = None, config.env.id
-    try:
-        policy = check_policy(env, config)
-        spaces = f"observations of {env.observation_space} and actions of {env.action_space}"
-        yield Finding("policy", "ok", f"A policy can be made for {spaces}.")
-    except ProximoError as error:
-        yield Finding("policy", "error", str(error))
-    yield from hints(env, config, policy)
+    policies, env_id = [], config.env.id
+
+    def made() -> str:
+        policies.append(check_policy(env, config))
+        return f"A policy can be made for observations of {env.observation_space} and actions of {env.action_space}."
+
+    yield run_check("policy", env_id, made)
+    yield from hints(env, config, *policies)
     if not isinstance(env, GymnasiumEnvironment):
         for name, check in jax_transforms.CHECKS.items():
             yield (finding := run_check(name, env_id, functools.partial(check, env, env_id)))

@@ -38,32 +38,32 @@ def check_random_steps(env: GymnasiumEnvironment, limit: int | None, config: Con
 
 def _seeding(first: Play, env: GymnasiumEnvironment) -> Finding | str:
     """Compare ``first``, a play with seed 0, with other plays. All have the same actions."""
-    steps = len(first.reward)
+    steps, level = len(first.reward), "warning"
     if (step := first.difference(play(env, 0))) is not None:
         fault = (
             f"The same seed and the same actions give different results from step {step} on, so no run can "
             "be repeated: the environment ignores the seed, or draws some random numbers from elsewhere."
         )
-        return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
-    if first.difference(play(env, 1)) is None:
+    elif first.difference(play(env, 1)) is None:
         fault = (
             f"Seeds 0 and 1 give the same {steps} steps: either nothing is random here, which is fine if it "
             "is intended (all environments then start alike), or reset ignores its seed."
         )
-        return Finding("seeding", "warning", f"{fault} {SEED_FIX}")
-    if all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
+    elif all(np.array_equal(array[:, 0], array[:, 1]) for array in first.compared()):
+        level = "error"
         fault = (
             f"Environments 0 and 1 gave the same {steps} steps, but another seed gives other steps: each "
             "must draw from a generator of its own."
         )
-        return Finding("seeding", "error", f"{fault} {SEED_FIX}")
-    if env.make is not None and first.difference(play(env, 0, num_envs=1)) is not None:
+    elif env.make is not None and first.difference(play(env, 0, num_envs=1)) is not None:
+        level = "error"
         fault = (
             "With the same seed and actions, an environment gives different steps if other environments "
             "run in the same process: they share a global, a class attribute or NumPy's global generator."
         )
-        return Finding("seeding", "error", f"{fault} {SEED_FIX}")
-    return "The same seed gives the same steps; other seeds and other environments give other steps."
+    else:
+        return "The same seed gives the same steps; other seeds and other environments give other steps."
+    return Finding("seeding", level, f"{fault} {SEED_FIX}")
 
 
 def _ends(first: Play, limit: int | None, env: GymnasiumEnvironment) -> Finding | str:

@@ -1,4 +1,4 @@
-"""One JAX environment as ``N`` environments: reset, step, a step with a policy, and the check of its protocol."""
+"""A JAX environment as ``N`` environments (reset, step, a step with a policy), or as one of Gymnasium; its check."""
 
 import functools
 import inspect
