@@ -385,8 +385,8 @@ class PPO:
             EnvError: the environment cannot be drawn.
             VideoError: there is no ffmpeg.
         """
-        watching.check(episodes, seed, max_steps, fps)
-        return watching.make_clip(watching.acting(self.policy, deterministic), episodes, seed, max_steps, fps)
+        shown = {"episodes": episodes, "deterministic": deterministic, "seed": seed, "max_steps": max_steps, "fps": fps}
+        return watching.make_clip(watching.acting(self.policy, **shown))
 
     def watch(
         self,
@@ -416,16 +416,16 @@ class PPO:
             EnvError: the environment cannot be drawn.
             VideoError: the file cannot be written, or there is no ffmpeg.
         """
-        watching.check(episodes, seed, max_steps, fps)
-        subject = watching.acting(self.policy, deterministic)
+        shown = {"episodes": episodes, "deterministic": deterministic, "seed": seed, "max_steps": max_steps, "fps": fps}
+        subject = watching.acting(self.policy, **shown)
         if path is None and in_notebook():
-            display({"text/html": watching.make_clip(subject, episodes, seed, max_steps, fps)._repr_html_()})
+            display({"text/html": watching.make_clip(subject)._repr_html_()})
             return None
         if path is None and window.has_display():
-            window.show(subject, lambda itself: subject.play(episodes, seed, max_steps, itself), fps)
+            watching.show(subject)
             return None
         file = Path(f"watch-{self.step}.mp4" if path is None else path)
-        watching.record(subject, file, episodes, seed, max_steps, fps)
+        watching.record(subject.play(), [file], subject.rate)
         return file
 
     def plot(self, path: str | Path | None = None) -> Figure:

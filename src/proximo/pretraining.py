@@ -9,20 +9,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+import optax
+from jaxtyping import Array, Float, Key, PyTree, Shaped, UInt32
 
 from proximo.agent import PPO, exclusive_use
+from proximo.distributions import Gaussian
 from proximo.envs.gymnasium.actions import allows
 from proximo.errors import ConfigError, TrainingError, is_number, shown
 from proximo.evaluation.evaluate import check_number
-from proximo.evaluation.observations import convert_observation, count_stacked
+from proximo.evaluation.observations import convert_observation, count_stacked, one_each
 from proximo.evaluation.policy import non_finite_leaf
+from proximo.math.masked_statistics import masked_mean
+from proximo.math.shuffling import permutation
 from proximo.networks import ActorCritic
-from proximo.ppo.behavior_cloning import Demonstrations, clone, padded
+from proximo.networks.normalizer import with_observations
+from proximo.ppo.minibatches import Sequences, inputs, map_steps, memories_before, split_sequences, stack_memory, take, unroll
+from proximo.ppo.optimizer import split_policy
 from proximo.spaces import ACTION_MASK, PREVIOUS_REWARD, ActionSpace, Box, MultiBinary
 from proximo.types import Observation
-
-_clone = eqx.filter_jit(clone)
 
 
 def pretrain(
@@ -99,9 +103,13 @@ def _convert(
     count = count_stacked(observation, space)
     if count is None:
         raise ConfigError("observations is a single observation: expected those of all steps, stacked along a leading axis.")
-    in_order = policy.is_recurrent or bool(policy.observed_previous)
-    starts = _one_each("episode_start", episode_start, bool, count, in_order)
-    reward = _one_each("rewards", rewards, jnp.float32, count, PREVIOUS_REWARD in policy.observed_previous)
+
+    def steps(name: str, given: Any, dtype: Any, is_read: bool) -> Array:
+        expected = "a finite number, which this policy reads,"
+        return jnp.asarray(one_each(name, given, count, expected), dtype) if is_read else jnp.zeros(count, dtype)
+
+    starts = steps("episode_start", episode_start, bool, policy.is_recurrent or bool(policy.observed_previous))
+    reward = steps("rewards", rewards, jnp.float32, PREVIOUS_REWARD in policy.observed_previous)
     taken = _convert_actions(actions, observation, agent.env.action_space, count)
     action = policy.actor.from_space(jnp.asarray(taken))
     observation = jax.tree.map(jnp.asarray, observation)
@@ -111,21 +119,8 @@ def _convert(
     return Demonstrations(policy.init_memory(1), None, *one_sequence)
 
 
-def _one_each(name: str, given: Any, dtype: Any, count: int, is_read: bool) -> Array:
-    if not is_read:
-        return jnp.zeros(count, dtype)
-    try:
-        x = np.asarray(given)
-    except ValueError:  # rows of different lengths
-        x = np.asarray(None)
-    if x.shape == (count,) and x.dtype.kind in "biuf" and np.isfinite(x).all():
-        return jnp.asarray(x, dtype)
-    shown = "missing" if given is None else f"{type(given).__name__} of shape {x.shape}"
-    raise ConfigError(f"{name} is {shown}: this policy reads it, so pass one finite number for each of the {count} observations.")
-
-
 def _convert_actions(given: Any, observation: Observation, space: ActionSpace, count: int) -> np.ndarray:
-    """The actions as an array. Raises ``ConfigError`` unless each is in ``space``, and allowed by the mask, if any."""
+    """The actions as an array. Raises ``ConfigError`` unless each is in ``space`` and its mask allows it."""
     actions = convert_observation(given, space, "actions")
     if actions.shape != (count, *space.shape):
         raise ConfigError(f"actions has the shape {actions.shape}: expected {(count, *space.shape)}, one for each observation.")
@@ -147,3 +142,83 @@ def _convert_actions(given: Any, observation: Observation, space: ActionSpace, c
         if not allows(space, mask != 0, action):
             raise ConfigError(f"actions[{number}] is {action.tolist()}, which the action mask of its observation forbids.")
     return actions
+
+
+class Demonstrations(Sequences):
+    """Consecutive steps of demonstrations. Before they are split, all are one sequence: ``S`` is 1."""
+
+    action: Shaped[Array, "L S ..."]
+    """As the distribution would have sampled it."""
+
+
+def clone(
+    key: Key[Array, ""],
+    policy: ActorCritic,
+    demonstrations: Demonstrations,
+    learning_rate: Float[Array, ""],
+    max_grad_norm: Float[Array, ""],
+    num_epochs: int,
+    num_sequences: int,
+    length: int,
+) -> tuple[ActorCritic, Float[Array, " epochs"]]:
+    """Maximize the log-likelihood of the demonstrated actions with Adam, in gradient steps on ``num_sequences`` sequences of ``length`` steps.
+
+    The normalizer first includes the demonstrated observations. Before each epoch, the memory before each sequence
+    is recomputed with the current parameters. ``demonstrations`` is one sequence of all steps, whose number is a multiple of ``length``.
+
+    Returns:
+        The fitted policy, and the mean of ``-log π(a|s)`` during each epoch.
+    """
+    optimizer = optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
+    normalizer = with_observations(policy.normalizer, demonstrations.observation, demonstrations.valid)
+    trainable, constants = split_policy(dataclasses.replace(policy, normalizer=normalizer))
+
+    def epoch(carry: PyTree, key: Key[Array, ""]) -> tuple[PyTree, Float[Array, ""]]:
+        sequences = split(eqx.combine(carry[0], constants), demonstrations, length)
+        count = sequences.valid.shape[1]
+        per_step = min(num_sequences, count)
+        minibatches = permutation(key, count)[: count // per_step * per_step].reshape(-1, per_step)
+
+        def gradient_step(carry: PyTree, indices: UInt32[Array, " size"]) -> tuple[PyTree, Array]:
+            trainable, state = carry
+            minibatch = take(sequences, indices)
+            loss, gradient = jax.value_and_grad(lambda p: cloning_loss(eqx.combine(p, constants), minibatch))(trainable)
+            updates, state = optimizer.update(gradient, state)
+            return (optax.apply_updates(trainable, updates), state), loss
+
+        carry, losses = jax.lax.scan(gradient_step, carry, minibatches)
+        return carry, jnp.mean(losses)
+
+    start = trainable, optimizer.init(trainable)
+    (trainable, _), losses = jax.lax.scan(epoch, start, jax.random.split(key, num_epochs))
+    return eqx.combine(trainable, constants), losses
+
+
+def cloning_loss(policy: ActorCritic, sequences: Demonstrations) -> Float[Array, ""]:
+    """The mean of ``-log π(a|s)`` over valid steps, without a gradient of the standard deviation of a
+    Gaussian. With this gradient, the standard deviation would shrink towards 0 where demonstrations always
+    agree, and PPO could no longer explore."""
+    _, distribution, _ = unroll(policy, sequences)
+    if isinstance(distribution, Gaussian):
+        distribution = dataclasses.replace(distribution, log_std=jax.lax.stop_gradient(distribution.log_std))
+    return -masked_mean(distribution.log_prob(sequences.action), sequences.valid)
+
+
+def padded(demonstrations: Demonstrations, length: int) -> Demonstrations:
+    """``demonstrations`` with padding steps at the end, so that their number is a multiple of ``length``."""
+    count = demonstrations.valid.shape[0]
+    missing = -count % length
+    padded = map_steps(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)]), demonstrations)
+    return dataclasses.replace(padded, valid=jnp.arange(count + missing)[:, None] < count)
+
+
+def split(policy: ActorCritic, demonstrations: Demonstrations, length: int) -> Demonstrations:
+    """Sequences of ``length`` steps, with the memory of ``policy`` before each."""
+    sequences = map_steps(lambda x: split_sequences(x, length), demonstrations)
+    if not policy.is_recurrent:
+        return sequences
+    _, memory = memories_before(policy, demonstrations.memory, inputs(demonstrations), length)
+    return dataclasses.replace(sequences, memory=stack_memory(memory))
+
+
+_clone = eqx.filter_jit(clone)

@@ -7,7 +7,6 @@ import pytest
 
 import proximo
 from proximo.checks import before_training, check_before_training, quick_check
-from proximo.checks.play import Player
 from proximo.collect.environment import environment, evaluation_during_training
 from proximo.collect.policy_check import check_policy
 from proximo.envs import make_env
@@ -35,24 +34,15 @@ class Stops(Reporter):
         raise StoppedError
 
 
-def test_cartpole_takes_less_than_half_a_second_without_warnings():
-    env = make_env("CartPole-v1")
-    started = time.perf_counter()
-    assert quick_check(env, "CartPole-v1")[0] == []
-    assert time.perf_counter() - started < 0.5
-
-
-FAULTS = {  # test_check_environment.py has all others
-    "broken_envs:Raises": r"raised IndexError: list index out of range \(broken_envs.py, line \d+\)$",
-    "broken_envs:TerminatedAsInt": r"returned terminated = 0: expected True or False",
-    "broken_envs:JaxNan": r"returned the reward .*nan.*: expected a finite number",
-    "odd_envs:FiveValues": r"step returns 5 values: expected",
-}
-
-
-@pytest.mark.parametrize("env_id", FAULTS)
-def test_fault_raises_one_sentence(env_id):
-    with pytest.raises(EnvError, match=FAULTS[env_id]) as raised:
+@pytest.mark.parametrize(
+    ("env_id", "sentence"),  # test_check_environment.py has all others
+    [
+        ("broken_envs:TerminatedAsInt", "returned terminated = 0: expected True or False"),
+        ("odd_envs:FiveValues", "step returns 5 values: expected"),
+    ],
+)
+def test_fault_raises_one_sentence(env_id, sentence):
+    with pytest.raises(EnvError, match=f".*{sentence}") as raised:
         quick_check(make_env(env_id), env_id)
     assert "\n" not in str(raised.value)
 
@@ -63,7 +53,7 @@ def test_fault_after_the_first_steps_is_left_to_the_training():
 
 def test_jax_episodes_that_end_begin_again():
     _, seen = quick_check(make_env("broken_envs:JaxLarge"), "broken_envs:JaxLarge")
-    assert seen.reward[:6].T.tolist() == [[1e5, 2e5, 3e5] * 2] * 4
+    assert seen.reward[:6, 0].tolist() == [1e5, 2e5, 3e5] * 2
     assert seen.observation[0].max() == 2e6  # the third observation is final
 
 
@@ -88,8 +78,8 @@ def test_scales_are_warnings_of_a_training_and_of_an_agent(env_id, tmp_path, mon
     ],
 )
 def test_environment_plays_unless_it_trains_as_in_its_preset(settings, plays, monkeypatch):
-    opened, open_ = [], Player.open
-    monkeypatch.setattr(Player, "open", lambda self, *arguments: opened.append(self) or open_(self, *arguments))
+    opened, open_ = [], before_training.opened
+    monkeypatch.setattr(before_training, "opened", lambda *arguments: opened.append(1) or open_(*arguments))
     monkeypatch.setattr(before_training, "reuse", lambda key, make: make())  # no result of another test
     config = make_config("gymnax:CartPole-v1", settings, preset=settings.pop("preset", True))
     env = environment(config)
@@ -106,13 +96,14 @@ def test_ignored_seed_is_a_warning():
     assert sentence.startswith("broken_envs:SeedIgnored gives different steps for the same seed and actions")
 
 
-def test_one_instance_is_made_and_no_vector_environment():
-    made = []
+def test_one_instance_is_made_in_a_moment_and_no_vector_environment():
+    made, started = [], time.perf_counter()
 
     def counted(make):
         return lambda *arguments: made.append(1) or make(*arguments)
 
-    for name, make in (("Walk", "make"), ("Vector", "make_vector")):
-        env = make_env(f"broken_envs:{name}")
-        assert quick_check(dataclasses.replace(env, **{make: counted(getattr(env, make))}), name)[0] == []
+    for env_id, make in (("CartPole-v1", "make"), ("broken_envs:Vector", "make_vector")):
+        env = make_env(env_id)
+        assert quick_check(dataclasses.replace(env, **{make: counted(getattr(env, make))}), env_id)[0] == []
     assert len(made) == 1
+    assert time.perf_counter() - started < 0.5

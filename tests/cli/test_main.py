@@ -15,7 +15,7 @@ from commands import TESTS
 from proximo import cli
 from proximo.cli import main
 from proximo.errors import TrainingError
-from proximo.rendering.display import mujoco_draws
+from proximo.rendering.window import mujoco_draws
 
 SCRIPT = Path(sys.executable).with_name("proximo")
 

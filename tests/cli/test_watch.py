@@ -43,31 +43,20 @@ def frames(path):
     return imageio_ffmpeg.count_frames_and_secs(str(path))[0]
 
 
-def test_json_is_one_object_of_what_was_played_and_written(runs, capsys):
-    result = watched(capsys, runs, "r@best", "--episodes", "2")
+def test_json_is_one_object_of_the_episodes_of_eval_and_what_was_written(runs, capsys):
+    result = watched(capsys, runs, "r@best", "--episodes", "4", "--seed", "3")
     assert list(result) == ["run", "step", "env", "agent", "seed", "episodes", "files", "frames", "fps"]
     assert (result["env"], result["agent"], result["fps"]) == ("proximo:PocMemory", "greedy", 4)
     assert result["files"] == [f"{runs}/proximo-PocMemory/r/videos/watch-{result['step']}.mp4"]
-    lengths = [episode["length"] for episode in result["episodes"]]
-    assert result["frames"] == sum(lengths) + 2 == frames(result["files"][0])
+    judged, episodes = proximo.evaluate("r@best", 4, seed=3, runs_dir=str(runs)), result["episodes"]
+    assert [episode["length"] for episode in episodes] == judged.length.tolist()
+    assert [episode["success"] for episode in episodes] == judged.success.tolist()
+    np.testing.assert_allclose([episode["return"] for episode in episodes], judged.episode_return, rtol=1e-5)
+    assert result["frames"] == judged.length.sum() + 4 == frames(result["files"][0])
 
 
 class Other(PocMemory):
     """Another environment with the same spaces."""
-
-
-def test_a_video_of_another_environment_replaces_none_of_the_trainings(runs, capsys):
-    words = ["r", "--gif", "--episodes", "1"]
-    usual, other = (watched(capsys, runs, *words, *more)["files"][0] for more in ([], ["--env", "test_watch:Other"]))
-    assert other == usual.replace(".gif", "-test_watch-Other.gif")
-
-
-def test_watch_plays_the_episodes_of_eval(runs, capsys):
-    result = watched(capsys, runs, "r", "--episodes", "4", "--seed", "3", "--gif")
-    judged = proximo.evaluate("r", 4, seed=3, runs_dir=str(runs))
-    assert [episode["length"] for episode in result["episodes"]] == judged.length.tolist()
-    np.testing.assert_allclose([episode["return"] for episode in result["episodes"]], judged.episode_return, rtol=1e-5)
-    assert [episode["success"] for episode in result["episodes"]] == judged.success.tolist()
 
 
 def test_lines_name_the_seed_each_episode_and_the_file(runs, capsys):
@@ -81,13 +70,15 @@ def test_lines_name_the_seed_each_episode_and_the_file(runs, capsys):
     assert watched(capsys, runs, "g/seed-1", "--gif", "--episodes", "1")["run"] == f"{runs}/proximo-PocMemory/g/seed-1"
 
 
-def test_requested_formats_are_written(runs, capsys, monkeypatch, tmp_path):
+def test_requested_formats_are_written_and_another_environment_replaces_no_video(runs, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("proximo.rendering.window.has_display", lambda: True)  # they are written where a window could open, too
-    files = watched(capsys, runs, "r", "--episodes", "1", "--gif", "--video")["files"]
-    assert [Path(file).suffix for file in files] == [".mp4", ".gif"]
+    mp4, gif = watched(capsys, runs, "r", "--episodes", "1", "--gif", "--video")["files"]
+    assert (Path(mp4).suffix, gif) == (".mp4", mp4.replace(".mp4", ".gif"))
     path = tmp_path / "deep" / "x.gif"
     assert watched(capsys, runs, "r", "--episodes", "1", "--out", str(path))["files"] == [str(path)]
     assert path.exists()
+    [other] = watched(capsys, runs, "r", "--gif", "--episodes", "1", "--env", "test_watch:Other")["files"]
+    assert other == gif.replace(".gif", "-test_watch-Other.gif")
 
 
 def test_untrained_environment_is_watched_with_random_actions(capsys, tmp_path, monkeypatch):
@@ -115,7 +106,7 @@ def test_requested_levels_and_parameters_are_used(runs, capsys):
         ("proximo:PocMemory", "`proximo watch proximo:PocMemory --agent random` shows it untrained"),
         ("CartPol-v1 --agent random", "'CartPol-v1' is neither an environment nor a run in "),
         ("r --fps 0", "fps = 0.0: expected a number that is more than 0, and 240 at most."),
-        ("r --out x.avi", "--out x.avi: expected a name that ends in .mp4 or .gif."),
+        ("r --out x.avi", "x.avi: expected a name that ends in .mp4 or .gif."),
         ("r --out x.mp4 --gif", "is one file, but .gif was requested"),
         ("r --stochastic --agent random", "--stochastic has no effect with --agent random"),
     ],
@@ -127,29 +118,28 @@ def test_mistake_is_reported_in_one_sentence(runs, capsys, words, sentence):
     assert sentence in err
 
 
-class Screen:
-    """Stands for a display: frames and titles are kept."""
-
-    def __init__(self, fps):
-        self.fps, self.closed, self.shown = fps, False, []
-        Screen.last = self
-
-    def show(self, frame, title):
-        self.shown.append((frame, title))
-        self.closed = len(self.shown) >= 6
-
-    def close(self):
-        self.ended = True
-
-
 def test_window_shows_every_frame_until_it_is_closed(runs, capsys, monkeypatch):
+    shown = []
+
+    class Screen:
+        """Stands for a display."""
+
+        def __init__(self, fps):
+            self.fps, self.closed = fps, False
+
+        def show(self, frame, title):
+            shown.append((self.fps, title))
+            self.closed = len(shown) == 6
+
+        def close(self):
+            shown.append("closed")
+
     monkeypatch.setattr(window, "has_display", lambda: True)
     monkeypatch.setattr(window, "Window", Screen)
     result = watched(capsys, runs, "r", "--fps", "60", "--episodes", "5")
-    screen = Screen.last
-    assert (result["files"], result["frames"], screen.fps, len(screen.shown), screen.ended) == ([], 6, 60, 6, True)
-    assert screen.shown[2][1].startswith("proximo:PocMemory · episode 1 · step 2 · return ")
-    assert watched(capsys, runs, "r", "--video", "--episodes", "1")["files"]
+    assert (result["files"], result["frames"], len(shown), shown[-1]) == ([], 6, 7, "closed")
+    assert shown[2][0] == 60
+    assert shown[2][1].startswith("proximo:PocMemory · episode 1 · step 2 · return ")
 
 
 def test_window_displays_the_given_frame(monkeypatch):

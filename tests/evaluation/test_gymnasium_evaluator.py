@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 import proximo
-from evaluation.test_evaluate import by_hand
 from proximo.config import Config, override
 from proximo.envs.gymnasium import stepper, vector_env_adapter
 from proximo.envs.gymnasium.construction import from_factory, from_vector
 from proximo.envs.gymnasium.preprocessing import Preprocessing
 from proximo.evaluation.episodes import EVALUATION_STREAM, SELECTION_STREAM, Episodes
 from proximo.evaluation.evaluators import make_evaluator
-from proximo.evaluation.policy import Policy
 
 import gym_toys
 from helpers import REMEMBERING, drawn_policy, kill_first_worker
@@ -91,24 +89,6 @@ def test_lost_step_leaves_the_memory_unchanged():
     assert vector_env.restarts == 1
     evaluator.close()
     np.testing.assert_array_equal(disturbed.episode_return, undisturbed.episode_return)
-
-
-class EchoVector(gymnasium.vector.SyncVectorEnv):
-    """The environments have episodes of different lengths."""
-
-    def __init__(self, num_envs: int, mode: str):
-        made = [functools.partial(Echo, 1 + i) for i in range(num_envs)]
-        super().__init__(made, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
-
-
-def test_carried_memory_observes_the_last_reward_of_every_episode():
-    env = from_vector(functools.partial(EchoVector, mode="NextStep"), "toy", NONE)
-    evaluator, network = evaluator_of(env, 9, **REMEMBERING["observing over episodes"])
-    evaluated = evaluator(network, 0, EVALUATION_STREAM)
-    evaluator.close()
-    policy = Policy(network, env, evaluator.config, step=0)
-    expected = np.concatenate([by_hand(policy, [steps] * 3) for steps in (1, 2, 3)])
-    np.testing.assert_allclose(evaluated.episode_return, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_streams_and_seeds_play_different_episodes():

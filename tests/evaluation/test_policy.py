@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import proximo
 from proximo.config import override
 from proximo.errors import ConfigError
 from proximo.evaluation.policy import Policy
@@ -78,20 +77,16 @@ def test_acting_step_by_step_equals_unrolling(way):
     assert (error(np.roll(rewards, 1, axis=0), episode_starts) > 1e-2) == way.startswith("observing")
 
 
-def test_a_key_samples_actions_within_the_space():
+def test_a_key_samples_other_actions_than_the_most_probable_ones():
     policy = made(actions=Box((2,), (-1.0, 0.0), (1.0, 3.0)), space=Box((2,)))
-    _, best = play(policy, np.zeros((T, N)), flags())
-    _, sampled = play(policy, np.zeros((T, N)), flags(), deterministic=False, key=jax.random.key(0))
-    _, again = play(policy, np.zeros((T, N)), flags(), deterministic=False, key=jax.random.PRNGKey(0))
+    keys = {}, *({"deterministic": False, "key": key} for key in (jax.random.key(0), jax.random.PRNGKey(0)))
+    best, sampled, again = (play(policy, np.zeros((T, N)), flags(), **how)[1] for how in keys)
     assert (sampled == again).all()
-    assert best.shape == sampled.shape == (T, N, 2)
     assert (best != sampled).any()
-    assert (sampled >= [-1, 0]).all()
-    assert (sampled <= [1, 3]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_actions_have_the_type_of_their_space(dtype):
+def test_actions_are_in_their_space_and_have_its_type(dtype):
     space = gym.spaces.Box(-0.1, 0.3, (2,), np.dtype(dtype).type)
     policy = made(actions=from_any(space, "action"), space=Box((2,)))
     for how in ({}, {"deterministic": False, "key": jax.random.key(3)}):
@@ -100,34 +95,26 @@ def test_actions_have_the_type_of_their_space(dtype):
         assert space.contains(action)
 
 
-@pytest.mark.parametrize("settings", [{}, {"memory": "gru", "memory_size": 4}, REMEMBERING["observing"]])
-def test_one_observation_is_acted_on_like_one_of_many(settings):
-    policy, rng = made(**settings), np.random.default_rng(0)
-    one, many = policy.init_memory(), policy.init_memory(N)
-    for t in range(3):
-        observations = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
-        reward = np.arange(N) + t
-        actions, many = policy.predict(observations, many, np.full(N, t == 0), reward=reward)
-        single = {name: x[1] for name, x in observations.items()}
-        action, one = policy.predict(single, one, t == 0, reward=reward[1])
-        assert action.shape == (2,)
-        np.testing.assert_allclose(action, actions[1], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
-    ("actions", "settings"), [(Box((2,)), {"memory": "gru"}), (MultiDiscrete((2, 3)), REMEMBERING["observing"])]
+    ("actions", "settings"),
+    [(Box((2,)), {}), (Box((2,)), {"memory": "gru"}), (MultiDiscrete((2, 3)), REMEMBERING["observing"])],
 )
-def test_forward_gives_the_distribution_that_predict_acts_by(actions, settings):
+def test_forward_gives_the_distribution_that_predict_acts_by_for_one_observation_and_for_many(actions, settings):
     policy, rng = made(actions, **settings), np.random.default_rng(0)
-    memory, reward = policy.init_memory(N), np.arange(N)
+    memory, alone = policy.init_memory(N), policy.init_memory()
     for t in range(3):
-        observation = {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5}
+        observation, reward = (
+            {"x": rng.normal(size=(N, 2)).astype(np.float32), "bits": rng.random((N, 2)) < 0.5},
+            np.arange(N) + t,
+        )
         distribution, value = policy.forward(observation, memory, np.full(N, t == 0), reward=reward)
         action, after = policy.predict(observation, memory, np.full(N, t == 0), reward=reward)
         np.testing.assert_array_equal(policy.actor_critic.to_space(distribution.mode()), action)
         one = jax.tree.map(lambda x: x[1], observation)
-        first = jax.tree.map(lambda x: x[1:2], memory)
-        np.testing.assert_allclose(policy.forward(one, first, t == 0, reward=reward[1])[1], value[1:2], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(policy.forward(one, alone, t == 0, reward=reward[1])[1], value[1:2], rtol=1e-5, atol=1e-6)
+        single, alone = policy.predict(one, alone, t == 0, reward=reward[1])
+        assert single.shape == (2,)
+        np.testing.assert_allclose(single, action[1], rtol=1e-5, atol=1e-6)
         memory = after
 
 
@@ -162,7 +149,6 @@ def test_an_action_mask_may_be_an_argument():
 
 WRONG = {
     "plain": {"space": Box((2,))},
-    "parts": {},
     "gru": {"space": Box((2,)), "memory": "gru", "memory_size": 4},
     "kept": {"space": Box((2,)), "memory": "gru", "memory_size": 4, "reset_memory": False},
     "lstm": {"space": Box((2,)), "memory": "lstm", "memory_size": 4},
@@ -186,8 +172,6 @@ THREE = {"observation": np.zeros((3, 2))}
 @pytest.mark.parametrize(
     ("policy", "arguments", "sentence"),
     [
-        ("plain", {"observation": np.zeros(3)}, r"the shape \(3,\): expected \(2,\), or N of them stacked"),
-        ("parts", {}, r"^The observation is ndarray: expected a dict of bits, x\.$"),
         ("plain", {**THREE, "episode_start": True}, "^episode_start = True: expected True or False for each of"),
         ("plain", {"episode_start": [True, True]}, r"^episode_start = \[True, True\]: expected True or False\.$"),
         ("plain", {"deterministic": False}, "key = None with deterministic = False: pass a key to sample, and only then"),
@@ -207,7 +191,6 @@ THREE = {"observation": np.zeros((3, 2))}
         ("gru", {"memory": lambda: wrongly_called("gru").actor_critic.init_memory(1)}, "memory is not of this policy"),
         ("observing", {"memory": after_a_step}, r"reward was not given, but this policy observes it \(observe_reward\)"),
         ("observing", {"memory": after_a_step, "reward": "much"}, r"^reward = 'much': expected a finite number\.$"),
-        ("masked", {"action_mask": np.zeros(3)}, "action_mask allows no action"),
         ("masked", {"action_mask": np.ones(5)}, r"^action_mask = .*: expected 3 numbers, which are 0 for forbidden choices\."),
         ("masked", {}, "action_mask was not given, but this policy was trained with action masks: pass action_mask"),
         (
@@ -231,18 +214,5 @@ def test_a_missing_memory_is_a_new_one_where_episodes_begin(policy):
     np.testing.assert_array_equal(policy.predict(observation, None, [True, True])[0], expected)
 
 
-def test_a_loaded_policy_plays_as_it_was_evaluated(tmp_path):
-    """The return of the only level there is, by hand and by an evaluation."""
-    settings = {"memory": "gru", "memory_size": 8, "observe_action": True, "levels": "3:4", "hidden_sizes": 8, "num_workers": 0}
-    small = {"total_steps": 256, "num_envs": 4, "num_steps": 64, "num_epochs": 1, "num_minibatches": 1, "eval_episodes": 0}
-    [result] = proximo.train("CartPole-v1", **settings, **small, runs_dir=str(tmp_path))
-    assert repr(proximo.load_policy(result.run_dir)) == "Policy('CartPole-v1' at step 256, memory gru of 8)"
-    policy = proximo.load_policy(result.run_dir)
-    env = policy.env.make()
-    observation, _ = env.reset(seed=3)
-    memory, episode_start, over, total = None, True, False, 0.0
-    while not over:
-        action, memory = policy.predict(observation, memory, episode_start)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        episode_start, over, total = False, terminated or truncated, total + reward
-    assert proximo.evaluate(policy, 2).episode_return.tolist() == [total, total]
+def test_repr_is_one_line_without_arrays():
+    assert repr(made(**REMEMBERING["gru"])) == "Policy('toys:RandomEnds' at step 0, memory gru of 8)"

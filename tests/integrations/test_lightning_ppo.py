@@ -28,7 +28,7 @@ from proximo.integrations import pytorch_lightning as other_bridge  # noqa: E402
 from proximo.integrations.flax import linen  # noqa: E402
 from proximo.integrations.lightning import PPO, PPOModule, SubprocVecEnv, make_vec_env  # noqa: E402
 from proximo.ppo import make_hyperparameters  # noqa: E402
-from proximo.rendering import window  # noqa: E402
+from proximo.rendering import watching, window  # noqa: E402
 
 BATCH = 64
 SMALL = {"num_envs": 2, "buffer_length": 32, "batch_size": 16, "epochs_per_rollout": 2, "num_eval_episodes": 2, "seed": 100}
@@ -410,7 +410,7 @@ def test_render_opens_a_window_where_there_is_a_display(tmp_path, monkeypatch):
     shown = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(window, "has_display", lambda: True)
-    monkeypatch.setattr(window, "show", lambda subject, play, fps: shown.extend(step.ended for step in play(False)))
+    monkeypatch.setattr(watching, "show", lambda subject: shown.extend(step.ended for step in subject.play()))
     model = Always()
     model.evaluate(2, render=True)
     assert len([ended for ended in shown if ended]) == 2

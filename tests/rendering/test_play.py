@@ -10,11 +10,8 @@ import pytest
 import proximo
 from proximo.collect.environment import environment
 from proximo.errors import EnvError
-from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.policy import Policy
-from proximo.rendering.play import policy_agent, random_agent
-from proximo.rendering.players import make_player
-from proximo.rendering.watching import Subject
+from proximo.rendering.watching import Subject, acting
 from proximo.settings import make_config
 from proximo.training.backends import make_backend
 
@@ -22,6 +19,7 @@ import gym_toys
 from helpers import drawn_policy
 
 SMALL = {"hidden_sizes": "8", "num_envs": "8", "total_steps": "1024", "encoder": "mlp"}
+AGENT = {"num_envs": 2, "num_steps": 8, "num_workers": 0}
 GRU = {"memory": "gru", "memory_size": 8}
 
 
@@ -33,16 +31,13 @@ def made(env_id, **settings):
     return Policy(drawn_policy(env, config), env, config, step=0)
 
 
-def drawn(env_id):
-    """An environment, its settings, and an agent that acts at random."""
-    config = make_config(env_id, {**SMALL, "num_workers": 0}, preset=False)
-    env = environment(config)
-    return env, config, random_agent(env, 0)
+def steps(policy, episodes=1, seed=0, **how):
+    return list(acting(policy, episodes=episodes, seed=seed, **how).play())
 
 
-def steps(policy, episodes=1, seed=0, deterministic=True, max_steps=10_000, agent=None):
-    agent = agent or policy_agent(policy, deterministic)
-    return list(Subject(policy.env, policy.config, agent, "greedy").play(episodes, seed, max_steps))
+def at_random(policy, episodes=1, seed=0, window=False):
+    """Steps of random actions."""
+    return Subject(env=policy.env, config=policy.config, episodes=episodes, seed=seed).play(window)
 
 
 def ends(played):
@@ -51,43 +46,36 @@ def ends(played):
     return [step.episode_return for step in last], [step.step for step in last], [step.success for step in last]
 
 
-def assert_as_evaluated(policy, episodes, evaluated, **how):
-    """The episodes are the first of the evaluation; those of another seed are not."""
-    returns, lengths, successes = ends(steps(policy, episodes, **how))
-    assert lengths == evaluated.length[:episodes].tolist()
-    np.testing.assert_allclose(returns, evaluated.episode_return[:episodes], rtol=1e-5, atol=1e-5)
-    if evaluated.success is not None:
-        assert successes == evaluated.success[:episodes].tolist()
-    others, *_ = ends(steps(policy, episodes, **{**how, "seed": 5}))
-    assert np.abs(np.subtract(others, returns)).max() > 1e-3
-
-
 OBSERVING = {**GRU, "observe_action": True, "observe_reward": True}
 KEEPING = {**OBSERVING, "reset_memory": False, "num_envs": 1, "num_minibatches": 1}
 
 
 @pytest.mark.parametrize(
-    ("env_id", "settings", "episodes"),
+    ("env_id", "settings", "episodes", "how"),
     [
-        ("proximo:PocMemory", OBSERVING, (4, 9)),
-        ("proximo:PocMemory", KEEPING, (5, 5)),
-        ("gym_toys:DrawnWalk", {"levels": "3:40"}, (6, 20)),
-        ("gym_toys:DrawnWalk", {"max_episode_steps": 4, "frame_stack": 2}, (3, 8)),
-        ("gym_toys:DrawnWalk", GRU, (3, 8)),
-        ("gym_toys:DrawnWalk", KEEPING, (4, 4)),
-        *(("gym_toys:DrawnVector", {"env_settings": {"mode": mode}}, (5, 20)) for mode in ("NextStep", "SameStep", "Disabled")),
+        ("proximo:PocMemory", OBSERVING, (4, 9), {}),
+        ("proximo:PocMemory", KEEPING, (5, 5), {}),
+        ("proximo:PocMemory", GRU, (1, 3), {"deterministic": False}),
+        ("proximo:PocMemory", GRU, (2, 2), {"seed": 2**32 - 1}),
+        ("gym_toys:DrawnWalk", {"levels": "3:40"}, (6, 20), {}),
+        ("gym_toys:DrawnWalk", {"max_episode_steps": 4, "frame_stack": 2}, (3, 8), {}),
+        ("gym_toys:DrawnWalk", KEEPING, (4, 4), {}),
+        *(
+            ("gym_toys:DrawnVector", {"env_settings": {"mode": mode}}, (5, 20), {})
+            for mode in ("NextStep", "SameStep", "Disabled")
+        ),
     ],
 )
-def test_player_plays_the_episodes_of_the_evaluation(env_id, settings, episodes):
-    policy = made(env_id, **settings)
-    num_envs = {"num_envs": 8} if episodes[1] == 20 else {}
-    assert_as_evaluated(policy, episodes[0], proximo.evaluate(policy, episodes[1], **num_envs))
-
-
-def test_player_samples_its_first_episode_as_the_evaluation_and_accepts_every_seed():
-    policy = made("proximo:PocMemory", **GRU)
-    assert_as_evaluated(policy, 1, proximo.evaluate(policy, 3, deterministic=False), deterministic=False)
-    assert_as_evaluated(policy, 2, proximo.evaluate(policy, 2, seed=2**32 - 1), seed=2**32 - 1)
+def test_player_plays_the_first_episodes_of_the_evaluation_with_its_seed(env_id, settings, episodes, how):
+    policy, (count, evaluated_count) = made(env_id, **settings), episodes
+    evaluated = proximo.evaluate(policy, evaluated_count, **how, **({"num_envs": 8} if evaluated_count == 20 else {}))
+    returns, lengths, successes = ends(steps(policy, count, **how))
+    assert lengths == evaluated.length[:count].tolist()
+    np.testing.assert_allclose(returns, evaluated.episode_return[:count], rtol=1e-5, atol=1e-5)
+    if evaluated.success is not None:
+        assert successes == evaluated.success[:count].tolist()
+    others, *_ = ends(steps(policy, count, **{**how, "seed": 5}))
+    assert np.abs(np.subtract(others, returns)).max() > 1e-3
 
 
 def trained_on(env_id, **settings):
@@ -136,9 +124,9 @@ def test_episode_has_one_frame_per_step_plus_the_first(env_id):
         assert [int((frame[0, :, 0] == 255).sum()) for frame in frames] == [step.step for step in played]
 
 
-def test_random_agent_differs_from_the_policy_and_repeats_by_seed():
+def test_random_actions_differ_from_the_policys_and_repeat_by_seed():
     policy = made("proximo:PocMemory")
-    first, again, other = (ends(steps(policy, 6, agent=random_agent(policy.env, seed))) for seed in (0, 0, 1))
+    first, again, other = (ends(at_random(policy, 6, seed)) for seed in (0, 0, 1))
     assert first == again != other
     assert first != ends(steps(policy, 6))
 
@@ -148,8 +136,8 @@ def test_only_allowed_actions_are_taken(env_id, monkeypatch):
     """These environments raise at any other one."""
     policy = made(env_id)
     monkeypatch.setattr(type(policy.env.make()), "render", lambda self: np.zeros((20, 20, 3), np.uint8))
-    for agent in (policy_agent(policy), policy_agent(policy, deterministic=False), random_agent(policy.env, 0)):
-        assert len(steps(policy, 3, agent=agent)) > 15
+    for played in (steps(policy, 3), steps(policy, 3, deterministic=False), at_random(policy, 3)):
+        assert len(list(played)) > 15
 
 
 @pytest.mark.parametrize("mode", ["human", "ansi"])
@@ -164,7 +152,7 @@ def test_environment_without_the_mode_rgb_array_shows_its_images(mode):
         def render(self):
             return "text"
 
-    agent = proximo.PPO(Images, num_envs=2, num_steps=8, num_workers=0, encoder="mlp")
+    agent = proximo.PPO(Images, **AGENT, encoder="mlp")
     assert agent.render(1, max_steps=3).frames == 4
 
 
@@ -178,7 +166,7 @@ def test_constructor_without_render_mode_is_watched_if_it_draws(modes, draws, mo
 
     monkeypatch.setitem(gym.registry, "Plain-v0", gym.envs.registration.EnvSpec("Plain-v0", Plain))
     for window in (False, True):
-        played = Subject(*drawn("Plain-v0"), "random").play(1, 0, window=window)
+        played = at_random(made("Plain-v0", num_workers=0), window=window)
         if draws:
             assert {step.draw().shape for step in played} == {(20, 20, 3)}, "without its opacity"
             continue
@@ -188,51 +176,43 @@ def test_constructor_without_render_mode_is_watched_if_it_draws(modes, draws, mo
 
 @pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.RenderCollection])
 def test_instance_that_was_made_to_draw_is_watched(wrap):
-    agent = proximo.PPO(wrap(gym_toys.DrawnWalk("rgb_array")), num_envs=2, num_steps=8, num_workers=0)
-    player = make_player(agent.env, agent.config, 0, EVALUATION_STREAM)
-    player.reset(0)
-    first = player.picture()()
-    player.step(np.zeros(1, np.int32))
-    second = player.picture()()
-    player.close()
+    agent = proximo.PPO(wrap(gym_toys.DrawnWalk("rgb_array")), **AGENT)
+    first, second, *_ = (step.draw() for step in acting(agent.policy).play())
     assert first.shape == second.shape == (30, 50, 3)
     assert (first != second).any()
 
 
 def test_environment_made_without_a_render_mode_is_named():
-    agent = proximo.PPO(lambda: gym_toys.DrawnWalk(), num_envs=2, num_steps=8, num_workers=0)
+    agent = proximo.PPO(lambda: gym_toys.DrawnWalk(), **AGENT)
     told = r"it was made without a render_mode. Give its class or function an argument render_mode, as lambda render_mode=None: MyEnv"
     assert any(re.search(told, warning) for warning in agent.warnings)  # before the training, not only after it
     with pytest.raises(EnvError, match=told):
         agent.render(1)
-    agent = proximo.PPO(lambda render_mode=None: gym_toys.DrawnWalk(render_mode), num_envs=2, num_steps=8, num_workers=0)
+    agent = proximo.PPO(lambda render_mode=None: gym_toys.DrawnWalk(render_mode), **AGENT)
     assert not any("render_mode" in warning for warning in agent.warnings)
-    assert proximo.PPO(gym_toys.DrawnWalk(), num_envs=2, num_steps=8, num_workers=0).render(1).episodes
+    assert proximo.PPO(gym_toys.DrawnWalk(), **AGENT).render(1).episodes
 
 
 def test_episode_is_cut_at_max_steps_and_marked_as_cut():
     played = steps(made("gym_toys:DrawnWalk", env_settings={"terminate": 0.0}), 2, max_steps=2)
-    _, lengths, _ = ends(played)
-    assert max(lengths) <= 2
-    assert all(step.ended == "truncated" or step.step == 2 for step in played if step.ended)
-    assert {step.success for step in played if step.ended == "cut"} == {None}
+    assert all(
+        step.ended == "truncated" or (step.ended, step.step, step.success) == ("cut", 2, None) for step in played if step.ended
+    )
+    assert max(step.step for step in played) == 2
 
 
-@pytest.mark.parametrize("env_id", ["toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"])
-def test_environment_without_renderer_or_images_raises_one_sentence(env_id):
-    sentence = rf"^{env_id} cannot be watched: it has no renderer, and its observations are not images\."
-    with pytest.raises(EnvError, match=sentence):
-        steps(made(env_id))
+NOT_DRAWN = r"%s cannot be watched: it has no renderer, and its observations are not images\."
+UNDRAWABLE = "toys:RandomEnds", "gym_toys:Walk", "gym_toys:CustomVector", "gymnax:SimpleBandit-bsuite"
 
 
 @pytest.mark.parametrize(
     ("env_id", "sentence"),
     [
+        *((env_id, NOT_DRAWN % env_id) for env_id in UNDRAWABLE),
         ("toys:BadlyDrawn", r"toys:BadlyDrawn\.render raised RuntimeError: the paint has dried \(toys\.py, line \d+\)"),
         ("toys:DrawnInGray", r"toys:DrawnInGray\.render returned uint8\[40, 60\]: expected uint8 \[height, width, 3\]"),
     ],
 )
-def test_failing_renderer_is_reported_with_its_environment(env_id, sentence):
-    played = steps(made(env_id), 3)
-    with pytest.raises(EnvError, match=sentence):
-        [step.draw() for step in played]
+def test_missing_or_failing_renderer_raises_one_sentence(env_id, sentence):
+    with pytest.raises(EnvError, match=f"^{sentence}"):
+        [step.draw() for step in steps(made(env_id))]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from proximo.rendering import video
-from proximo.rendering.video import Video, VideoError, enlarged, gif_of
+from proximo.rendering.video import Video, VideoError, gif_of
 
 COUNT = 12
 
@@ -21,10 +21,9 @@ def shade(k, size=(48, 64)):
 
 
 def written(path, frames, fps=10.0):
-    file = Video(path, fps)
-    for frame in frames:
-        file.add(frame)
-    file.close()
+    with Video(path, fps) as file:
+        for frame in frames:
+            file.add(frame)
     return path
 
 
@@ -45,13 +44,12 @@ def test_mp4_has_every_frame_in_order_and_fps_of_them_in_a_second(tmp_path, monk
 
 @pytest.mark.parametrize("size", [(48, 64), (31, 57), (401, 299), (10, 10)])
 def test_sides_are_even_and_small_frames_are_enlarged(tmp_path, size):
-    frame = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    back = read(written(tmp_path / "a.mp4", [frame]))[0]
-    assert [side % 2 for side in back.shape[:2]] == [0, 0]
-    factor = max(1, 400 // max(size))
-    assert [a - factor * b in (0, 1) for a, b in zip(back.shape[:2], size, strict=True)] == [True, True]
-    large = enlarged(frame)
-    assert np.array_equal(large[: factor * size[0] : factor, : factor * size[1] : factor], frame)
+    frame, factor = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8), max(1, 400 // max(size))
+    [large] = read(written(tmp_path / "a.mp4", [frame]))
+    assert list(large.shape[:2]) == [factor * side + factor * side % 2 for side in size]
+    image = np.asarray(Image.open(written(tmp_path / "a.gif", [frame // 128 * 255])).convert("RGB"))
+    if not any(factor * side % 2 for side in size):  # sharp, without an average of two pixels
+        assert np.array_equal(image[::factor, ::factor], frame // 128 * 255)
 
 
 def test_frame_of_another_size_is_resized_to_the_first(tmp_path):
@@ -65,11 +63,11 @@ def test_gif_has_its_frames_and_rate(tmp_path):
     assert image.n_frames == COUNT
     assert image.info["duration"] == 200
     assert image.info["loop"] == 0
-    thirty = Image.open(io.BytesIO(gif_of([shade(k % 2) for k in range(30)], 30.0)))
+    video = written(tmp_path / "a.mp4", [shade(k % 12) for k in range(90)])
+    thirty = Image.open(io.BytesIO(gif_of(video, 3, 30.0)))
     lasting = [(thirty.seek(k), thirty.info["duration"])[1] for k in range(30)]
-    assert (sum(lasting), {*lasting}) == (1000, {30, 40})
-    small = Image.open(io.BytesIO(gif_of([shade(1), shade(2)], 100.0)))
-    assert (small.n_frames, small.info["duration"]) == (2, 20)  # browsers would play less slowly
+    assert (sum(lasting), {*lasting}, thirty.n_frames, thirty.size) == (1000, {30, 40}, 30, (200, 150))
+    assert Image.open(io.BytesIO(gif_of(video, 1, 100.0))).info["duration"] == 20  # browsers would play less slowly
 
 
 def test_impossible_folder_and_unknown_format_raise(tmp_path):
@@ -91,7 +89,7 @@ def test_failing_ffmpeg_raises_with_its_error_message_and_leaves_no_file(tmp_pat
     monkeypatch.setattr(video, "ffmpeg", lambda: str(failing))
 
     def record():
-        with video.recording(tmp_path / "a.mp4", 10.0) as file:
+        with Video(tmp_path / "a.mp4", 10.0) as file:
             for _ in range(frames):
                 file.add(shade(1, (400, 400)))
 

@@ -67,19 +67,6 @@ def test_agent_evaluates_on_any_environment_with_the_same_spaces(env, settings, 
     assert agent().evaluate(2, env=env, env_settings=settings).summary()["return_mean"] == reached
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"env_settings": {"length": 3}}, r"env_settings = \{'length': 3\}"), ({"levels": "0:3"}, "levels = '0:3'")],
-)
-def test_only_an_agent_makes_an_environment_object_again(settings, message):
-    learner = agent(lambda length=5: Countdown(length))
-    assert learner.evaluate(2, **settings).summary()["return_mean"] == settings.get("env_settings", {}).get("length", 5)
-    with pytest.raises(
-        ConfigError, match=rf"^{message} requires a new environment, but <.* was given as an object: use agent.evaluate"
-    ):
-        evaluate_policy(learner, 2, **settings)
-
-
 def test_evaluation_on_another_kind_ignores_settings_of_workers():
     """The training steps in workers, and a JAX environment in no process."""
 
@@ -119,6 +106,7 @@ def test_object_is_needed_again_when_an_agent_is_loaded(tmp_path):
     assert evaluate_policy(proximo.load_policy(saved), 2, ["greedy"]).played["env"] == "gym_toys:Countdown", "the policy can act"
 
 
+OBJECT = " requires a new environment, but <.* was given as an object: use agent.evaluate"
 REFUSED = {
     "spaces": (lambda: agent(eval_env=gym_toys.Walk), r"The observation space of <gym_toys.Walk> is Box\(4,\) float32, but the policy is for Box\(2,\)"),
     "no parameter": (lambda: agent(eval_env="gym_toys:Countdown", eval_env_settings="size=3"), r"^eval_env_settings: gym_toys:Countdown has no parameter 'size'"),
@@ -126,6 +114,8 @@ REFUSED = {
     "parameter of the training": (lambda: agent("gym_toys:Countdown", env_settings="length=4", eval_env="gym_toys:Walk"), r"^env_settings: gym_toys:Walk has no parameter 'length'"),
     "no parameter in a run": (lambda: proximo.train("CartPole-v1", eval_env_settings="size=3"), r"^eval_env_settings: CartPole-v1 has no parameter 'size'"),
     "no evaluation": (lambda: agent(eval_env="gym_toys:Countdown", eval_episodes=0), r"eval_env = gym_toys:Countdown has no effect with eval_episodes = 0"),
+    "an object with parameters": (lambda: evaluate_policy(agent(lambda length=5: Countdown(length)), 2, env_settings={"length": 3}), rf"^env_settings = \{{'length': 3\}}{OBJECT}"),
+    "an object on levels": (lambda: evaluate_policy(agent(lambda: Countdown(5)), 2, levels="0:3"), rf"^levels = '0:3'{OBJECT}"),
     "train": (lambda: proximo.train("gym_toys:Countdown", eval_env=Countdown), r"eval_env = <class .*: expected an id"),
     "resume": (lambda: changed_for_resume(override(Config(), {"id": "x"}), {"eval_env": "y"}), r"eval_env cannot change when a run is resumed"),
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from proximo.checks.before_training import check_before_training, quick_check
 from proximo.checks.environment import check_environment, check_names
-from proximo.checks.finding import Finding, verdict
-from proximo.checks.hints import hints
+from proximo.checks.hints import Finding, hints, verdict
 
 __all__ = ["Finding", "check_before_training", "check_environment", "check_names", "hints", "quick_check", "verdict"]

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from proximo.checks.finding import Finding
+from proximo.checks.hints import Finding
 from proximo.envs.gymnasium.observations import leaves
-from proximo.envs.gymnasium.stepper import EnvironmentSpec
+from proximo.envs.protocol import Environment
 from proximo.spaces import ACTION_MASK, mask_sizes
 
 KINDS = "(legal|valid|invalid|avail|available|allowed)"
 NAMES = re.compile(rf"actions?_?mask|mask(ed)?_?actions?|^(get_)?{KINDS}_?(actions?|moves?)(_?masks?)?$")
 
 
-def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], spec: EnvironmentSpec, fix: str) -> list[Finding]:
+def check_unused_mask(layers: Iterable[Any], info: Mapping[Any, Any], env: Environment, fix: str) -> list[Finding]:
     """Warn of a method or an entry that looks like an action mask and is not used.
 
-    ``layers`` are the environment and what it wraps, ``info`` is from a reset, or for JAX environments from
-    a step. ``fix`` is where a mask is expected.
+    ``layers`` are the environment ``env`` and what it wraps, ``info`` is from a reset, or for JAX environments
+    from a step. ``fix`` is where a mask is expected.
     """
-    expected, size = leaves(spec.observation_space), sum(mask_sizes(spec.action_space))
+    expected, size = leaves(env.observation_space), sum(mask_sizes(env.action_space))
     if not size or any(leaf.path == (ACTION_MASK,) for leaf in expected):
         return []
     candidates = [(f"info[{key!r}]", key, value) for key, value in info.items()]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from proximo.checks.play import Player
+from proximo.checks.play import play
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.observations import final_observation, leaves
 from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
@@ -70,10 +70,10 @@ class WatchedVectorEnv:
         return result
 
 
-def check_autoreset(watched: WatchedVectorEnv, player: Player) -> str:
+def check_autoreset(watched: WatchedVectorEnv, env: GymnasiumEnvironment) -> str:
     """Check that autoreset steps ignore actions. Every step has checked the rest. Raises ``EnvError``."""
     if watched.mode == "next_step":
-        first, again, others = (player.play(0, autoreset_seed=other) for other in (0, 0, 1))
+        first, again, others = (play(env, 0, autoreset_seed=other) for other in (0, 0, 1))
         uses = first.difference(again) is None and first.difference(others) is not None
         watched.require(not uses, "the step after an episode's end, which must only reset, uses its action")
     return f"It resets as it declares ({MODE_NAMES[watched.mode]})."

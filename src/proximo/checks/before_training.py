@@ -5,7 +5,7 @@ from typing import Any
 
 from proximo.checks.hints import check_scale, hints
 from proximo.checks.jax_transforms import check_tracing
-from proximo.checks.play import Play, Player
+from proximo.checks.play import Play, opened, play_in, steppable
 from proximo.collect.program_cache import environment_key, reuse
 from proximo.config import Config
 from proximo.config.schema import OF_PRESET
@@ -62,25 +62,22 @@ def quick_check(env: JaxEnvironment | GymnasiumEnvironment, env_id: str, plays: 
     single ones are not checked: making EnvPool or ALE takes long, and training checks their first thousand
     steps. Raises ``EnvError`` if the environment cannot be trained.
     """
-    num_envs, warnings = 1, []
     if isinstance(env, GymnasiumEnvironment):
         plays = env.make is not None
     else:
         check_tracing(env, env_id)
-        num_envs = 4
     if not plays:
         return [], None
-    player = Player(env, env_id)
-    with contextlib.closing(player.open(num_envs, MAX_STEPS)) as vector_env:
-        first = seen = player.play_in(vector_env, 0, seconds=0.0)
+    played, warnings = steppable(env, env_id), []
+    with contextlib.closing(opened(played, 1, MAX_STEPS)) as vector_env:
+        first = seen = play_in(vector_env, played, 0, seconds=0.0)
         with contextlib.suppress(EnvError):  # a later fault ends the training, which reports its step
-            seen = player.play_in(vector_env, 0, SECONDS)
+            seen = play_in(vector_env, played, 0, SECONDS)
         if first.difference(seen) is not None:
             details = f"`{command('proximo', 'check', env_id)}` reports the details."
             warnings.append(f"{env_id} gives different steps for the same seed and actions, so no run can be repeated. {details}")
-        if isinstance(env, GymnasiumEnvironment):
-            one = vector_env.steppers[0].envs[0]
-            # An environment whose constructor sets no render_mode may draw without it.
-            if "render_mode" in getattr(innermost(one), "__dict__", {}) and (unseen := env.without_render_mode(one)):
-                warnings.append(unseen)
+        one = vector_env.steppers[0].envs[0]
+        # An environment whose constructor sets no render_mode may draw without it.
+        if "render_mode" in getattr(innermost(one), "__dict__", {}) and (unseen := played.without_render_mode(one)):
+            warnings.append(unseen)
     return warnings, seen

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from proximo.checks.finding import Finding
+from proximo.checks.hints import Finding
 from proximo.custom_code import exception_text
 from proximo.envs.gymnasium.preprocessing import WithBaseClass
 from proximo.spaces import ACTION_MASK

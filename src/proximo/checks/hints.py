@@ -1,17 +1,19 @@
-"""Warns about what makes learning slow, or is probably not what the user wants to train."""
+"""What checks find; and warnings of what makes learning slow, or is probably not what the user wants."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from proximo.checks.finding import Finding
 from proximo.config import Config, NetworkConfig, PPOConfig
 from proximo.config.custom import is_custom
+from proximo.custom_code import custom_code_errors
 from proximo.envs.gymnasium.observations import leaves
 from proximo.envs.unknown_ids import newer_version
+from proximo.errors import ProximoError
 from proximo.networks import ActorCritic
 from proximo.networks.encoders import NatureCNN, image_axes
 from proximo.networks.normalizer import is_normalized
@@ -25,6 +27,36 @@ MAX_PARAMETERS = 10_000_000
 MAX_OBSERVATION = 100.0
 MIN_REWARD, MAX_REWARD = 1e-3, 100.0
 """Largest absolute values without a warning. A reward of -100 for a crash is usual."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check, and what was seen, what was expected, and the fix. Level ``error``: training
+    fails or learns from wrong data; ``warning``: it works, but something is probably not intended; ``ok``:
+    nothing was found."""
+
+    check: str
+    level: Literal["ok", "warning", "error"]
+    message: str
+
+
+def run_check(check: str, env_id: str, function: Callable[[], Finding | str]) -> Finding:
+    """Run one check. ``function`` returns a finding or a message of level ``ok``, or raises."""
+    try:
+        with custom_code_errors(env_id):
+            result = function()
+    except ProximoError as fault:
+        return Finding(check, "error", str(fault).splitlines()[0])
+    return Finding(check, "ok", result) if isinstance(result, str) else result
+
+
+def verdict(env_id: str, findings: Sequence[Finding]) -> str:
+    """Summarize all findings in one sentence."""
+    counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning")}
+    counted = " and ".join(f"{n} {level}{'s' if n > 1 else ''}" for level, n in counts.items() if n)
+    if counts["error"]:
+        return f"{env_id} cannot be trained as it is: {counted}."
+    return f"{env_id} can be trained{f', with {counted}' if counted else ': no problem was found'}."
 
 
 def hints(env: Any, config: Config, policy: ActorCritic | None = None) -> list[Finding]:

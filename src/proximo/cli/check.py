@@ -8,8 +8,7 @@ import math
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import IO, Any
 
 from proximo.cli import Options, Parser, UsageError, paint, print_json, short_warnings
@@ -69,7 +68,7 @@ def _findings(options: Options, report: dict[str, Any]) -> Iterator[Any]:
     environment for longer than ``options.seconds`` is killed."""
     from proximo.checks import Finding
 
-    process = WorkerProcess(Checks(options).serve)
+    process = WorkerProcess(functools.partial(_serve, options))
     limit = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), process.kill, ["reached the limit"])
     try:
         process.begin()
@@ -96,52 +95,50 @@ def _findings(options: Options, report: dict[str, Any]) -> Iterator[Any]:
         process.release()
 
 
-@dataclass(frozen=True)
-class Checks:
-    """The checks of a command, which run in a worker process: an environment may hang, crash or print."""
-
-    options: Options
-
-    def serve(self, commands: IO[bytes], replies: IO[bytes]) -> None:
-        """Send each finding, and entries of the report; at the end None, or an error of the user."""
-        send = functools.partial(worker_process.send, replies, b"")
-        with short_warnings():
-            try:
-                self._run(send)
-                send(None)
-            except ProximoError as error:
-                send(error)
-
-    def _run(self, send: Callable[[Any], None]) -> None:
-        import jax
-
-        from proximo.checks import Finding, check_environment, check_names
-        from proximo.collect.environment import environment
-        from proximo.jax_setup import prepare_jax
-        from proximo.settings import make_config
-
-        prepare_jax()
-        options, started, compiling = self.options, time.monotonic(), [0.0]
-
-        def on_event(event: str, duration_secs: float, **_: Any) -> None:
-            compiling[0] += duration_secs * event.startswith("/jax/core/compile")
-
-        jax.monitoring.register_event_duration_secs_listener(on_event)
-        send({})  # the time begins
+def _serve(options: Options, commands: IO[bytes], replies: IO[bytes]) -> None:
+    """Send the messages, and at the end None, or an error of the user. It runs in a worker process, because an environment may hang,
+    crash or print."""
+    send = functools.partial(worker_process.send, replies, b"")
+    with short_warnings():
         try:
-            config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
-            env = environment(config)
-        except EnvError as error:
-            send({"not_checked": []})
-            send(Finding("making", "error", str(error)))
-            return
-        names = check_names(env)
-        send({"env": config.env.id, "not_checked": names})
-        for finding in check_environment(env, config):
-            send(finding)
-            if "tracing" in names:
-                send({"compile_seconds": compiling[0]})
-                is_over = time.monotonic() - started - compiling[0] > options.seconds
-                if is_over and finding.check != names[-1]:
-                    send(Finding("time", "warning", STOPPED.format(options.seconds)))
-                    return
+            for message in _messages(options):
+                send(message)
+            send(None)
+        except ProximoError as error:
+            send(error)
+
+
+def _messages(options: Options) -> Iterator[Any]:
+    """Each finding, and entries of the report; first none, when the time begins."""
+    import jax
+
+    from proximo.checks import Finding, check_environment, check_names
+    from proximo.collect.environment import environment
+    from proximo.jax_setup import prepare_jax
+    from proximo.settings import make_config
+
+    prepare_jax()
+    started, compiling = time.monotonic(), [0.0]
+
+    def on_event(event: str, duration_secs: float, **_: Any) -> None:
+        compiling[0] += duration_secs * event.startswith("/jax/core/compile")
+
+    jax.monitoring.register_event_duration_secs_listener(on_event)
+    yield {}
+    try:
+        config = make_config(options.env, given_settings(options), options.config, preset=not options.no_preset)
+        env = environment(config)
+    except EnvError as error:
+        yield {"not_checked": []}
+        yield Finding("making", "error", str(error))
+        return
+    names = check_names(env)
+    yield {"env": config.env.id, "not_checked": names}
+    for finding in check_environment(env, config):
+        yield finding
+        if "tracing" in names:
+            yield {"compile_seconds": compiling[0]}
+            is_over = time.monotonic() - started - compiling[0] > options.seconds
+            if is_over and finding.check != names[-1]:
+                yield Finding("time", "warning", STOPPED.format(options.seconds))
+                return

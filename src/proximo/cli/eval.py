@@ -51,15 +51,18 @@ def run(options: Options) -> int:
         _write_lines(file, evaluations)
     best = {name: checkpoint.best_step(Path(name)) for name in evaluations}
     summaries = {name: {mode: x.summary() for mode, x in one.episodes.items()} for name, one in evaluations.items()}
+    group = _over_seeds(evaluations, summaries) if seed_runs else {}
     if options.json:
-        print_json(_as_json(evaluations, summaries, best))
+        runs = {name: _entries(summaries[name]) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
+        name, row = next(iter(runs.items()))
+        shared = {key: row[key] for key in ("env", "env_settings", "levels", "seed")}
+        print_json({**row, "run": name} if len(runs) == 1 else {**_entries(group), **shared, "seeds": runs})
         return 0
     for name, rows in summaries.items():
         print("\n".join([_heading(name, evaluations[name].played, rows), *_table(rows, "95 % interval of the mean")]))
-    if seed_runs:
-        rows = _over_seeds(evaluations, summaries)
-        within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in rows.items())
-        print("\n".join([f"{path}: means over {len(evaluations)} seeds", *_table(rows, "95 % interval over seeds")]))
+    if group:
+        within = "; ".join(f"{mode} {' … '.join(map(number, row['ci95_episodes']))}" for mode, row in group.items())
+        print("\n".join([f"{path}: means over {len(evaluations)} seeds", *_table(group, "95 % interval over seeds")]))
         print(f"  95 % interval of the mean return of these policies (resampled episodes): {within}")
     other_best = [name for name, one in evaluations.items() if best[name] not in (None, one.played["step"])]
     if other_best and "@" not in options.run:
@@ -68,21 +71,10 @@ def run(options: Options) -> int:
     return 0
 
 
-def _as_json(evaluations: dict[str, Any], summaries: dict[str, Rows], best: dict[str, int | None]) -> dict[str, Any]:
-    """The statistics of the first policy, what was played, and the statistics of each policy under its name. For a group,
-    the statistics are means over its seeds, which are listed under ``seeds``."""
-
-    def figures(rows: Rows) -> dict[str, Any]:
-        mode = next(iter(rows))
-        return {**rows[mode], "policy": mode, **rows}
-
-    runs = {name: figures(summaries[name]) | one.played | {"best_step": best[name]} for name, one in evaluations.items()}
-    if len(runs) == 1:
-        [(name, row)] = runs.items()
-        return {**row, "run": name}
-    played = next(iter(evaluations.values())).played
-    shared = {name: x for name, x in played.items() if name != "step"}
-    return {**figures(_over_seeds(evaluations, summaries)), **shared, "seeds": runs}
+def _entries(rows: Rows) -> dict[str, Any]:
+    """The statistics of the first policy, and of each policy under its name."""
+    mode = next(iter(rows))
+    return {**rows[mode], "policy": mode, **rows}
 
 
 def _over_seeds(evaluations: dict[str, Any], summaries: dict[str, Rows]) -> Rows:

@@ -3,7 +3,7 @@
 import webbrowser
 
 from proximo.cli import Options, Parser, aligned, print_json, print_warnings
-from proximo.rendering.display import is_headless
+from proximo.rendering.window import is_headless
 
 
 def make_parser() -> Parser:

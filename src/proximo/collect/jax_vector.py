@@ -1,5 +1,6 @@
-"""One JAX environment as ``N`` environments: reset, step, a step with a policy, and the check of its protocol."""
+"""A JAX environment as ``N`` environments (reset, step, a step with a policy), or as one of Gymnasium; its check."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
 from proximo.collect.devices import is_key
+from proximo.collect.program_cache import CompiledFunction, environment_key, reuse
 from proximo.custom_code import custom_code_errors
 from proximo.envs.custom import as_jax_environment
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -91,6 +93,61 @@ def step(
     terminated = terminated.astype(bool)
     truncated, reward = truncated.astype(bool) & ~terminated, reward.astype(jnp.float32)
     return as_template(new, states), as_template(seen, observations), reward, terminated, truncated, success
+
+
+class JaxAsGymnasium:
+    """A JAX environment with the interface of ``gymnasium.Env``, to step it from Python.
+
+    ``reset(seed=i)`` begins episode ``i`` of an evaluation with ``key`` that plays ``together`` episodes at a time;
+    without a seed, the next episode. Without a ``matmul_precision`` the programs compile faster and run slowly.
+    """
+
+    def __init__(self, env: JaxEnvironment, key: Key[Array, ""], together: int = 1, matmul_precision: str | None = None):
+        self._key, self._together, self._number = key, together, -1
+        self._params = jax.tree.map(jnp.asarray, env.default_params)
+        self._action_type = np.float32 if isinstance(env.action_space, Box) else np.int32
+
+        def begin(keys: Key[Array, "1"], params: PyTree) -> PyTree:
+            start = reset(env, keys, params)
+            return as_template(start, start)  # the types of later steps
+
+        def compiled(function: Callable[..., Any]) -> CompiledFunction:
+            with_precision = jax.default_matmul_precision(matmul_precision or "default")
+            return CompiledFunction(with_precision(function), brief=matmul_precision is None)
+
+        programs = "stepped", environment_key(env), matmul_precision
+        self._begin, self._advance = reuse(programs, lambda: (compiled(begin), compiled(functools.partial(step, env))))
+
+    def _keys(self, key: Key[Array, ""], count: int) -> tuple[Key[Array, ""], Key[Array, "1"]]:
+        """A key for all episodes that are played together, and the key of this one among them."""
+        for_all, for_each = jax.random.split(jax.random.fold_in(key, count))
+        return for_all, jax.random.split(for_each, self._together)[self._index][None]
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        self._number, self._time = self._number + 1 if seed is None else seed, 0
+        chunk, self._index = divmod(self._number, self._together)
+        self._episode_key, key = self._keys(self._key, chunk)
+        self.state, self._observation = self._begin(0, key, self._params)
+        """The state has a leading axis of 1."""
+        return _only(self._observation), {}
+
+    def action_key(self) -> Key[Array, ""]:
+        """The key that samples the next action."""
+        return self._keys(self._episode_key, self._time)[0]
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        _, key = self._keys(self._episode_key, self._time)
+        action, self._time = np.asarray(action, self._action_type)[None], self._time + 1
+        result = self._advance(0, key, self.state, action, self._observation, self._params)
+        self.state, self._observation, *_, success = result
+        return *_only(result[1:-1]), {} if success is None else {"success": _only(success)}
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def _only(batch: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: x[0], jax.device_get(batch))
 
 
 class StepState(NamedTuple):

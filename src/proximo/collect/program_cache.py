@@ -19,7 +19,7 @@ from proximo.ppo.hyperparameters import StaticSettings
 
 TRACING = threading.Lock()
 """Functions are traced one after the other: the code of users may have caches and counters."""
-MAX_KEPT = 16
+MAX_KEPT = 20
 _kept: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = threading.Lock()
 

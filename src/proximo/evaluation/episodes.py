@@ -22,6 +22,11 @@ def evaluation_key(seed: int | Array, stream: int | Array) -> Key[Array, ""]:
     return jax.random.fold_in(jax.random.key(seed), EVALUATIONS + stream)
 
 
+def environment_source(seed: int, stream: int) -> int:
+    """The number from which the seeds of the Gymnasium environments of such evaluations follow."""
+    return int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+
+
 @dataclass(frozen=True)
 class Episodes:
     """Episodes that were played by one policy, with an entry for each of ``E`` episodes."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,7 +144,7 @@ def evaluate_policy(
     return EvaluationResult({**where, "seed": seed, "step": policy.step}, played)
 
 
-def _episode_warnings(episodes: Episodes, env_id: str, mode: Mode, count: int) -> list[str]:
+def _episode_warnings(episodes: Episodes, env_id: str, mode: Mode, count: int) -> Iterator[str]:
     """Warnings of episodes that did not end. Raises ``EnvError`` if the return of an episode is NaN or infinite."""
     wrong = np.flatnonzero(~np.isfinite(episodes.episode_return))
     if len(wrong):
@@ -154,13 +154,11 @@ def _episode_warnings(episodes: Episodes, env_id: str, mode: Mode, count: int) -
             f"{len(wrong)} of {len(episodes.length)} episodes of {env_id} have no finite return, first {first}: an observation or a reward "
             "is NaN or infinite. Check the code of the environment."
         )
-    found = []
     if episodes.unfinished:
-        found.append(f"{episodes.unfinished} {mode} episodes did not end: their returns so far are counted.")
+        yield f"{episodes.unfinished} {mode} episodes did not end: their returns so far are counted."
     if missing := count - len(episodes.length):
         why = "an environment whose episode does not end plays no other one. Set max_episode_steps."
-        found.append(f"{missing} of {count} {mode} episodes were not played: {why}")
-    return found
+        yield f"{missing} of {count} {mode} episodes were not played: {why}"
 
 
 def check_numbers(episodes: Any, seed: Any, num_envs: Any = 0) -> None:
@@ -176,17 +174,15 @@ def check_number(name: str, value: Any, low: int, high: int) -> None:
         raise ConfigError(f"{name} = {value!r}: expected a whole number of {low} … {high}.")
 
 
-def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> list[str]:
+def _level_warnings(trained: Config, evaluated: Config, levels: bool) -> Iterator[str]:
     """Warnings that the requested ``levels`` may overlap the training's."""
-    found = []
     if trained.env.id != evaluated.env.id:
-        return found
+        return
     before, part = (config.env.env_settings.get("levels", "all") for config in (trained, evaluated))
     shared = levels and part != "all" if before == part else "all" in (before, part)
     if shared and before in PARTS and part in PARTS:
-        found.append(f"the policy was trained on levels={before}: not all levels of levels={part} are new to it.")
+        yield f"the policy was trained on levels={before}: not all levels of levels={part} are new to it."
     if levels and trained.env.levels:
         past, now = (LevelRange.parse(config.env.levels) for config in (trained, evaluated))
         if seen := now.common(past):
-            found.append(f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {evaluated.env.levels}.")
-    return found
+            yield f"the policy was trained on {seen:,} of the {now.stop - now.start:,} levels {evaluated.env.levels}."

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import itertools
 import warnings
 from typing import Any, NamedTuple
 
@@ -12,20 +13,21 @@ from jaxtyping import Array, Bool, Int32, PyTree, UInt32
 
 from proximo.collect import jax_vector
 from proximo.collect.environment import LazyVectorEnvironment, vector_options
-from proximo.collect.episode_tally import EpisodeTally
+from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.program_cache import TRACING, environment_key, reuse
 from proximo.config import Config
-from proximo.envs import Environment, GymnasiumEnvironment, JaxEnvironment
-from proximo.envs.gymnasium.observations import leaves, unflatten
+from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.envs.gymnasium.observations import unflatten
 from proximo.envs.gymnasium.rollout_buffer import SUCCESS, UNREPORTED
 from proximo.envs.gymnasium.stepper import environment_seeds
 from proximo.envs.gymnasium.vector_environment import split
 from proximo.envs.level_seeds import JaxLevels, LevelRange
-from proximo.evaluation.episodes import MAX_STEPS, Episodes, evaluation_key
+from proximo.evaluation.episodes import MAX_STEPS, Episodes, environment_source, evaluation_key
 from proximo.evaluation.policy import Carried, act
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
 from proximo.networks.custom.forward import Forward
+from proximo.spaces import zeros
 from proximo.types import CompensatedSum, Observation, Previous
 
 GYMNASIUM_TOGETHER, ARRAYS_TOGETHER = 64, 256
@@ -43,11 +45,18 @@ class Evaluator(abc.ABC):
     whose policy may have ``jax.ShapeDtypeStruct`` for arrays.
     """
 
+    compiles = True
+    """Whether ``compile`` has anything to compile."""
+
     def __init__(self, env: Any, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
         self.env, self.config, self.episodes, self.num_envs = env, config, episodes, min(episodes, num_envs)
         self.own = split(range(self.num_envs), part[1])[part[0]]
         """Numbers of the environments that it plays in."""
-        self.compiles = True
+        self._prepare()
+
+    @abc.abstractmethod
+    def _prepare(self) -> None:
+        """Make what plays."""
 
     def __call__(
         self, policy: ActorCritic, seed: int, stream: int, deterministic: bool = True, episodes: int | None = None
@@ -81,8 +90,8 @@ class GymnasiumEvaluator(Evaluator):
     are not favored. The first episodes of all environments come first in the result, or, if the memory is
     kept, all episodes of the first environment."""
 
-    def __init__(self, env: GymnasiumEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
-        super().__init__(env, config, episodes, num_envs, part)
+    def _prepare(self) -> None:
+        env, config = self.env, self.config
         options = vector_options(config, lambda message: warnings.warn(message, stacklevel=2))
         workers = min(options.num_workers, len(self.own))
         # Episodes are played whole, by one group. The training has already warned of more workers than cores.
@@ -102,30 +111,17 @@ class GymnasiumEvaluator(Evaluator):
         self._act: Any = jax.jit(jax.default_matmul_precision(config.run.matmul_precision)(act_at)) if self.compiles else act_at
 
     def _lowered(self, policy: ActorCritic, carried: Carried) -> Any:
-        parts = [np.zeros((len(self.own), *leaf.shape), leaf.dtype) for leaf in leaves(self.env.observation_space)]
-        observation = unflatten(self.env.observation_space, parts)
+        observation = zeros(self.env.observation_space, (len(self.own),))
         return self._act.lower(policy, carried, observation, np.zeros(len(self.own), bool), None, 0)
 
     def close(self) -> None:
         self.environments.close()
 
     def _play(self, policy: ActorCritic, seed: int, stream: int, deterministic: bool, count: int) -> Episodes:
-        source = int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
-        vector_env, num_envs, levels = self.environments.reset(source), len(self.own), self.config.env.levels
-        seeds = environment_seeds(self.own.stop, source)[self.own.start :]
-        draws = [LevelRange.parse(levels).draws(seed) for seed in seeds] if levels else []
+        source, num_envs = environment_source(seed, stream), len(self.own)
         quotas = [count // self.num_envs + (i < count % self.num_envs) for i in range(self.num_envs)]
-        played, left, rows = [0] * num_envs, np.array(quotas[self.own.start : self.own.stop]), list[dict[str, Any]]()
-
-        def add(i: int, episode_return: float, length: int, success: int) -> None:
-            env, k = self.own.start + i, played[i]
-            index = k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k
-            start = {"index": index, "env_seed": None if k else seeds[i], "level": next(draws[i]) if levels else None}
-            result = None if success == UNREPORTED else success == SUCCESS
-            rows.append({**start, "return": episode_return, "length": length, "success": result})
-            played[i], left[i] = k + 1, left[i] - 1
-
-        max_steps = self.config.run.eval_max_steps or MAX_STEPS
+        played, left = [list[Episode]() for _ in self.own], np.array(quotas[self.own.start : self.own.stop])
+        vector_env, max_steps = self.environments.reset(source), self.config.run.eval_max_steps or MAX_STEPS
         buffer, tally, unfinished = vector_env.buffer, EpisodeTally(num_envs), 0
         key = None if deterministic else evaluation_key(seed, stream)
         carried, t = Carried.initial(policy, num_envs), 0
@@ -145,15 +141,31 @@ class GymnasiumEvaluator(Evaluator):
                 carried = _select(valid, carried, before)
             for episode in tally.add(buffer):  # an environment that was lost plays its episode once more
                 if left[episode.env]:
-                    add(*episode)
+                    played[episode.env].append(episode)
+                    left[episode.env] -= 1
             for i in np.flatnonzero((tally.length >= max_steps) & (left > 0)).tolist():
                 # An endless episode cannot be reset from here: the environment plays no other one.
-                add(i, float(tally.episode_return[i]), int(tally.length[i]), int(buffer.success[0, i]))
+                played[i].append(Episode(i, float(tally.episode_return[i]), int(tally.length[i]), int(buffer.success[0, i])))
                 left[i], unfinished = 0, unfinished + 1
             buffer.begin_again()
             t += 1
-        if self.env.uses_vector_env(self.environments.options) or vector_env.restarts:  # seeds are shared, or new after a loss
-            rows = [{**row, "env_seed": None, "level": None} for row in rows]
+        # A vector environment shares one seed, and an environment that was lost has another one.
+        is_known = not (self.env.uses_vector_env(self.environments.options) or vector_env.restarts)
+        levels, rows = self.config.env.levels, []
+        env_seeds = environment_seeds(self.own.stop, source)[self.own.start :]
+        for env, env_seed, episodes in zip(self.own, env_seeds, played, strict=True):
+            level = LevelRange.parse(levels).draws(env_seed) if levels and is_known else itertools.repeat(None)
+            for k, episode in enumerate(episodes):
+                rows.append(
+                    {
+                        "index": k * self.num_envs + env if self.config.network.reset_memory else sum(quotas[:env]) + k,
+                        "env_seed": None if k or not is_known else env_seed,
+                        "level": next(level),
+                        "return": episode.episode_return,
+                        "length": episode.length,
+                        "success": None if episode.success == UNREPORTED else episode.success == SUCCESS,
+                    }
+                )
         return Episodes.from_rows(rows, unfinished)
 
 
@@ -172,8 +184,8 @@ class JaxEvaluator(Evaluator):
     """Plays one episode after each reset of an environment, so that short episodes are not favored. A memory
     that is not reset is carried to the next episodes."""
 
-    def __init__(self, env: JaxEnvironment, config: Config, episodes: int, num_envs: int, part: tuple[int, int] = (0, 1)):
-        super().__init__(env, config, episodes, num_envs, part)
+    def _prepare(self) -> None:
+        config = self.config
         max_episode_steps, max_steps = config.env.max_episode_steps, config.run.eval_max_steps or MAX_STEPS
         self.limit = min(max_episode_steps or max_steps, max_steps)
         self.ends = 0 < max_episode_steps <= max_steps

@@ -69,6 +69,21 @@ def count_stacked(observation: Observation, space: Space) -> int | None:
     return leading[0] if leading else None
 
 
+def one_each(name: str, given: Any, count: int | None, expected: str) -> np.ndarray:
+    """The argument ``name`` as finite numbers, one for each of ``count`` N stacked observations (None: for a single one)."""
+    try:
+        x = np.atleast_1d(given) if count is None else np.asarray(given)
+    except ValueError:  # rows of different lengths
+        x = np.asarray(None)
+    if x.shape != (count or 1,) or x.dtype.kind not in "biuf" or not np.isfinite(x).all():
+        raise ConfigError(f"{name} = {shown(given)}: expected {expected}{_each(count)}.")
+    return x
+
+
+def _each(count: int | None) -> str:
+    return "" if count is None else f" for each of the {count} observations"
+
+
 def convert_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> np.ndarray:
     """Flags ``[N, sum(sizes)]`` for ``count`` N masks (None: one) of numbers that are 0 for forbidden
     choices.
@@ -90,8 +105,9 @@ def convert_masks(given: Any, sizes: tuple[int, ...], count: int | None) -> np.n
             f"give one array of shape ({count}, {total})."
         )
     if flags is None or flags.shape != (stacked, total) or not np.isfinite(flags).all():
-        each = "" if count is None else f" for each of the {count} observations"
-        raise ConfigError(f"action_mask = {shown(given)}: expected {total} numbers{each}, which are 0 for forbidden choices.")
+        raise ConfigError(
+            f"action_mask = {shown(given)}: expected {total} numbers{_each(count)}, which are 0 for forbidden choices."
+        )
     if not MaskCheck(total, sizes).allows(flags != 0).all():
         raise ConfigError("action_mask allows no action, or none in one component: at least one must be allowed.")
     return flags != 0

@@ -19,7 +19,7 @@ from proximo.config.loading import with_given
 from proximo.distributions import Distribution
 from proximo.envs import GymnasiumEnvironment, JaxEnvironment
 from proximo.errors import CheckpointError, ConfigError, shown
-from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked
+from proximo.evaluation.observations import convert_masks, convert_observation, count_stacked, one_each
 from proximo.jax_setup import prepare_jax
 from proximo.networks import ActorCritic
 from proximo.spaces import ACTION_MASK, OBSERVATION, PREVIOUS_REWARD, Box, mask_sizes, without, zeros
@@ -186,7 +186,7 @@ class Policy:
         observation, stacked = self._read_observation(observation, action_mask)
         n = stacked or 1
         starts = np.zeros(n) if episode_start is None else episode_start
-        starts = _one_each("episode_start", starts, stacked, "True or False") != 0
+        starts = one_each("episode_start", starts, stacked, "True or False") != 0
         resets = self.actor_critic.reset_memory and starts.all()
         if memory is None and self.has_memory and not resets:
             raise ConfigError(
@@ -202,7 +202,7 @@ class Policy:
             )
         if PREVIOUS_REWARD in self.actor_critic.observed_previous:
             if reward is not None:
-                reward = _one_each("reward", reward, stacked, "a finite number")
+                reward = one_each("reward", reward, stacked, "a finite number")
                 memory = Carried(memory.memory, Previous(memory.previous.action, jnp.asarray(reward, float)))
             elif not resets and not all(map(np.array_equal, leaves, jax.tree.leaves(self.init_memory(n)))):
                 raise ConfigError("reward was not given, but this policy observes it (observe_reward): pass the last reward.")
@@ -276,15 +276,6 @@ def _programs(treedef: Any, leaves: tuple[Any, ...], matmul_precision: str) -> l
 
     with_precision = jax.default_matmul_precision(matmul_precision)
     return [jax.jit(with_precision(functools.partial(call, function))) for function in (act, _forward)]
-
-
-def _one_each(name: str, given: Any, stacked: int | None, expected: str) -> np.ndarray:
-    x = np.asarray(given)
-    x = x[None] if stacked is None and x.ndim == 0 else x
-    if x.shape != (stacked or 1,) or x.dtype.kind not in "biuf" or not np.isfinite(x).all():
-        each = "" if stacked is None else f" for each of the {stacked} observations"
-        raise ConfigError(f"{name} = {shown(given)}: expected {expected}{each}.")
-    return x
 
 
 def check_finite(path: Path, policy: Any, config: Config) -> None:

@@ -31,8 +31,7 @@ from proximo.other_libraries import load
 from proximo.ppo.loss import ppo_loss
 from proximo.ppo.minibatches import Minibatch
 from proximo.ppo.objectives import WholeLoss
-from proximo.rendering import window
-from proximo.rendering.watching import acting, film
+from proximo.rendering import watching, window
 from proximo.spaces import Box
 
 NO_EFFECT = ("total_steps", "total_updates", "eval_every", "normalize_observation", "clip_observation")
@@ -230,9 +229,9 @@ class LightningPPO(LightningTraining):
         env, config = evaluation_environment(policy.config, policy.env, self._given_eval)
         policy = dataclasses.replace(policy, env=env, config=config)
         if render and window.has_display():
-            window.show(subject := acting(policy, deterministic), lambda itself: subject.play(count, seed, None, itself), None)
+            watching.show(watching.acting(policy, deterministic=deterministic, episodes=count, seed=seed))
         elif render:
-            film(policy, self.video_path, seed)
+            watching.film(policy, self.video_path, seed)
         return played
 
     def configure_callbacks(self) -> list[Any]:

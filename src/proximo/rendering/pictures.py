@@ -17,7 +17,7 @@ from proximo.spaces import Box, Space
 from proximo.types import Observation
 
 Draw = Callable[[], np.ndarray | None]
-"""Draws uint8 [height, width, 3] when it is called, in any thread. None: the environment shows itself in a window."""
+"""Draws uint8 [height, width, 3], in any thread. None: the environment shows itself in a window."""
 SMALLEST_PICTURE = 16
 """Pixels that an observation must have along each side to be shown as a picture."""
 
@@ -39,20 +39,17 @@ def no_renderer(env_id: str) -> EnvError:
 
 
 def image_of(space: Space, observation: Any = None) -> np.ndarray | None:
-    """The first image in an observation [1, ...] (None: black), as uint8 [height, width, 3], with the newest frame of a stack."""
+    """The first image in an observation [1, ...] (None: black), of a stack the newest, as uint8 [height, width, 3]."""
     for leaf in leaves(space):
         axes = image_axes(leaf.shape) if isinstance(leaf.space, Box) and leaf.space.is_image else ()
         if axes and min(leaf.shape[axis] for axis in axes[:2]) >= SMALLEST_PICTURE:
             whole = np.zeros(leaf.shape, np.uint8) if observation is None else np.asarray(leaf.of(observation))[0]
-            whole = whole.transpose(axes)
-            while whole.ndim > 3 or (whole.ndim == 3 and whole.shape[2] != 3):
-                whole = whole[:, :, -1]
-            return np.array(whole if whole.ndim == 3 else np.repeat(whole[..., None], 3, axis=2))
+            return _side_by_side(whole, axes)[:, -leaf.shape[axes[1]] :]
     return None
 
 
 def checked_picture(frame: Any, env_id: str) -> np.ndarray:
-    """``frame`` as a picture, without its opacity. Raises ``EnvError`` unless it is uint8 [height, width, 3] or [height, width, 4]."""
+    """``frame`` as a picture, without its opacity. Raises ``EnvError`` unless it is uint8 [height, width, 3 or 4]."""
     picture = np.asarray(frame)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4) or 0 in picture.shape:
         got = f"{picture.dtype}{list(picture.shape)}" if picture.dtype != object else type(frame).__name__

@@ -1,24 +1,209 @@
 """Episodes to watch: an agent plays one after the other in one environment, and every step can be drawn."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.envs import Environment
-from proximo.envs.gymnasium.actions import allowed_action
+from proximo.collect.jax_vector import JaxAsGymnasium
+from proximo.config import Config
+from proximo.custom_code import custom_code_errors
+from proximo.envs import Environment, GymnasiumEnvironment
+from proximo.envs.gymnasium.actions import action_storage, allowed_action
+from proximo.envs.gymnasium.construction import construction_errors
+from proximo.envs.gymnasium.observations import final_observation, leaves, unflatten
+from proximo.envs.gymnasium.rollout_buffer import UNREPORTED
+from proximo.envs.gymnasium.stepper import SUCCESS_KEYS, environment_seeds, reported_success
+from proximo.envs.gymnasium.vector_env_adapter import autoreset_of
+from proximo.errors import EnvError
+from proximo.evaluation.episodes import environment_source, evaluation_key
+from proximo.evaluation.evaluators import JAX_TOGETHER
 from proximo.evaluation.policy import Policy
 from proximo.networks.custom.forward import Forward
-from proximo.rendering.pictures import Draw
-from proximo.rendering.players import Player
+from proximo.rendering.pictures import Draw, can_draw, checked_picture, image_of, no_renderer
+from proximo.rendering.window import prepare_drawing
 from proximo.spaces import ACTION_MASK
 
 DEFAULT_FPS = 30.0
-Agent = Callable[[Any, bool, float, Callable[[], Key[Array, ""]]], np.ndarray]
+Agent = Callable[[Any, bool, float, Key[Array, ""]], np.ndarray]
 """``agent(observation, episode_start, reward, key) -> action``. Observation and action have a leading axis of 1, the reward is the one
-of the last action, and ``key()`` returns the random key that samples the action."""
+of the last action, and ``key`` may sample the action."""
+Step = tuple[Draw, float, bool, bool, bool | None]
+"""What draws the environment as it is now; reward, terminated, truncated, and success, if it is reported."""
+
+
+class Player:
+    """One environment, in which the first episodes of an evaluation are played, with the same keys and preprocessing: a single Gymnasium
+    environment, or the only one of a vector environment."""
+
+    draws_at_once = True
+    """Whether pictures are drawn at once. Otherwise, a stored one has a state of the environment."""
+
+    def __init__(self, env: Environment, config: Config, seed: int, stream: int, window: bool = False):
+        self.env: Any = env
+        self.config, self.env_id = config, config.env.id
+        self._source, self._key, self._total = environment_source(seed, stream), evaluation_key(seed, stream), 0
+        self._prepare(window)
+
+    def _prepare(self, window: bool) -> None:
+        self.limit, modes = self.env.spec.max_episode_steps, self.env.render_modes
+        self._window = window and "human" in modes
+        self._declares_mode, self._renders = "rgb_array" in modes, True
+        if not self._window:
+            prepare_drawing(self.env_id)
+        with custom_code_errors(f"Making {self.env_id} to watch"):
+            self._single = self._make()
+        self._lacks_mode = self.env.without_render_mode(self._single)
+
+    def _make(self) -> Any:
+        """One environment that draws, if it can. It may accept the mode ``rgb_array`` without declaring it,
+        or draw without the argument ``render_mode``."""
+        if (make := self.env.make) is None:
+            return OnlyEnvironment(self.env.make_vector(1), self.env_id)
+        try:
+            return make(render_mode="human" if self._window else "rgb_array")
+        except Exception as error:
+            if (self._window or self._declares_mode) and not isinstance(error, TypeError):
+                raise
+            self._window, self._renders = False, isinstance(error, TypeError)
+            return make()
+
+    def episode(self, number: int, agent: Agent, reward: float) -> Iterator[Step]:
+        """Play an episode without an end. Yields its start and each step. ``reward`` is the last one before it."""
+        space, (shape, dtype) = self.env.observation_space, action_storage(self.env.action_space)
+        with custom_code_errors(f"{self.env_id}.reset"):
+            observation, _ = self._single.reset(**self._arguments(number))
+        gained, terminated, truncated, success = 0.0, False, False, UNREPORTED
+        for time in itertools.count():
+            observation = unflatten(space, [np.asarray(x.of(observation)).astype(x.dtype)[None] for x in leaves(space)])
+            is_success = None if success == UNREPORTED else bool(success)
+            yield self._picture(observation), gained, bool(terminated), bool(truncated), is_success
+            action = np.asarray(agent(observation, time == 0, reward, self._action_key()), dtype).reshape(shape)[()]
+            with custom_code_errors(f"{self.env_id}.step"):
+                observation, reward, terminated, truncated, info = self._single.step(action)
+            # Returns are sums of float32 rewards, as in a rollout.
+            reward, success = float(np.float32(reward)), reported_success(info)
+            gained = reward
+
+    def _arguments(self, number: int) -> dict[str, int]:
+        if self.env.make is None:  # most vector environments add the number of an environment to their seed
+            return {"seed": (environment_seeds(1, self._source)[0] + number) % 2**31}
+        if number and not self.config.network.reset_memory:
+            return {}
+        return {"seed": environment_seeds(number + 1, self._source)[-1]}  # the first episode of environment ``number``
+
+    def _action_key(self) -> Key[Array, ""]:
+        self._total += 1
+        return jax.random.fold_in(self._key, self._total - 1)
+
+    def _picture(self, observation: Any) -> Draw:
+        if self._window:
+            return lambda: None
+        frame = self._render() if self._renders else None  # now: the next step changes it
+        if frame is None:
+            self._renders = False
+            frame = image_of(self.env.observation_space, observation)
+        if frame is None:
+            raise EnvError(self._lacks_mode) if self._lacks_mode else no_renderer(self.env_id)
+        return lambda: frame
+
+    def _render(self) -> np.ndarray | None:
+        try:
+            with construction_errors(self.env_id, "Drawing"):
+                frame = self._single.render()
+        except EnvError as error:
+            if isinstance(error.__cause__, NotImplementedError) or not self._declares_mode:
+                return None
+            if self._lacks_mode:
+                raise EnvError(self._lacks_mode) from error
+            raise
+        if isinstance(frame, list):  # of the mode rgb_array_list, which returns the frames since the last call
+            frame = frame[-1] if frame else None
+        return None if frame is None else np.array(checked_picture(frame, self.env_id))
+
+    def close(self) -> None:
+        """End the environment."""
+        with custom_code_errors(f"{self.env_id}.close"):
+            self._single.close()
+
+
+class OnlyEnvironment:
+    """A vector environment of one as a single environment. Its last observation of an episode is the true one."""
+
+    def __init__(self, env: Any, env_id: str):
+        self.env, self.resets_at_once = env, autoreset_of(env, env_id) == "same_step"
+        self._frame: np.ndarray | None = None
+        self._was_reset = False
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self._was_reset = False
+        observation, info = self.env.reset(seed=seed)
+        return jax.tree.map(lambda x: x[0], observation), info
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        observation, reward, [terminated], [truncated], info = self.env.step(np.asarray(action)[None])
+        seen = jax.tree.map(lambda x: x[0], observation)
+        self._was_reset = self.resets_at_once and bool(terminated or truncated)
+        if self._was_reset:
+            final = final_observation(info, 0)
+            seen, info = seen if final is None else final, info.get("final_info", info)
+        success: Any = {key: np.asarray(info[key])[0] for key in SUCCESS_KEYS if key in info}
+        return seen, reward[0], terminated, truncated, success
+
+    def render(self) -> np.ndarray | None:
+        """The picture; None if the vector environment cannot draw. With same-step autoreset, an episode has
+        no picture of its final observation: the one before it stays."""
+        if not self._was_reset:
+            frames = self.env.render() if hasattr(self.env, "render") else None
+            self._frame = None if frames is None else frames[0]
+        return self._frame
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class JaxPlayer(Player):
+    """A JAX environment, drawn by its ``render``. It plays the episodes of a ``JaxEvaluator`` in order."""
+
+    draws_at_once = False
+
+    def _prepare(self, window: bool) -> None:
+        if not can_draw(self.env):
+            raise no_renderer(self.env_id)
+        self.limit, together = self.config.env.max_episode_steps, JAX_TOGETHER if self.config.network.reset_memory else 1
+        self._single = JaxAsGymnasium(self.env, self._key, together, self.config.run.matmul_precision)
+
+    def _arguments(self, number: int) -> dict[str, int]:
+        return {"seed": number}
+
+    def _action_key(self) -> Key[Array, ""]:
+        return self._single.action_key()
+
+    def _picture(self, observation: Any) -> Draw:
+        state, render = self._single.state, getattr(self.env, "render", None)
+        if render is None:
+            return lambda: image_of(self.env.observation_space, observation)
+
+        def draw() -> np.ndarray:
+            with custom_code_errors(f"{self.env_id}.render"):
+                return checked_picture(render(jax.tree.map(_single, state), self.env.default_params), self.env_id)
+
+        return draw
+
+
+def _single(x: Any) -> Any:
+    return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)[0]
+
+
+def make_player(env: Environment, config: Config, seed: int, stream: int, window: bool = False) -> Player:
+    """One environment to play on. Raises ``EnvError`` if it is known that it cannot be drawn."""
+    kind = Player if isinstance(env, GymnasiumEnvironment) else JaxPlayer
+    return kind(env, config, seed, stream, window)
 
 
 @dataclass(frozen=True)
@@ -45,11 +230,11 @@ def policy_agent(policy: Policy, deterministic: bool = True) -> Agent:
     """Acts with a trained policy."""
     memory, predict = policy.init_memory(), getattr(Forward.of(policy.config.network), "predict", None)
 
-    def act(observation: Any, episode_start: bool, reward: float, key: Callable[[], Key[Array, ""]]) -> np.ndarray:
+    def act(observation: Any, episode_start: bool, reward: float, key: Key[Array, ""]) -> np.ndarray:
         nonlocal memory
         if predict is not None:
             return predict(policy.actor_critic, observation, deterministic)
-        how = {"deterministic": deterministic, "key": None if deterministic else key(), "reward": np.array([reward], np.float32)}
+        how = {"deterministic": deterministic, "key": None if deterministic else key, "reward": np.array([reward], np.float32)}
         action, memory = policy.predict(observation, memory, [episode_start], **how)
         return action
 
@@ -68,18 +253,18 @@ def random_agent(env: Environment, seed: int) -> Agent:
 
 
 def play(player: Player, agent: Agent, episodes: int, max_steps: int) -> Iterator[PlayedStep]:
-    """Play ``episodes`` episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
+    """Play episodes. Yields each reset and each step. An episode is cut off after ``max_steps``."""
     reward = 0.0  # of the last action, also across episodes: a policy that keeps its memory observes it
     for episode in range(episodes):
-        observation, episode_return, step, ended = player.reset(episode), 0.0, 0, ""
-        yield PlayedStep(episode, step, player.picture(), episode_return)
-        while not ended:
-            action = agent(observation, step == 0, reward, player.key)
-            observation, reward, terminated, truncated, success = player.step(action)
-            step, episode_return = step + 1, episode_return + reward
+        episode_return = 0.0
+        for step, (draw, gained, terminated, truncated, success) in enumerate(player.episode(episode, agent, reward)):
+            reward, episode_return = gained, episode_return + gained
+            truncated = truncated or 0 < player.limit <= step
             ended = "terminated" if terminated else "truncated" if truncated else "cut" if step >= max_steps else ""
-            has_end = ended in ("terminated", "truncated")
-            yield PlayedStep(episode, step, player.picture(), episode_return, ended, success if has_end else None)
+            is_whole = terminated or truncated
+            yield PlayedStep(episode, step, draw, episode_return, ended, success if is_whole else None)
+            if ended:
+                break
 
 
 def fps_of(env: Environment) -> float:

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from proximo.evaluation.episodes import EVALUATION_STREAM
 from proximo.evaluation.evaluate import check_number
 from proximo.evaluation.policy import Policy, load_policy
 from proximo.jax_setup import prepare_jax
-from proximo.rendering.play import Agent, PlayedStep, fps_of, play, policy_agent, random_agent
-from proximo.rendering.players import make_player
-from proximo.rendering.video import recording, videos
+from proximo.rendering import window
+from proximo.rendering.play import PlayedStep, fps_of, make_player, play, policy_agent, random_agent
+from proximo.rendering.video import Video, videos
 from proximo.settings import make_config
 from proximo.storage import run_directory, run_lookup, zoo
 from proximo.storage.named_folders import seed_run_dirs
@@ -29,48 +29,65 @@ MAX_STEPS, LONGEST = 10_000, 10**9
 """Maximum number of steps of an episode: by default five minutes at 30 frames per second."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
-    """An agent and the environment that it is watched in."""
+    """Episodes to watch: of a policy, or of random actions, in an environment."""
 
     env: Environment
     config: Config
-    agent: Agent
-    acts: str
-    """``greedy``, ``sampled`` or ``random``."""
+    policy: Policy | None = None
+    """None: random actions."""
+    deterministic: bool = True
+    """Whether the policy takes the most probable actions."""
+    episodes: int = 1
+    seed: int = 0
+    max_steps: int | None = None
+    """Steps after which an episode is cut off; None: ``eval_max_steps`` of the run, or 10,000."""
+    fps: float | None = None
+    """Frames per second; None: the environment's."""
     run_dir: Path | None = None
-    step: int | None = None
     seeds: tuple[str, ...] = ()
     """All seeds of the group that was named; ``run_dir`` is the first."""
-    other: str | None = None
-    """The id of the environment if it is not that of the training."""
-    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_number("episodes", self.episodes, 1, MAX_EPISODES)
+        check_number("seed", self.seed, 0, MAX_SEED)
+        if self.max_steps is not None:
+            check_number("max_steps", self.max_steps, 1, LONGEST)
+        if self.fps is not None and (not is_number(self.fps) or not 0 < self.fps <= 240):
+            raise ConfigError(f"fps = {self.fps!r}: expected a number that is more than 0, and 240 at most.")
 
     @property
-    def fps(self) -> float:
-        """Frames per second that the environment is shown with."""
-        return fps_of(self.env)
+    def acts(self) -> str:
+        """``greedy``, ``sampled`` or ``random``."""
+        return "random" if self.policy is None else "greedy" if self.deterministic else "sampled"
+
+    @property
+    def rate(self) -> float:
+        """Frames per second that it is shown with."""
+        return self.fps or fps_of(self.env)
 
     @property
     def path(self) -> Path:
         """Where a video of it is written, without its ending."""
+        env_id = run_directory.file_name(self.config.env.id)
         if self.run_dir is None:
-            return Path(f"{run_directory.file_name(self.config.env.id)}-random")
-        where = "" if self.other is None else f"-{run_directory.file_name(self.other)}"
-        return videos(zoo.output_folder(self.run_dir)) / f"watch-{'random' if self.step is None else self.step}{where}"
+            return Path(f"{env_id}-random")
+        is_other = self.policy is not None and self.policy.config.env.id != self.config.env.id
+        name = f"watch-{'random' if self.policy is None else self.policy.step}"
+        return videos(zoo.output_folder(self.run_dir)) / (f"{name}-{env_id}" if is_other else name)
 
     def __str__(self) -> str:
         where = self.config.env.id if self.run_dir is None else f"{zoo.label(self.run_dir)} on {self.config.env.id}"
-        at = "" if self.step is None else f" at step {self.step:,}"
-        return f"{where}{at}, {'actions at random' if self.acts == 'random' else self.acts}"
+        return f"{where}, actions at random" if self.policy is None else f"{where} at step {self.policy.step:,}, {self.acts}"
 
-    def play(self, episodes: int, seed: int, max_steps: int | None = None, window: bool = False) -> Iterator[PlayedStep]:
+    def play(self, window: bool = False) -> Iterator[PlayedStep]:
         """Play the first episodes of `proximo eval` with this seed; of sampled actions, only the first one is the same, and vector
-        environments may play others. An episode is cut off after ``max_steps`` (None: ``eval_max_steps`` of the run, or 10,000). With
-        ``window``, an environment that has its own window shows itself."""
-        limit = max_steps or self.config.run.eval_max_steps or MAX_STEPS
-        with contextlib.closing(make_player(self.env, self.config, seed, EVALUATION_STREAM, window)) as player:
-            yield from play(player, self.agent, episodes, limit)
+        environments may play others. With ``window``, an environment that has its own window shows itself."""
+        agent = random_agent(self.env, self.seed) if self.policy is None else policy_agent(self.policy, self.deterministic)
+        limit = self.max_steps or self.config.run.eval_max_steps or MAX_STEPS
+        with contextlib.closing(make_player(self.env, self.config, self.seed, EVALUATION_STREAM, window)) as player:
+            yield from play(player, agent, self.episodes, limit)
 
 
 @dataclass(frozen=True)
@@ -116,99 +133,96 @@ class Clip:
 
 
 def record(
-    subject: Subject, path: Path, episodes: int, seed: int, max_steps: int | None = None, fps: float | None = None
-) -> tuple[int, list[dict[str, Any]]]:
-    """Record the episodes that ``subject.play`` plays. Returns the number of frames, and the outcome of each episode."""
-    frames, played = 0, []
-    with recording(path, fps or subject.fps) as video:
-        for step in subject.play(episodes, seed, max_steps):
+    steps: Iterable[PlayedStep], paths: Sequence[Path], fps: float, threads: int = 0
+) -> tuple[list[Video], list[dict[str, Any]]]:
+    """Record ``steps`` in each file of ``paths``, which get their names when they are complete. Returns the
+    videos, and the outcomes of the episodes."""
+    outcomes = []
+    with contextlib.ExitStack() as stack:
+        # Completed in the order of the paths.
+        recorded = [stack.enter_context(Video(path, fps, threads)) for path in reversed(paths)][::-1]
+        for step in steps:
             frame = step.draw()
             assert frame is not None
-            video.add(frame)
-            frames += 1
-            played += [step.outcome] if step.ended else []
-    return frames, played
+            for video in recorded:
+                video.add(frame)
+            outcomes += [step.outcome] if step.ended else []
+    return recorded, outcomes
 
 
-def make_clip(subject: Subject, episodes: int, seed: int, max_steps: int | None, fps: float | None) -> Clip:
-    """Like ``record``, in memory. The arguments are those of ``PPO.render``."""
+def make_clip(subject: Subject) -> Clip:
+    """Record ``subject`` in memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
-        frames, played = record(subject, path, episodes, seed, max_steps, fps)
-        return Clip(path.read_bytes(), played, frames, fps or subject.fps)
+        _, outcomes = record(subject.play(), [path], subject.rate)
+        return Clip(path.read_bytes(), outcomes, sum(outcome["length"] + 1 for outcome in outcomes), subject.rate)
 
 
 def film(policy: Policy, path: Path, seed: int = 0, max_steps: int = MAX_STEPS) -> None:
     """Record an episode of ``policy``, with the most probable actions."""
-    record(acting(policy), path, 1, seed, max_steps)
+    subject = acting(policy, seed=seed, max_steps=max_steps)
+    record(subject.play(), [path], subject.rate)
 
 
-def acting(policy: Policy, deterministic: bool = True, **where: Any) -> Subject:
-    """A policy in its environment. ``where`` has other fields of the subject, which come from its run."""
-    acts = "greedy" if deterministic else "sampled"
-    given = {"env": policy.env, "config": policy.config, "step": policy.step, **where}
-    return Subject(agent=policy_agent(policy, deterministic), acts=acts, **given)
+def show(subject: Subject, play: Callable[[bool], Iterator[PlayedStep]] | None = None) -> None:
+    """Show ``subject`` until the user closes the window. ``play(window)`` plays it, by default ``subject.play``.
+    Without ``fps``, an environment that can shows itself: ``window`` is true then."""
+    play = play or subject.play
+    if subject.fps is None and "human" in getattr(subject.env, "render_modes", ()):
+        for _ in play(True):
+            if window.was_closed():  # Gymnasium's environments ignore that the user closes their window
+                break
+        return
+    with contextlib.closing(window.Window(subject.rate)) as shown:
+        for step in play(False):
+            frame = step.draw()
+            assert frame is not None
+            title = f"{subject.config.env.id} · episode {step.episode + 1} · step {step.step} · return {step.episode_return:.2f}"
+            shown.show(frame, title)
+            if shown.closed:
+                break
 
 
-def check(episodes: int, seed: int, max_steps: int | None, fps: float | None) -> None:
-    """Raise ``ConfigError`` for a number out of range."""
-    check_number("episodes", episodes, 1, MAX_EPISODES)
-    check_number("seed", seed, 0, MAX_SEED)
-    if max_steps is not None:
-        check_number("max_steps", max_steps, 1, LONGEST)
-    if fps is not None and (not is_number(fps) or not 0 < fps <= 240):
-        raise ConfigError(f"fps = {fps!r}: expected a number that is more than 0, and 240 at most.")
+def acting(policy: Policy, **shown: Any) -> Subject:
+    """A policy in its environment. ``shown`` are other fields of the subject."""
+    return Subject(env=policy.env, config=policy.config, policy=policy, **shown)
 
 
-def trained(run: str, runs_dir: Path, deterministic: bool, levels: str | None, env_settings: Any, other: str | None) -> Subject:
-    """The policy of ``run``; of a group of seeds, the policy of the first. It plays in the environment ``other``, if given."""
+def find(
+    name: str, runs_dir: Path, levels: str | None, env_settings: dict[str, Any], other: str | None, at_random: bool, **shown: Any
+) -> Subject:
+    """The policy of the run ``name`` (of the first seed of a group), in the environment ``other``, if given; if
+    ``at_random``, random actions in the environment of the run, or in the environment with the id ``name``."""
     prepare_jax()
     try:
-        run_dir, which, seeds = _find_run(run, runs_dir)
-    except CheckpointError as error:
-        with contextlib.suppress(EnvError, ConfigError):
-            _check_environment(run, error)
-            raise CheckpointError(
-                f"{run} is an environment, and no run of that name is in {runs_dir}: "
-                f"`{command('proximo', 'watch', run, '--agent', 'random')}` shows it untrained, "
-                f"`{command('proximo', 'train', run)}` trains a policy for it."
-            ) from error
-        raise
-    policy = load_policy(f"{run_dir}@{which}", str(runs_dir), env=other)
-    env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
-    other = config.env.id if config.env.id != policy.config.env.id else None
-    found = {"run_dir": run_dir, "seeds": seeds, "other": other, "warnings": policy.warnings}
-    return acting(policy, deterministic, env=env, config=config, **found)
-
-
-def untrained(name: str, runs_dir: Path, seed: int, levels: str | None, env_settings: dict[str, Any] | None) -> Subject:
-    """Random actions in the environment of a run, or in the environment with this id."""
-    prepare_jax()
-    given = {"levels": levels, "env_settings": env_settings or None}
-    settings = {name: value for name, value in given.items() if value is not None}
-    try:
-        run_dir, _, _ = _find_run(name, runs_dir)
-    except CheckpointError as error:
+        path, which = run_lookup.find_run(name, runs_dir)
+    except CheckpointError as no_run:
+        if not name or "@" in name or name == "last" or name.startswith(zoo.PREFIX) or Path(name).exists():
+            raise  # only a run can have this name
         try:
-            _check_environment(name, error)
-        except EnvError as unknown:
-            raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from error
-        run_dir, config = None, make_config(name, settings)
+            check_id(name)
+        except (EnvError, ConfigError) as unknown:
+            if at_random:
+                raise EnvError(f"{name!r} is neither an environment nor a run in {runs_dir}: {unknown}") from no_run
+            raise no_run from None
+        if not at_random:
+            raise CheckpointError(
+                f"{name} is an environment, and no run of that name is in {runs_dir}: "
+                f"`{command('proximo', 'watch', name, '--agent', 'random')}` shows it untrained, "
+                f"`{command('proximo', 'train', name)}` trains a policy for it."
+            ) from no_run
+        run_dir = config = None
     else:
-        config = override(run_directory.read_config(run_dir), settings)
-    env = environment(config)
-    return Subject(env, config, random_agent(env, seed), "random", run_dir)
-
-
-def _find_run(text: str, runs_dir: Path) -> tuple[Path, run_lookup.Which, tuple[str, ...]]:
-    """The run that is meant, which of its checkpoints, and the seeds of a group, whose first run it is."""
-    path, which = run_lookup.find_run(text, runs_dir)
-    seed_runs = seed_run_dirs(path)
-    return (seed_runs[0] if seed_runs else path), which, tuple(seed_run.name for seed_run in seed_runs)
-
-
-def _check_environment(text: str, no_run: CheckpointError) -> None:
-    """Raise ``no_run`` if ``text`` can only name a run, and ``EnvError`` if no environment has this id."""
-    if not text or "@" in text or text == "last" or text.startswith(zoo.PREFIX) or Path(text).exists():
-        raise no_run
-    check_id(text)
+        seed_runs = seed_run_dirs(path)
+        run_dir = (seed_runs or [path])[0]
+        if not at_random:
+            policy = load_policy(f"{run_dir}@{which}", str(runs_dir), env=other)
+            env, config = evaluation_environment(policy.config, policy.env, other, env_settings, levels)
+            seeds = tuple(seed_run.name for seed_run in seed_runs)
+            return Subject(env=env, config=config, policy=policy, run_dir=run_dir, seeds=seeds, **shown)
+        config = run_directory.read_config(run_dir)
+    settings: dict[str, Any] = ({} if levels is None else {"levels": levels}) | (
+        {"env_settings": env_settings} if env_settings else {}
+    )
+    config = make_config(name, settings) if config is None else override(config, settings)
+    return Subject(env=environment(config), config=config, run_dir=run_dir, **shown)

@@ -1,20 +1,58 @@
-"""A pygame window that shows frames."""
+"""A window that shows frames, and what pygame and MuJoCo need to draw on a machine without a display."""
 
-import contextlib
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from proximo.rendering.display import is_headless
-from proximo.rendering.play import PlayedStep
-from proximo.rendering.watching import Subject
+from proximo.errors import EnvError
 
+MUJOCO_BACKENDS = ("egl", "osmesa")
+"""Values of ``MUJOCO_GL`` that need no display, in the order of trial: on the GPU, on the CPU."""
+TRIAL_SECONDS = 60.0
 HIDDEN_DRIVERS = ("dummy", "offscreen")
 MAX_SCREEN = 0.8
 """Largest part of the screen that a window takes."""
+
+
+def is_headless() -> bool:
+    """Whether this is a Linux process without a display. Other systems always have one."""
+    return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def prepare_drawing(env_id: str) -> None:
+    """Prepare this process to draw the Gymnasium environment ``env_id``, which has been made once, without a
+    window. pygame looks for no sound card, nor for a missing screen; MuJoCo draws by EGL or OSMesa, unless
+    the user has set ``MUJOCO_GL``."""
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if not is_headless():
+        return
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if "mujoco" in sys.modules and not os.environ.get("MUJOCO_GL"):
+        works = next((backend for backend in MUJOCO_BACKENDS if mujoco_draws(backend)), None)
+        if works is None:
+            raise EnvError(
+                f"{env_id} cannot be drawn: this machine has no display, and MuJoCo can draw neither by EGL nor by OSMesa. Install one of them "
+                "(on Debian and Ubuntu: `apt install libegl1 libgl1-mesa-dri` or `apt install libosmesa6`), or set MUJOCO_GL to egl, osmesa or "
+                "glfw."
+            )
+        os.environ["MUJOCO_GL"] = works
+
+
+def mujoco_draws(backend: str) -> bool:
+    """Whether MuJoCo can draw by ``backend``. This is tried in another process: a failed attempt would decide
+    for this one by which library PyOpenGL draws."""
+    trial = (
+        f"from mujoco.{backend} import GLContext; context = GLContext(16, 16); context.make_current(); import mujoco; "
+        "mujoco.MjrContext(mujoco.MjModel.from_xml_string('<mujoco/>'), mujoco.mjtFontScale.mjFONTSCALE_100)"
+    )
+    environment, command = {**os.environ, "MUJOCO_GL": backend}, [sys.executable, "-P", "-c", trial]
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _pygame() -> Any:
@@ -48,6 +86,12 @@ def _asked(pygame: Any) -> tuple[bool, bool]:
     return closed, toggled
 
 
+def was_closed() -> bool:
+    """Whether the user has closed the window that an environment opened by pygame."""
+    pygame = sys.modules.get("pygame")
+    return pygame is not None and pygame.display.get_init() and _asked(pygame)[0]
+
+
 class Window:
     """Shows frames at ``fps``. Its button, Escape and q close it; the space bar pauses."""
 
@@ -73,7 +117,7 @@ class Window:
             paused ^= toggled
 
     def _size(self, frame: np.ndarray) -> tuple[int, int]:
-        """The size of the window: the frame, enlarged if it is small, or reduced so that it fits the screen."""
+        """The size of the window: the frame, enlarged if it is small, reduced so that it fits the screen."""
         height, width = frame.shape[:2]
         room_x, room_y = (MAX_SCREEN * side for side in self._pygame.display.get_desktop_sizes()[0])
         factor = min(room_x / width, room_y / height, max(1, 600 // max(height, width)))
@@ -82,22 +126,3 @@ class Window:
     def close(self) -> None:
         """Close the window."""
         self._pygame.display.quit()
-
-
-def show(subject: Subject, play: Callable[[bool], Iterator[PlayedStep]], fps: float | None = None) -> None:
-    """Show the episodes of ``play(window)`` until the user closes the window. Without ``fps``, an environment that can shows itself:
-    ``window`` is true then."""
-    if fps is None and "human" in getattr(subject.env, "render_modes", ()):
-        for _ in play(True):
-            pygame = sys.modules.get("pygame")  # Gymnasium's environments ignore that the user closes their window
-            if pygame is not None and pygame.display.get_init() and _asked(pygame)[0]:
-                break
-        return
-    with contextlib.closing(Window(fps or subject.fps)) as window:
-        for row in play(False):
-            frame = row.draw()
-            assert frame is not None
-            title = f"{subject.config.env.id} · episode {row.episode + 1} · step {row.step} · return {row.episode_return:.2f}"
-            window.show(frame, title)
-            if window.closed:
-                break

@@ -79,11 +79,11 @@ def _value(x: Any) -> dict[str, Any] | None:
         return {"histo": {**ends, "num": int(x.counts.sum()), "sum": x.total, "sum_squares": x.squares}}
     if not isinstance(x, Image | Clip):
         return {"simple_value": float(x)} if math.isfinite(x) else None
-    data, size = io.BytesIO(), x.pixels.shape if isinstance(x, Image) else x.size
     if isinstance(x, Image):
-        Picture.fromarray(x.pixels).save(data, "PNG")
+        Picture.fromarray(x.pixels).save(data := io.BytesIO(), "PNG")
     elif x.gif is None:
         return None
     else:
-        data.write(x.gif())
-    return {"image": {"height": size[0], "width": size[1], "colorspace": 3, "encoded_image_string": data.getvalue()}}
+        data = io.BytesIO(x.gif())
+    width, height = Picture.open(data).size
+    return {"image": {"height": height, "width": width, "colorspace": 3, "encoded_image_string": data.getvalue()}}

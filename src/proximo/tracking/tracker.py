@@ -42,8 +42,6 @@ class Clip:
     """The MP4 file."""
     gif: Callable[[], bytes] | None = None
     """Returns a small animated GIF; None for a clip from before a resume."""
-    size: tuple[int, int] = (0, 0)
-    """(height, width) of the GIF in pixels."""
 
 
 class Tracker:

@@ -8,16 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from proximo.errors import EnvError
 from proximo.evaluation.episodes import SELECTION_STREAM
 from proximo.evaluation.policy import Policy
 from proximo.networks import ActorCritic
-from proximo.rendering.pictures import Draw, can_draw, no_renderer
-from proximo.rendering.play import fps_of, play, policy_agent
-from proximo.rendering.players import Player, make_player
-from proximo.rendering.video import gif_of, recording, videos
+from proximo.rendering.pictures import can_draw, no_renderer
+from proximo.rendering.play import PlayedStep, Player, fps_of, make_player, play, policy_agent
+from proximo.rendering.video import gif_of, videos
+from proximo.rendering.watching import record
 from proximo.threads import in_thread
 from proximo.tracking.tracker import CLIP, Clip, Tracker
 from proximo.training.events import Event, interval
@@ -30,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 600
 """Maximum number of steps of a clip."""
-GIF_FRAMES, GIF_PIXELS = 100, 200
-"""TensorBoard shows at most this many frames, with at most this many pixels along the longer side."""
+GIF_FRAMES = 100
+"""TensorBoard shows at most this many frames."""
 
 
 class Clips(Event):
@@ -71,13 +68,13 @@ class Clips(Event):
             if seed not in self._players:
                 self._players[seed] = make_player(*self.backend.evaluation, seed, SELECTION_STREAM)
             player, agent = self._players[seed], policy_agent(Policy(actor_critic, env, self.backend.config, step))
-            pictures = (played.draw for played in play(player, agent, 1, MAX_STEPS))
+            episode = play(player, agent, 1, MAX_STEPS)
             seed_run.folder.stat()  # a removed run directory is not made again
             arguments = videos(seed_run.folder) / f"{step}.mp4", step, fps_of(env), seed_run.trackers
             if player.draws_at_once:  # ffmpeg encodes in its own process
-                _write(*arguments, pictures)
+                _write(*arguments, episode)
             else:  # from states of the environment, so another thread can draw while the training goes on
-                self._pending = in_thread(_write, *arguments, list(pictures))
+                self._pending = in_thread(_write, *arguments, list(episode))
 
     def _finish(self) -> None:
         pending, self._pending = self._pending, None
@@ -95,26 +92,12 @@ class Clips(Event):
                 self.reporter.warned(f"No more clips (video_every): {error}")
 
 
-def _write(path: Path, step: int, fps: float, trackers: Tracker, pictures: Iterable[Draw]) -> None:
-    """Write ``pictures`` to ``path``, and give trackers a small version with only every n-th frame."""
-    from PIL import Image
-
-    small: list[np.ndarray] = []
-    stride = 1
-    with recording(path, fps, threads=1) as video:
-        for count, draw in enumerate(pictures):
-            frame = draw()
-            if frame is None:
-                raise EnvError("the environment draws no picture.")
-            shrunk = Image.fromarray(video.add(frame))
-            if count % stride == 0:
-                shrunk.thumbnail((GIF_PIXELS, GIF_PIXELS), Image.Resampling.BOX)
-                small.append(np.array(shrunk))
-            if len(small) > GIF_FRAMES:
-                small, stride = small[::2], 2 * stride
-    height, width = small[0].shape[:2]
+def _write(path: Path, step: int, fps: float, trackers: Tracker, episode: Iterable[PlayedStep]) -> None:
+    """Write ``episode`` to ``path``, and give trackers a small version with only every n-th frame."""
+    _, [outcome] = record(episode, [path], fps, threads=1)
+    stride = -(-(outcome["length"] + 1) // GIF_FRAMES)
     # The small version plays as fast as the file, but shows at least ten frames a second.
-    trackers.write(step, {CLIP: Clip(path, lambda: gif_of(small, max(fps / stride, 10.0)), (height, width))})
+    trackers.write(step, {CLIP: Clip(path, lambda: gif_of(path, stride, max(fps / stride, 10.0)))})
 
 
 def discard_after(run_dir: Path, step: int) -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from proximo.errors import EnvError
-from proximo.rendering import display
+from proximo.rendering import window
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have a display")
 
@@ -19,7 +19,7 @@ def headless_mujoco(monkeypatch):
 
     def works(*backends):
         tried = []
-        monkeypatch.setattr(display, "mujoco_draws", lambda backend: tried.append(backend) or backend in backends)
+        monkeypatch.setattr(window, "mujoco_draws", lambda backend: tried.append(backend) or backend in backends)
         return tried
 
     return works
@@ -38,15 +38,15 @@ def test_mujoco_draws_by_the_first_backend_that_works_unless_the_user_chose(head
     tried = headless_mujoco(*works)
     os.environ.update(variables)
     for _ in range(2):
-        display.prepare_drawing("HalfCheetah-v5")
+        window.prepare_drawing("HalfCheetah-v5")
         assert (os.environ.get("MUJOCO_GL"), len(tried)) == (chosen, tries), "it is tried once"
 
 
 def test_error_without_a_backend_names_the_variable_and_the_packages(headless_mujoco, monkeypatch):
     tried = headless_mujoco()
     with pytest.raises(EnvError, match=r"HalfCheetah-v5 cannot be drawn: .*`apt install libegl1 .*libosmesa6`.*MUJOCO_GL"):
-        display.prepare_drawing("HalfCheetah-v5")
+        window.prepare_drawing("HalfCheetah-v5")
     tried.clear()
     monkeypatch.delitem(sys.modules, "mujoco")
-    display.prepare_drawing("CartPole-v1")
+    window.prepare_drawing("CartPole-v1")
     assert (tried, os.environ["SDL_VIDEODRIVER"]) == ([], "dummy")
