@@ -29,7 +29,7 @@ from proximo.collect.environment import (
     evaluation_during_training,
     preprocessing_of,
 )
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import Config, override
 from proximo.config.listing import lists_settings
 from proximo.config.loading import given_layers, resolve, resume_warnings, with_given

@@ -19,9 +19,9 @@ from proximo.cli import main
 from proximo.errors import TrainingError
 from proximo.storage import checkpoint, run_lookup
 from proximo.training import interrupts
+from proximo.training.backends import JaxBackend
 from proximo.training.events import PeriodicEvaluation
 from proximo.training.interrupts import AbandonedError, HungError, Interrupts
-from proximo.training.jax_backend import JaxBackend
 
 LONG = {"total_steps": 10_000_000, "eval_episodes": 0}
 BRAKED = "odd_envs:Braked"
@@ -228,7 +228,7 @@ def test_second_signal_still_prints_json(tmp_path, capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("slow", "until"),
     [
-        ("from proximo.training.jax_backend import JaxBackend\nJaxBackend.prepare = lambda *_: time.sleep(1e6)", "compiling…"),
+        ("from proximo.training.backends import JaxBackend\nJaxBackend.prepare = lambda *_: time.sleep(1e6)", "compiling…"),
         # Short sleeps: a signal that arrives just before a long one would be noticed only at its end.
         ("def _(*_, **__):\n print('here', file=sys.stderr, flush=True)\n while True:\n  time.sleep(0.01)\n"
          "import proximo.settings\nproximo.settings.make_config = _", "here"),

@@ -22,7 +22,7 @@ from proximo.storage import checkpoint, run_directory
 from proximo.storage.run_lock import RunLock
 from proximo.tracking.reporter import Reporter
 from proximo.training import interrupts, resuming
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 
 TOTAL = SMALL["total_steps"]
 CHECKPOINTS = {"checkpoint_every": 3 * BATCH, "keep_checkpoints": 50}

@@ -22,7 +22,7 @@ from proximo.storage.named_folders import seed_run_dirs
 from proximo.tracking.json_lines import read_rows
 from proximo.tracking.reporter import Reporter
 from proximo.training import timed_calls
-from proximo.training.jax_backend import JaxBackend
+from proximo.training.backends import JaxBackend
 
 import toys
 from helpers import compilations

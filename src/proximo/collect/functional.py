@@ -8,19 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, Float, Int32, Key
+from jaxtyping import Array, Int32, Key
 
 from proximo.collect import jax_vector
 from proximo.collect.devices import check_divisible, divided, placed
 from proximo.collect.jax_collector import JaxCollector
-from proximo.collect.learning import kept, learn
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy, inspect, kept, learn
 from proximo.config import Config
 from proximo.envs.level_seeds import with_levels
 from proximo.envs.protocol import Environment
 from proximo.errors import ConfigError
 from proximo.math.across_devices import ENVS_AXIS
-from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.types import Metrics, Rollout, TrainState
 
@@ -75,17 +73,12 @@ class JaxTrainer:
 
         return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
 
-    def inspect_before(self, state: TrainState) -> tuple[Rollout, dict[str, Any]]:
-        """The rollout that ``update`` will collect from ``state``, and its quantities for histograms."""
+    def inspect(self, before: TrainState, after: TrainState) -> dict[str, Any]:
+        """The quantities of the update from ``before`` to ``after`` for histograms. Its rollout is collected once more."""
         with self._precision():
-            _, rollout, episodes = self.collector.collect_episodes(state.learner.policy, state.collector)
-            learned = diagnostics.learned_from(state.learner, rollout)
-        return rollout, learned | {name: x for name, x in episodes.items() if name != "success"}
-
-    def inspect_after(self, before: TrainState, after: TrainState, rollout: Rollout) -> Float[Array, "T N"]:
-        """The probability ratios of ``rollout`` after the update from ``before`` to ``after``."""
-        with self._precision():
-            return diagnostics.ratios(before.learner, after.learner.policy, rollout)
+            _, rollout, episodes = self.collector.collect_episodes(before.learner.policy, before.collector)
+            learned = inspect(before.learner, after.learner.policy, rollout)
+        return learned | {name: x for name, x in episodes.items() if name != "success"}
 
 
 class Functions(NamedTuple):

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from proximo import ppo
 from proximo.collect.devices import divided
-from proximo.collect.learning import fresh_learner, learn, policy_shapes
+from proximo.collect.learning import fresh_learner, inspect, learn, policy_shapes
 from proximo.collect.program_cache import CompiledFunction
 from proximo.config import Config
 from proximo.envs.gymnasium.environment import GymnasiumEnvironment
@@ -23,7 +23,6 @@ from proximo.envs.gymnasium.observations import leaves, unflatten
 from proximo.errors import EnvError
 from proximo.math.selection import select
 from proximo.networks import ActorCritic
-from proximo.ppo import diagnostics
 from proximo.ppo.hyperparameters import Hyperparameters
 from proximo.ppo.minibatches import run_burn_in
 from proximo.spaces import ActionSpace, Discrete, MultiDiscrete, components, zeros
@@ -120,7 +119,7 @@ class GymnasiumPrograms:
         self.begin, self.run_burn_in = compiled(self._begin), compiled(self._run_burn_in)
         self.act, self.final_value = compiled(self._act), compiled(self._final_value)
         self.rollout = compiled(self._rollout)
-        self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(_inspect)
+        self.learn, self.inspect = compiled(divided(_learn, mesh)), compiled(inspect)
 
     def _example(self, policy: ActorCritic) -> Columns:
         one = jnp.ones(1, bool)
@@ -230,8 +229,3 @@ def _learn(
 ) -> tuple[ppo.LearnerState, Bool[Array, ""], PackedMetrics]:
     learner, healthy, metrics = learn(state, healthy, rollout)
     return learner, healthy, PackedMetrics(jnp.stack(list(metrics.values())), tuple(metrics))
-
-
-def _inspect(before: ppo.LearnerState, learned: ActorCritic, rollout: Rollout) -> dict[str, Any]:
-    """The quantities of a rollout and of the policy that has learned from it, for histograms."""
-    return {**diagnostics.learned_from(before, rollout), "ratios": diagnostics.ratios(before, learned, rollout)}

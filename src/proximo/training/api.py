@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_during_training
-from proximo.collect.policy_check import check_policy
+from proximo.collect.learning import check_policy
 from proximo.config import Config, override, to_mapping
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given

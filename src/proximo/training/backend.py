@@ -152,13 +152,9 @@ class Backend(abc.ABC):
         """An observation [1, ...] of one seed, whose ``state`` ``advance`` has returned; None without one."""
 
     @abc.abstractmethod
-    def inspect_before(self, state: TrainState) -> Any:
-        """Prepare histograms of the next update. Returns what ``inspect_after`` needs."""
-
-    @abc.abstractmethod
-    def inspect_after(self, state: TrainState, seen: Any) -> list[dict[str, Histogram]]:
-        """The histograms of the single update that led to ``state``, for each of the ``filled`` seeds; an
-        empty list if the update was cut short. ``seen`` is what ``inspect_before`` returned."""
+    def inspect(self, before: TrainState, after: TrainState) -> list[dict[str, Histogram]]:
+        """The histograms of the single update from ``before`` to ``after``, for each of the ``filled`` seeds;
+        an empty list if the update was cut short."""
 
     def evaluate(self, policy: ActorCritic, seed: int, stream: int, episodes: int | None = None) -> Episodes:
         """Play ``eval_episodes`` greedy episodes on environment seeds that follow from ``seed`` and ``stream`` alone, or fewer
