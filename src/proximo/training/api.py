@@ -235,7 +235,7 @@ def _train_seeds(
     how_to_continue = f"Go on with: {peers.how_to_resume(path)}"
     on_exit = functools.partial(reporter.exiting, f"Stopped at once. {how_to_continue}")
     with (
-        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.watchdog.request) as interrupts,
+        Interrupts(reporter.stopping, reporter.owns_process, on_exit, peers.request) as interrupts,
         contextlib.closing(backend),
     ):
         for i in range(0, len(runs), size):
