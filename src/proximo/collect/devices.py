@@ -159,7 +159,7 @@ def _own_shards(x: Any, sharding: NamedSharding) -> jax.Array:
     """``x``, which this process has whole, on the devices of all. ``jax.device_put`` would compare the values of all."""
     if _is_spread(x):
         return x
-    numbers = _numbers(x)
+    numbers = numbers_of(x)
     return _like(jax.make_array_from_callback(numbers.shape, sharding, lambda index: numbers[index]), x)
 
 
@@ -168,7 +168,7 @@ def is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _numbers(x: Any) -> np.ndarray:
+def numbers_of(x: Any) -> np.ndarray:
     """An array as NumPy has it: of random keys, their data."""
     return np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
@@ -202,7 +202,7 @@ def from_first(tree: T | None, template: T) -> T:
         shape = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
         return np.zeros(shape.shape, shape.dtype)
 
-    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(_numbers, tree)
+    given = jax.tree.map(zeros, template) if tree is None else jax.tree.map(numbers_of, tree)
     sent = multihost_utils.broadcast_one_to_all(given)
     return jax.tree.map(lambda x, of: jax.random.wrap_key_data(x) if is_key(of) else jnp.asarray(x), sent, template)
 
@@ -212,7 +212,7 @@ def row_of(tree: T, index: int) -> T:
     if jax.default_backend() != "cpu":
         return jax.tree.map(lambda x: x[index], tree)
     # x[index] would compile two programs for each shape, and jnp.asarray one.
-    return jax.tree.map(lambda x: _like(jax.device_put(np.array(_numbers(x)[index])), x), tree)
+    return jax.tree.map(lambda x: _like(jax.device_put(np.array(numbers_of(x)[index])), x), tree)
 
 
 def on_one_device(tree: T) -> T:

@@ -44,11 +44,12 @@ class EpisodeTally:
         start = np.zeros(len(self.length), int)  # of the running episode in this rollout, N
         self.finished = []
         for i, t in np.argwhere((ends | buffer.lost).T):
+            # Summed for each episode, so that NaN or infinity changes the return of one episode only.
+            self.episode_return[i] += rewards[start[i] : t + 1, i].sum()
+            self.length[i] += valid[start[i] : t + 1, i].sum()
             if ends[t, i] and not self._is_partial[i]:
-                # Summed for each episode, so that NaN or infinity changes the return of one episode only.
-                episode_return = self.episode_return[i] + rewards[start[i] : t + 1, i].sum()
-                length = self.length[i] + valid[start[i] : t + 1, i].sum()
-                self.finished.append(Episode(int(i), float(episode_return), int(length), int(buffer.success[t, i])))
+                numbers = int(self.length[i]), int(buffer.success[t, i])
+                self.finished.append(Episode(int(i), float(self.episode_return[i]), *numbers))
             self.episode_return[i], self.length[i], self._is_partial[i] = 0.0, 0, False
             start[i] = t + 1
         is_running = np.arange(len(valid))[:, None] >= start

@@ -22,17 +22,22 @@ from proximo.threads import together
 from proximo.types import GymnasiumCollectorState, Rollout, TrainState
 
 
-@dataclasses.dataclass
 class Timing:
-    """Seconds of an update, by what they were spent on."""
+    """Seconds since it was made, by what they were spent on."""
 
-    environment: float = 0.0
-    policy: float = 0.0
-    update: float = 0.0
+    def __init__(self) -> None:
+        self.environment = self.policy = self.update = 0.0
+        self._began = self._last = time.perf_counter()
 
-    def shares(self, seconds: float) -> dict[str, float]:
-        """The metrics ``time/share_…`` of an update that took ``seconds``; they sum to 1."""
-        shares = {f"time/share_{name}": spent / seconds for name, spent in vars(self).items()}
+    def lap(self) -> float:
+        """Seconds since the last call."""
+        last, self._last = self._last, time.perf_counter()
+        return self._last - last
+
+    def shares(self) -> dict[str, float]:
+        """The metrics ``time/share_…``, which sum to 1."""
+        seconds = time.perf_counter() - self._began
+        shares = {f"time/share_{name}": getattr(self, name) / seconds for name in ("environment", "policy", "update")}
         return {**shares, "time/share_rest": max(0.0, 1.0 - sum(shares.values()))}
 
 
@@ -159,7 +164,7 @@ class GymnasiumCollector:
         num_steps = config.ppo.num_steps + self.programs.burn_in
         options = vector_options(config)
         self.environments = LazyVectorEnvironment(numbered, options, len(self.part), num_steps, "to train on")
-        self.episodes = EpisodeTally(len(self.part))
+        self.episodes, self.timing = EpisodeTally(len(self.part)), Timing()
         self._running: list[_Group] = []
         """The groups whose episodes the next rollout continues; empty: the environments have to be reset."""
 
@@ -191,7 +196,7 @@ class GymnasiumCollector:
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes), compile_all
 
     def collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
+        self, policy: ActorCritic, state: GymnasiumCollectorState
     ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
         """Take ``num_steps`` steps of all environments. Their seconds and those of the policy are added to ``timing``.
 
@@ -199,34 +204,31 @@ class GymnasiumCollector:
             The next state, the rollout, and metrics of the episodes that finished in it.
         """
         vector_env, policy = self.environments.open(), on_one_device(policy)
-        timing, burn_in = timing or Timing(), self.programs.burn_in
+        timing, burn_in = self.timing, self.programs.burn_in
         groups, self._running = self._running or self._reset(policy, state), []
         packed, noise, key = self._begin(policy, state)
 
         def act(group: _Group, t: int) -> None:
-            started = time.perf_counter()
             group.act(t)
-            acted = time.perf_counter()
+            timing.policy += timing.lap()
             vector_env.send(burn_in + t, group.index)
-            timing.policy += acted - started
-            timing.environment += time.perf_counter() - acted
+            timing.environment += timing.lap()
 
+        timing.lap()
         for group in groups:
             group.begin(packed, noise)
             act(group, 0)
         running = [group.index for group in groups]
         while running:  # the policy does not change, so the order of the groups does not matter
-            started = time.perf_counter()
             group, restarts = groups[vector_env.ready(running)], vector_env.restarts
             has_truncated = vector_env.receive(burn_in + group.t, group.index)
-            received = time.perf_counter()
-            timing.environment += received - started
+            timing.environment += timing.lap()
             group.store_previous()
             if vector_env.restarts != restarts and self.programs.is_recurrent:
                 group.restore_memory()
             if has_truncated:
                 group.bootstrap()
-            timing.policy += time.perf_counter() - received
+            timing.policy += timing.lap()
             if group.t + 1 < self.config.ppo.num_steps:
                 act(group, group.t + 1)
             else:

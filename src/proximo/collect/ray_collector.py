@@ -74,7 +74,8 @@ class RolloutActor:
     def run(self, policy: list[np.ndarray], key: np.ndarray, begins: bool | None) -> RolloutPart:
         """Collect a rollout of the policy with these arrays. ``begins`` is whether new episodes begin; with
         None, the environments are made, the programs compiled, and a rollout of zeros is returned."""
-        collector, timing = self._open(), Timing()
+        collector = self._open()
+        collector.timing = timing = Timing()
         actor_critic = jax.tree.unflatten(jax.tree.structure(collector.programs.policy), map(jnp.asarray, policy))
         state = GymnasiumCollectorState(jax.random.wrap_key_data(jnp.asarray(key)))
         is_alone = collector.env.make is None  # workers have time limits of their own
@@ -85,7 +86,7 @@ class RolloutActor:
             else:
                 if begins:
                     collector.begin()
-                _, rollout, _ = collector.collect(actor_critic, state, timing)
+                _, rollout, _ = collector.collect(actor_critic, state)
         fields = {**vars(rollout), "burn_in_steps": rollout.burn_in_steps and vars(rollout.burn_in_steps)}
         messages, self._warnings[:] = list(self._warnings), []
         before, self._restarts = self._restarts, collector.environments.restarts
@@ -228,15 +229,15 @@ class RayCollector(GymnasiumCollector):
         return self._run(policy, state.key, None)[0], lambda: None  # the actors have compiled
 
     def collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing | None = None
+        self, policy: ActorCritic, state: GymnasiumCollectorState
     ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
         """As ``GymnasiumCollector.collect``. The mean seconds of environments and policy in an actor are added to ``timing``."""
         rollout, key, parts = self._run(on_one_device(policy), state.key, self._begins)
         self._begins = False
         self.episodes.finished = [episode for part in parts for episode in part.finished]
-        if timing is not None:
-            timing.environment += float(np.mean([part.timing.environment for part in parts]))
-            timing.policy += float(np.mean([part.timing.policy for part in parts]))
+        for part in parts:
+            self.timing.environment += part.timing.environment / len(parts)
+            self.timing.policy += part.timing.policy / len(parts)
         return GymnasiumCollectorState(key), rollout, self.episodes.metrics()
 
     def _run(

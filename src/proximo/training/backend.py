@@ -26,7 +26,6 @@ from proximo.networks import ActorCritic
 from proximo.ppo import make_hyperparameters
 from proximo.processes.peers import Peers, current
 from proximo.storage.checkpoint import POLICY, Checkpoint
-from proximo.threads import together
 from proximo.tracking.histograms import Histogram
 from proximo.types import Observation, TrainState, add_steps
 
@@ -52,7 +51,6 @@ class Backend(abc.ABC):
         self.num_devices = 1 if mesh is None else mesh.size
         """Devices that ``advance`` computes on. Everything else is computed on one."""
         self.compile_seconds = 0.0  # seconds that ``prepare`` has taken so far
-        self._is_closed = False
         self.evaluation = evaluation or evaluation_during_training(config, env)
         run, part, self._evaluator = config.run, (self.peers.index, self.peers.count), None
         if run.eval_episodes:
@@ -120,24 +118,17 @@ class Backend(abc.ABC):
     def prepare(self, make_state: Callable[[], TrainState], num_seeds: int = 1) -> TrainState:
         """At the same time compile, open the environments and ``make_state()`` of ``num_seeds`` seeds."""
         started = time.monotonic()
-        # In this order: the program that trains takes longest to compile.
-        *_, state = together(*self._preparations(num_seeds), make_state)
-        if not self._is_closed:  # after an interruption, nothing may be opened
-            self._finish_preparing(state)
+        state = self._prepare(make_state, num_seeds)
         return_freed_memory()  # what compiling has freed
         self.compile_seconds += time.monotonic() - started
         return state
 
     @abc.abstractmethod
-    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
-        """What ``prepare`` can do before it has a state."""
+    def _prepare(self, make_state: Callable[[], TrainState], num_seeds: int) -> TrainState: ...
 
     def _compile_evaluation(self, policy: ActorCritic) -> None:
         if self._evaluator is not None and self.num_devices == 1:  # on several, the policy has another place
             self._evaluator.compile(policy)
-
-    def _finish_preparing(self, state: TrainState) -> None:  # noqa: B027 (empty on purpose)
-        """What ``prepare`` can do only with the state."""
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
@@ -185,7 +176,6 @@ class Backend(abc.ABC):
         return ""
 
     def close(self) -> None:
-        self._is_closed = True
         if self._evaluator is not None:
             self._evaluator.close()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -38,7 +36,7 @@ from proximo.errors import ConfigError, ProximoError, TrainingError
 from proximo.networks import ActorCritic
 from proximo.ppo import Hyperparameters, LearnerState, make_hyperparameters
 from proximo.processes.peers import current
-from proximo.threads import in_thread
+from proximo.threads import in_thread, together
 from proximo.tracking import histograms
 from proximo.tracking.histograms import Histogram
 from proximo.training.backend import Backend, EvaluatedOn
@@ -131,15 +129,18 @@ class JaxBackend(Backend):
     def with_new_episodes(self, state: TrainState) -> TrainState:
         return self._programs.with_new_episodes(*on_one_device((state.learner, state.collector.key)))
 
-    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
+    def _prepare(self, make_state: Callable[[], TrainState], num_seeds: int) -> TrainState:
         num_seeds = len(self.filled([0] * num_seeds))
         # Compiling needs only the shapes of the state.
-        state = self._programs.start.shapes(np.zeros(num_seeds, int), self._hyperparameters())
-        policy = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[self.stacked :], x.dtype), state.learner.policy)
-        return [
-            lambda: self._programs.advance.program(num_seeds, self._programs.placed(state), np.int32(1)),
+        shapes = self._programs.start.shapes(np.zeros(num_seeds, int), self._hyperparameters())
+        policy = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[self.stacked :], x.dtype), shapes.learner.policy)
+        # In this order: the program that trains takes longest to compile.
+        *_, state = together(
+            lambda: self._programs.advance.program(num_seeds, self._programs.placed(shapes), np.int32(1)),
             lambda: self._compile_evaluation(policy),
-        ]
+            make_state,
+        )
+        return state
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         state, metrics = self._programs.advance(state.healthy.size, self._programs.placed(state), np.int32(num_updates))
@@ -181,7 +182,7 @@ class GymnasiumBackend(Backend):
         self.last_rollout: Rollout | None = None
         """The rollout of the last update, until the next update begins; None if that update failed."""
         self.last_episodes: list[Episode] = []
-        self._learns, self._bad_environment = False, ""
+        self._learns, self._is_closed, self._bad_environment = False, False, ""
         self._ahead: tuple[GymnasiumCollectorState, Rollout, dict[str, float], list[Episode]] | None = None
         """What was collected during the last update."""
         self._failure: Exception | None = None
@@ -207,13 +208,14 @@ class GymnasiumBackend(Backend):
         learner, key = on_one_device((state.learner, state.collector.key))
         return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
-    def _preparations(self, num_seeds: int) -> list[Callable[[], Any]]:
+    def _prepare(self, make_state: Callable[[], TrainState], num_seeds: int) -> TrainState:
         # Ray's actors make their environments when the collector is prepared.
         opening = [] if self.config.env.actors else [self.collector.environments.open]
-        return [*opening, functools.partial(self._compile_evaluation, self.template().learner.policy)]
-
-    def _finish_preparing(self, state: TrainState) -> None:
-        self.collector.prepare(state)
+        policy = self.template().learner.policy
+        *_, state = together(*opening, lambda: self._compile_evaluation(policy), make_state)
+        if not self._is_closed:  # after an interruption, nothing may be opened
+            self.collector.prepare(state)
+        return state
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         updates: list[dict[str, float]] = []
@@ -233,9 +235,9 @@ class GymnasiumBackend(Backend):
         if self._failure is not None:
             raise self._failure
         self.last_rollout = None
-        started, timing, environments = time.perf_counter(), Timing(), self.collector.environments
-        restarts, policy = environments.restarts, state.learner.policy
-        collected = self._ahead or self._collect(policy, state.collector, timing)
+        self.collector.timing = timing = Timing()
+        restarts, policy = self.collector.environments.restarts, state.learner.policy
+        collected = self._ahead or self._collect(policy, state.collector)
         (collector_state, rollout, episodes, finished), self._ahead = collected, None
         learning = None
         end = self.config.total_updates * self.config.batch_size
@@ -243,21 +245,20 @@ class GymnasiumBackend(Backend):
             learning = in_thread(self._learn, state, rollout)
             later = (ProximoError, TrainingError) if self.peers.can_rescue else ()
             with contextlib.suppress(*later):  # the next update raises it
-                self._ahead = self._collect(policy, collector_state, timing)
+                self._ahead = self._collect(policy, collector_state)
                 collector_state = self._ahead[0]
-        waiting = time.perf_counter()
+        timing.lap()
         learner, healthy, metrics = self._learn(state, rollout) if learning is None else learning.result()
-        timing.update += time.perf_counter() - waiting
+        timing.update += timing.lap()
         self.last_rollout, self.last_episodes = rollout, finished
-        shares = timing.shares(time.perf_counter() - started)
-        restarted = {"rollout/restarts": float(environments.restarts - restarts)}
-        return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **shares, **restarted}
+        restarted = {"rollout/restarts": float(self.collector.environments.restarts - restarts)}
+        return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **timing.shares(), **restarted}
 
     def _collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState, timing: Timing
+        self, policy: ActorCritic, state: GymnasiumCollectorState
     ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float], list[Episode]]:
         try:
-            return *self.collector.collect(policy, state, timing), self.collector.episodes.finished
+            return *self.collector.collect(policy, state), self.collector.episodes.finished
         except (ProximoError, TrainingError) as failure:
             self._failure = failure
             raise
@@ -304,7 +305,7 @@ class GymnasiumBackend(Backend):
         return next(filter(None, self.peers.agree(self._bad_environment, "the error for NaN or infinity")), "")
 
     def close(self) -> None:
-        self.last_rollout = None
+        self.last_rollout, self._is_closed = None, True
         try:
             self.collector.environments.close()
         finally:
@@ -319,9 +320,8 @@ def bad_environment(rollout: Rollout, first_env: int) -> str:
     checked += [("reward", rollout.reward, rollout.valid), ("final observation", rollout.bootstrap_value, rollout.truncated)]
     found: list[tuple[int, int, str]] = []
     for name, array, mask in checked:
-        if np.issubdtype(array.dtype, np.floating):
-            bad = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & mask
-            found += [(t, i, name) for t, i in np.argwhere(bad)[:1].tolist()]
+        bad = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & mask
+        found += [(t, i, name) for t, i in np.argwhere(bad)[:1].tolist()]
     if not found:
         return ""
     t, i, name = min(found, key=lambda place: place[0])  # the policy may observe a reward in the step after

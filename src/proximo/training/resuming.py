@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.devices import from_first
-from proximo.config import Config, from_mapping, to_mapping
+from proximo.config import LEAVES, Config, from_mapping, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
@@ -53,22 +53,17 @@ def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> tuple[list[
 def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     """The seeds of a group that neither NaN or infinity nor a callback has ended. NaN would come again at the
     same step; an environment that failed may have been mended."""
-
-    def marked(name: str, beginning: str = "") -> list[Path]:
-        return [
-            run_dir for run_dir in run_dirs if (run_dir / name).exists() and (run_dir / name).read_text().startswith(beginning)
-        ]
-
-    failed = marked(FAILURE, NON_FINITE)
-    stopped = [run_dir for run_dir in marked(STOPPED) if run_dir not in failed]
-    for ended, how, more in (
-        (failed, "failed", f"{FAILURE} has the reason"),
-        (stopped, "stopped by a callback", f"{STOPPED} has the step"),
-    ):
-        if ended:
-            names = ", ".join(run_dir.name for run_dir in ended)
-            reporter.warned(f"not resumed, because {how}: {names} ({more}). A seed is resumed by its own name.")
-    left = [run_dir for run_dir in run_dirs if run_dir not in failed + stopped]
+    left = []
+    for run_dir in run_dirs:
+        failure, stopped = run_dir / FAILURE, run_dir / STOPPED
+        if failure.exists() and failure.read_text().startswith(NON_FINITE):
+            why = f"it failed ({FAILURE} has the reason)"
+        elif stopped.exists():
+            why = f"a callback has stopped it ({STOPPED} has the step)"
+        else:
+            left.append(run_dir)
+            continue
+        reporter.warned(f"{run_dir.name} is not resumed, because {why}. A seed is resumed by its own name.")
     if run_dirs and not left:
         raise CheckpointError(
             f"Every seed of {run_dirs[0].parent} has failed or was stopped: resume one of them by its own name."
@@ -78,8 +73,8 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
     """Raise ``ConfigError`` if the seeds of a group differ in a setting that their training can have only once."""
-    first, *others = [{name: x for group in to_mapping(config).values() for name, x in group.items()} for config in configs]
-    differing = [n for n, x in first.items() if n not in MAY_DIFFER and any(repr(other[n]) != repr(x) for other in others)]
+    shared = [leaf for leaf in LEAVES.values() if leaf.name not in MAY_DIFFER]
+    differing = [leaf.name for leaf in shared if len({repr(leaf.value_in(config)) for config in configs}) > 1]
     if differing:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
         remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
