@@ -34,6 +34,18 @@ class JaxTrainer:
         self.collector = collector
         self._precision = functools.partial(jax.default_matmul_precision, collector.config.run.matmul_precision)
 
+    def collect(self, state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
+        """The first half of ``update``: the state after the steps of a rollout, the rollout, and metrics ``rollout/…``."""
+        with self._precision():
+            collected, rollout, metrics = self.collector.collect(state.learner.policy, state.collector)
+        return dataclasses.replace(state, collector=collected), rollout, metrics
+
+    def learn(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
+        """The second half of ``update``: the state after learning from ``rollout``, and metrics ``train/…``."""
+        with self._precision():
+            learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
+        return TrainState(learner, state.collector, healthy), metrics
+
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """Collect a rollout and learn from it. After the first NaN or infinity, the state no longer changes.
 
@@ -43,10 +55,10 @@ class JaxTrainer:
         Returns:
             The next state, and metrics ``train/…`` and ``rollout/…``.
         """
-        with self._precision():
-            collected, rollout, episodes = self.collector.collect(state.learner.policy, state.collector)
-            learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
-        return TrainState(learner, kept(healthy, collected, state.collector), healthy), {**metrics, **episodes}
+        collected, rollout, episodes = self.collect(state)
+        learned, metrics = self.learn(collected, rollout)
+        collector = kept(learned.healthy, collected.collector, state.collector)
+        return dataclasses.replace(learned, collector=collector), {**metrics, **episodes}
 
     def advance(self, state: TrainState, num_updates: Int32[Array, ""], capacity: int) -> tuple[TrainState, Metrics]:
         """Run several updates in one call.
@@ -125,21 +137,12 @@ def make_functions(config: Config, env: Environment, seeds_axis: bool = False, m
         ConfigError: environments or minibatches cannot be divided equally over ``mesh``.
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
-    collector = _checked_collector(config, env, seeds_axis, mesh)
-    with_precision = jax.default_matmul_precision(config.run.matmul_precision)
+    trainer = _checked_trainer(config, env, seeds_axis, mesh)
 
     def init(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> TrainState:
-        return placed(collector.init(key, hyperparameters), mesh)
+        return placed(trainer.collector.init(key, hyperparameters), mesh)
 
-    def collect(state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
-        collected, rollout, metrics = collector.collect(state.learner.policy, state.collector)
-        return dataclasses.replace(state, collector=collected), rollout, metrics
-
-    def update(state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-        learner, healthy, metrics = learn(state.learner, state.healthy, rollout, seeds_axis)
-        return TrainState(learner, state.collector, healthy), metrics
-
-    return Functions(init, with_precision(divided(collect, mesh)), with_precision(divided(update, mesh)))
+    return Functions(init, divided(trainer.collect, mesh), divided(trainer.learn, mesh))
 
 
 def make_train(
@@ -166,17 +169,16 @@ def make_train(
         ConfigError: as in ``make_functions``.
         EnvError: ``env`` breaks the protocol, or is a Gymnasium environment.
     """
-    collector, total = _checked_collector(config, env, seeds_axis, mesh), config.total_updates
-    trainer = JaxTrainer(collector)
+    trainer, total = _checked_trainer(config, env, seeds_axis, mesh), config.total_updates
     advance = divided(lambda state: trainer.advance(state, jnp.int32(total), total), mesh)
 
     def train(key: Key[Array, ""], hyperparameters: Hyperparameters | None = None) -> tuple[TrainState, Metrics]:
-        return advance(placed(collector.init(key, hyperparameters), mesh))
+        return advance(placed(trainer.collector.init(key, hyperparameters), mesh))
 
     return train
 
 
-def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh: Mesh | None) -> JaxCollector:
+def _checked_trainer(config: Config, env: Environment, seeds_axis: bool, mesh: Mesh | None) -> JaxTrainer:
     if mesh is not None:
         if ENVS_AXIS not in mesh.axis_names or set(mesh.axis_types) != {AxisType.Auto}:
             raise ConfigError(
@@ -188,4 +190,4 @@ def _checked_collector(config: Config, env: Environment, seeds_axis: bool, mesh:
         env = with_levels(jax_vector.check_env(env, config.env.id), config.env.levels)
     collector = JaxCollector(config, env, seeds_axis)
     check_policy(collector.env, config)
-    return collector
+    return JaxTrainer(collector)

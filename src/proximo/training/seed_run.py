@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,20 +190,21 @@ class SeedRun:
         if self.callbacks.objects:
             info["callbacks"] = self.callbacks.state()
         best = int(self.best["step"]) if self.best else None
-        return functools.partial(self._write_checkpoint, step, encode(step, state, info, render_config(self.config)), best)
+        files, folder = encode(step, state, info, render_config(self.config)), self.folder / "checkpoints"
 
-    def _write_checkpoint(self, step: int, files: dict[str, bytes], best: int | None) -> None:
-        folder = self.folder / "checkpoints"
-        self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
-        checkpoint.write(folder, step, files)
-        try:
-            if best == step:
-                checkpoint.mark_best(self.folder, step)
-            checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
-        except OSError as error:
-            raise CheckpointError(
-                f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
-            ) from error
+        def write() -> None:
+            self.trackers.flush()  # a resume continues from this step, so every tracker must have its rows
+            checkpoint.write(folder, step, files)
+            try:
+                if best == step:
+                    checkpoint.mark_best(self.folder, step)
+                checkpoint.prune(folder, self.config.run.keep_checkpoints, {best} if best is not None else set())
+            except OSError as error:
+                raise CheckpointError(
+                    f"Cannot write into {self.run_dir} ({error.strerror}): check its disk and its permissions."
+                ) from error
+
+        return write
 
     def result(self, compile_seconds: float, interrupted: int | None, seeds_together: int) -> Result:
         calls = self.calls
