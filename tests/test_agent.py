@@ -102,20 +102,6 @@ def test_calls_driven_by_another_program_equal_learn():
     assert learner.step == TOTAL + 3 * BATCH
 
 
-def test_one_observation_gives_the_action_of_a_batch():
-    learner = agent(**GRU)
-    policy, rng = learner.policy, np.random.default_rng(0)
-    alone = together = None
-    carried = policy.init_memory(3)
-    for episode_start in (True, False, True, False):
-        observation = rng.normal(size=(3, *learner.env.observation_space.shape)).astype(np.float32)
-        one, alone = learner.predict(observation[1], alone, episode_start)
-        many, together = learner.predict(observation, together, [episode_start] * 3)
-        expected, carried = policy.predict(observation, carried, [episode_start] * 3)
-        np.testing.assert_array_equal(many, expected)
-        np.testing.assert_array_equal(one, expected[1])
-
-
 def test_without_a_key_samples_follow_from_the_seed():
     observation, learners = np.zeros((64, 3), np.float32), [agent(), agent(), agent(seed=1)]
     learners[2]._state = learners[0]._current_state()  # the same policy with another seed

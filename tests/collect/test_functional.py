@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import proximo
-from proximo.collect import JaxTrainer, jax_vector, make_functions, make_train
-from proximo.collect.functional import Functions
+from proximo.collect import Functions, JaxTrainer, jax_vector, make_functions, make_train
 from proximo.collect.learning import fresh_policy
 from proximo.errors import ConfigError, EnvError
 from proximo.math.schedules import CustomSchedule

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 
 import proximo
 from commands import BATCH, GRU, SMALL, Process, copied, final_state, last_best, rows, train_words, trained
@@ -149,19 +148,6 @@ def test_settings_that_a_resumed_run_cannot_change_raise(whole, monkeypatch, cap
     assert err.startswith(f"proximo: {sentence}")
     assert (out, err.count("\n")) == ("", 1)
     assert final_state(whole["gru"]) == before
-
-
-def test_traced_setting_that_was_edited_raises(whole, tmp_path):
-    run_dir = copied(whole["feed-forward"], tmp_path)
-    config = yaml.safe_load((run_dir / "config.yaml").read_text())
-    config["ppo"]["learning_rate"] = "linear(3e-4, 0)"
-    (run_dir / "config.yaml").write_text(yaml.safe_dump(config))
-    message = (
-        r"learning_rate = linear\(3e-4, 0\) in .*, but its checkpoint was trained with 0.0003: restore the value, or start a"
-    )
-    with pytest.raises(ConfigError, match=message):
-        proximo.resume(f"{run_dir}@{3 * BATCH}")
-    assert final_state(run_dir) == final_state(whole["feed-forward"])
 
 
 def flip(path):
