@@ -63,10 +63,15 @@ def with_available_devices(config: Config) -> Config:
     return config if asked == "all" else override(config, {"devices": min(asked, len(available_devices()))})
 
 
-def make_mesh(config: Config) -> Mesh | None:
-    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer."""
+def make_mesh(config: Config, stacked: bool = False) -> Mesh | None:
+    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer, or if they cannot have
+    equal parts of the environments, or of the seeds if these are ``stacked``."""
     count = int(with_device_number(config).run.devices)
-    return _mesh(jax.devices()[:count], ENVS_AXIS) if count > 1 else None
+    if count == 1:
+        return None
+    if not stacked or config.run.seeds % count:
+        check_divisible(config, count)
+    return _mesh(jax.devices()[:count], ENVS_AXIS)
 
 
 def mesh_for(mesh: Mesh | None, num_seeds: int) -> Mesh | None:

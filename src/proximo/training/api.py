@@ -232,9 +232,11 @@ def _train_seeds(
                 results = [dataclasses.replace(result, interrupted=requested) for result in results]
                 break
             training = _train_together(backend, runs[i : i + size], interrupts, reporter, path)
-            arguments = backend.compile_seconds, training.interrupted, size
-            results += [run.result(*arguments) for run in training.seed_runs if run.failure is None]
-            failures += [run.failure for run in training.seed_runs if run.failure is not None]
+            for run in training.seed_runs:
+                if run.failure is None:
+                    results.append(run.result(backend.compile_seconds, training.interrupted, size))
+                else:
+                    failures.append(run.failure)
             if training.interrupted is not None:
                 break
     if results:

@@ -14,7 +14,6 @@ from jaxtyping import Array, Bool
 
 from proximo.collect import GymnasiumCollector, JaxCollector, JaxTrainer, jax_vector
 from proximo.collect.devices import (
-    check_divisible,
     divided,
     filled,
     joined,
@@ -101,9 +100,7 @@ class JaxBackend(Backend):
     donates = True
 
     def __init__(self, config: Config, env: JaxEnvironment, stacked: bool = False, evaluation: EvaluatedOn | None = None):
-        self._mesh = mesh = make_mesh(config)
-        if mesh is not None and (not stacked or config.run.seeds % mesh.size):
-            check_divisible(config, mesh.size)
+        self._mesh = mesh = make_mesh(config, stacked)
         key = program_key(config, env, stacked, mesh)
         self._programs: JaxPrograms = reuse(key, lambda: JaxPrograms(config, env, stacked, mesh))
         super().__init__(config, env, self._programs.collector, stacked, evaluation, mesh)
@@ -166,8 +163,6 @@ class GymnasiumBackend(Backend):
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, evaluation: EvaluatedOn | None = None):
         mesh = make_mesh(config)
-        if mesh is not None:
-            check_divisible(config, mesh.size)
         programs = reuse(program_key(config, env, False, mesh), lambda: GymnasiumPrograms(config, env, mesh))
         if config.env.actors:
             if self.peers.count > 1:

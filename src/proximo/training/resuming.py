@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.devices import from_first
-from proximo.config import LEAVES, Config, from_mapping, to_mapping
+from proximo.config import LEAVES, Config, from_mapping, text_of, to_mapping
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
@@ -74,7 +74,7 @@ def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
     """Raise ``ConfigError`` if the seeds of a group differ in a setting that their training can have only once."""
     shared = [leaf for leaf in LEAVES.values() if leaf.name not in MAY_DIFFER]
-    differing = [leaf.name for leaf in shared if len({repr(leaf.value_in(config)) for config in configs}) > 1]
+    differing = [leaf.name for leaf in shared if len({text_of(leaf.value_in(config)) for config in configs}) > 1]
     if differing:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in differing)
         remedy = f", or give {flags} for all" if RESUMABLE.issuperset(differing) else ""
