@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from proximo.collect.devices import joined, on_one_device
+from proximo.collect.devices import on_one_device
 from proximo.collect.environment import LazyVectorEnvironment, vector_options
 from proximo.collect.episode_tally import Episode, EpisodeTally
 from proximo.collect.gymnasium_programs import Collected, GymnasiumPrograms, PackedPolicy, Rows
@@ -18,8 +18,7 @@ from proximo.envs.gymnasium.environment import GymnasiumEnvironment
 from proximo.envs.gymnasium.vector_environment import VectorEnvironment
 from proximo.networks import ActorCritic
 from proximo.processes.peers import ALONE, Peers
-from proximo.threads import together
-from proximo.types import GymnasiumCollectorState, Rollout, TrainState
+from proximo.types import GymnasiumCollectorState, Rollout
 
 
 class Timing:
@@ -171,12 +170,6 @@ class GymnasiumCollector:
     def begin(self) -> None:
         """Have the next rollout begin with new episodes and empty memories."""
         self._running = []
-
-    def prepare(self, state: TrainState) -> None:
-        """Make the environments and compile everything."""
-        rollout, compile_all = self.example(on_one_device(state.learner.policy), state.collector)
-        rollout = joined(rollout, self.programs.mesh)
-        together(compile_all, lambda: self.programs.learn.program(0, state.learner, state.healthy, rollout))
 
     def example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Rollout, Callable[[], None]]:
         """Make the environments. Returns a rollout of zeros, and a function that acts once, and so compiles

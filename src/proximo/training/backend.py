@@ -60,16 +60,16 @@ class Backend(abc.ABC):
     def peers(self) -> Peers:
         return current()
 
+    @functools.cached_property
     def template(self) -> TrainState:
         """Shapes and types of the state of one seed. A checkpoint is loaded into it."""
         return jax.eval_shape(lambda: self.collector.init(jax.random.key(0)))
 
     def restore(self, saved: Checkpoint) -> TrainState:
         """The state of one seed in a checkpoint. Hyperparameters, and what is not saved, are as in a new training."""
-        template = self.template()
         if not saved.policy_only:
-            return self._with_settings(saved.restore(template))
-        policy = saved.restore(template.learner.policy, part=POLICY)
+            return self._with_settings(saved.restore(self.template))
+        policy = saved.restore(self.template.learner.policy, part=POLICY)
         # Earlier trainings, with other hyperparameters, may share the collector.
         key, hyperparameters = jax.random.key(self.config.run.seed), make_hyperparameters(self.config.ppo)
         state = jax.jit(self.collector.init)(key, hyperparameters)
@@ -126,9 +126,9 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def _prepare(self, make_state: Callable[[], TrainState], num_seeds: int) -> TrainState: ...
 
-    def _compile_evaluation(self, policy: ActorCritic) -> None:
+    def _compile_evaluation(self) -> None:
         if self._evaluator is not None and self.num_devices == 1:  # on several, the policy has another place
-            self._evaluator.compile(policy)
+            self._evaluator.compile(self.template.learner.policy)
 
     @abc.abstractmethod
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:

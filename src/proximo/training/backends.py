@@ -130,11 +130,10 @@ class JaxBackend(Backend):
         num_seeds = len(self.filled([0] * num_seeds))
         # Compiling needs only the shapes of the state.
         shapes = self._programs.start.shapes(np.zeros(num_seeds, int), self._hyperparameters())
-        policy = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[self.stacked :], x.dtype), shapes.learner.policy)
         # In this order: the program that trains takes longest to compile.
         *_, state = together(
             lambda: self._programs.advance.program(num_seeds, self._programs.placed(shapes), np.int32(1)),
-            lambda: self._compile_evaluation(policy),
+            self._compile_evaluation,
             make_state,
         )
         return state
@@ -204,12 +203,14 @@ class GymnasiumBackend(Backend):
         return TrainState(without_running_return(learner), GymnasiumCollectorState(key), jnp.array(True))
 
     def _prepare(self, make_state: Callable[[], TrainState], num_seeds: int) -> TrainState:
-        # Ray's actors make their environments when the collector is prepared.
+        # Ray's actors make their environments in their first call.
         opening = [] if self.config.env.actors else [self.collector.environments.open]
-        policy = self.template().learner.policy
-        *_, state = together(*opening, lambda: self._compile_evaluation(policy), make_state)
+        *_, state = together(*opening, self._compile_evaluation, make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
-            self.collector.prepare(state)
+            programs = self.collector.programs
+            rollout, compile_acting = self.collector.example(on_one_device(state.learner.policy), state.collector)
+            arguments = state.learner, state.healthy, joined(rollout, programs.mesh)
+            together(compile_acting, lambda: programs.learn.program(0, *arguments))
         return state
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:

@@ -147,7 +147,7 @@ def _is_complete(run: SeedRun) -> bool:
 
 def restore(backend: Backend, run: SeedRun, reporter: Reporter) -> TrainState:
     """The state of the checkpoint of ``run``, whose callbacks get their saved state."""
-    state = from_first(backend.restore(run.saved) if run.saved else None, backend.template())
+    state = from_first(backend.restore(run.saved) if run.saved else None, backend.template)
     if run.saved and run.saved.policy_only:
         reporter.warned(f"{run.saved.path} has only the policy: optimizer, environments and random keys start anew.")
     if warning := run.callbacks.restore((run.info or {}).get("callbacks", [])):
