@@ -63,7 +63,7 @@ def small_collector(env=None, seeds_axis=False, **settings):
 def backend_of(collector):
     """The backend that trains with this collector for Gymnasium environments."""
     backend = make_backend(override(collector.config, {"actors": 0, "eval_episodes": 0}), collector.env)
-    backend.collector = collector
+    backend.collector, backend._programs = collector, collector.programs
     return backend
 
 

@@ -64,8 +64,8 @@ def with_available_devices(config: Config) -> Config:
 
 
 def make_mesh(config: Config, stacked: bool = False) -> Mesh | None:
-    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer, or if they cannot have
-    equal parts of the environments, or of the seeds if these are ``stacked``."""
+    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer, or if
+    they cannot have equal parts of the environments, or of the seeds if these are ``stacked``."""
     count = int(with_device_number(config).run.devices)
     if count == 1:
         return None

@@ -35,8 +35,8 @@ class Timing:
 
     def shares(self) -> dict[str, float]:
         """The metrics ``time/share_…``, which sum to 1."""
-        seconds = time.perf_counter() - self._began
-        shares = {f"time/share_{name}": getattr(self, name) / seconds for name in ("environment", "policy", "update")}
+        seconds, names = time.perf_counter() - self._began, ("environment", "policy", "update")
+        shares = {f"time/share_{name}": getattr(self, name) / seconds for name in names}
         return {**shares, "time/share_rest": max(0.0, 1.0 - sum(shares.values()))}
 
 

@@ -1,4 +1,4 @@
-"""Rollouts of JAX environments, trainings on them, and their pieces: pure functions, to be jitted, vmapped and scanned."""
+"""Rollouts of JAX environments, and trainings on them: pure functions, to be jitted, vmapped and scanned."""
 
 import dataclasses
 import functools
@@ -226,13 +226,13 @@ class JaxTrainer:
         self._precision = functools.partial(jax.default_matmul_precision, collector.config.run.matmul_precision)
 
     def collect(self, state: TrainState) -> tuple[TrainState, Rollout, Metrics]:
-        """The first half of ``update``: the state after the steps of a rollout, the rollout, and metrics ``rollout/…``."""
+        """The first half of ``update``. Returns the next state, the rollout, and metrics ``rollout/…``."""
         with self._precision():
             collected, rollout, metrics = self.collector.collect(state.learner.policy, state.collector)
         return dataclasses.replace(state, collector=collected), rollout, metrics
 
     def learn(self, state: TrainState, rollout: Rollout) -> tuple[TrainState, Metrics]:
-        """The second half of ``update``: the state after learning from ``rollout``, and metrics ``train/…``."""
+        """The second half of ``update``. Returns the next state, and metrics ``train/…``."""
         with self._precision():
             learner, healthy, metrics = learn(state.learner, state.healthy, rollout, self.collector.seeds_axis)
         return TrainState(learner, state.collector, healthy), metrics
@@ -277,7 +277,7 @@ class JaxTrainer:
         return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
 
     def inspect(self, before: TrainState, after: TrainState) -> dict[str, Any]:
-        """The quantities of the update from ``before`` to ``after`` for histograms. Its rollout is collected once more."""
+        """Quantities of the update from ``before`` to ``after``, for histograms. It is collected once more."""
         with self._precision():
             _, rollout, episodes = self.collector.collect_episodes(before.learner.policy, before.collector)
             learned = inspect(before.learner, after.learner.policy, rollout)

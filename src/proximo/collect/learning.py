@@ -1,4 +1,4 @@
-"""The learner: the checks before a training, the first state, and an update that NaN or infinity leaves without effect."""
+"""The learner: checks before a training, the first state, and an update that NaN or infinity leaves undone."""
 
 import contextlib
 from typing import Any
@@ -52,8 +52,9 @@ def fresh_learner(
 
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
-    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the conformance checks.
-    Only these are computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError`` for custom code that does not pass.
+    """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the
+    conformance checks. Only these are computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError``
+    for custom code that does not pass.
 
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.
@@ -121,5 +122,5 @@ def kept(healthy: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 
 
 def inspect(before: ppo.LearnerState, learned: ActorCritic, rollout: Rollout) -> dict[str, Any]:
-    """The quantities of ``rollout`` and of the policy that has ``learned`` from it, for histograms, T N ...."""
+    """Quantities of ``rollout`` and of the policy that has ``learned`` from it, for histograms, T N ...."""
     return {**diagnostics.learned_from(before, rollout), "ratios": diagnostics.ratios(before, learned, rollout)}

@@ -38,8 +38,8 @@ LOSS_SECONDS = 3.0
 
 @dataclasses.dataclass
 class Beat:
-    """What a process reports: how often it has ``arrived`` where all wait, what it was ``doing`` there, for how many
-    seconds it has been ``idle`` without waiting, and the signal that ``requested`` a stop (0: none)."""
+    """What a process reports: how often it has ``arrived`` where all wait, what it was ``doing`` there, for how
+    many seconds it has been ``idle`` without waiting, and the signal that ``requested`` a stop (0: none)."""
 
     number: int = 0
     arrived: int = 0
@@ -52,13 +52,14 @@ class Beat:
 class Peers:
     """The processes of a training. Without ``join`` this process is alone, and every method answers at once.
 
-    All processes must call ``agree``, ``from_first`` and ``check_equal`` equally often and in the same order. Two threads watch them through
-    JAX's ``client``: a process is lost if it sends no beat for ``heartbeat`` seconds; it hangs if others wait for it, and it uses no CPU time for
-    as long.
+    All processes must call ``agree``, ``from_first`` and ``check_equal`` equally often and in the same order.
+    Two threads watch them through JAX's ``client``: a process is lost if it sends no beat for ``heartbeat``
+    seconds. It hangs if others wait for it, and it uses no CPU time for as long.
     """
 
     def __init__(self, index: int = 0, count: int = 1, client: Any = None, heartbeat: float = HEARTBEAT_SECONDS):
-        self.index, self.count, self._client, self._heartbeat, self._max_silence = index, count, client, heartbeat, heartbeat
+        self.index, self.count, self._client = index, count, client
+        self._heartbeat = self._max_silence = heartbeat
         self._own, self._beats, self._waits = Beat(), dict[int, Beat](), False
         self._heard = dict.fromkeys(range(count), time.monotonic())
         """When the last new beat of each process was read; of this one: when the service last answered."""
@@ -165,8 +166,8 @@ class Peers:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of another
-        process, first wait for the watching thread, which names that process and ends this one."""
+        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of
+        another process, first wait for the watching thread, which names that process and ends this one."""
         if not self._is_watching:
             return
         if any(word in str(error) for word in COLLECTIVE_FAULTS):

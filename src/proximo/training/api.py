@@ -106,8 +106,8 @@ def train(
 
 
 def _agreed(config: Config, peers: Peers) -> Config:
-    """``config`` with a number of devices. Raises ``ConfigError`` if there is no such tracker, or if settings and versions differ between
-    processes that train together."""
+    """``config`` with a number of devices. Raises ``ConfigError`` if there is no such tracker, or if settings and
+    versions differ between processes that train together."""
     check_trackers(config.run.track)
     config = with_device_number(config)
     values = {leaf.name: re.sub(" at 0x[0-9a-f]+", "", text_of(leaf.value_in(config))) for leaf in LEAVES.values()}

@@ -1,4 +1,4 @@
-"""The backends for JAX environments and for Gymnasium environments, and which of them trains on an environment."""
+"""The backends for JAX and for Gymnasium environments, and which of them trains on an environment."""
 
 from __future__ import annotations
 
@@ -147,22 +147,23 @@ class JaxBackend(Backend):
         return jax.tree.map(lambda x: np.asarray(x)[:1], state.collector.observation)
 
     def inspect(self, before: TrainState, after: TrainState) -> list[dict[str, Histogram]]:
-        # Another program than the one that trains, which stays the same. On a CPU, it inspects one seed after the other.
+        # Not by the program that trains, which stays the same. On a CPU, one seed after the other.
         place = on_one_device if self.stacked and not jax_vector.vmaps_seeds() else self._programs.placed
         quantities = jax.device_get(whole(self._programs.inspect(place(before), place(after))))
         return [histograms.of_rows(self.seed_state(quantities, i)) for i in range(before.healthy.size)]
 
 
 class GymnasiumBackend(Backend):
-    """Trains one seed on a Gymnasium environment. With ``learner_lag``, the next rollout is collected during each update, with the
-    policy from before the update."""
+    """Trains one seed on a Gymnasium environment. With ``learner_lag``, the next rollout is collected during each
+    update, with the policy from before the update."""
 
     donates = False
     collector: GymnasiumCollector
 
     def __init__(self, config: Config, env: GymnasiumEnvironment, evaluation: EvaluatedOn | None = None):
         mesh = make_mesh(config)
-        programs = reuse(program_key(config, env, False, mesh), lambda: GymnasiumPrograms(config, env, mesh))
+        key = program_key(config, env, False, mesh)
+        self._programs = programs = reuse(key, lambda: GymnasiumPrograms(config, env, mesh))
         if config.env.actors:
             if self.peers.count > 1:
                 raise ConfigError(
@@ -183,7 +184,7 @@ class GymnasiumBackend(Backend):
         """The error that ended collecting. Each later update raises it."""
 
     def start(self, seeds: list[int]) -> TrainState:
-        state = self.collector.programs.start(0, np.uint32(seeds[0]), make_hyperparameters(self.config.ppo))
+        state = self._programs.start(0, np.uint32(seeds[0]), make_hyperparameters(self.config.ppo))
         return jax.block_until_ready(self._begin(state))
 
     def join(self, states: list[TrainState]) -> TrainState:
@@ -194,7 +195,7 @@ class GymnasiumBackend(Backend):
         self.collector.begin()
         self._ahead = self._failure = None
         self._bad_environment = ""
-        learner, healthy = placed((without_running_return(state.learner), state.healthy), self.collector.programs.mesh)
+        learner, healthy = placed((without_running_return(state.learner), state.healthy), self._programs.mesh)
         return TrainState(learner, state.collector, healthy)
 
     def with_new_episodes(self, state: TrainState) -> TrainState:
@@ -207,10 +208,9 @@ class GymnasiumBackend(Backend):
         opening = [] if self.config.env.actors else [self.collector.environments.open]
         *_, state = together(*opening, self._compile_evaluation, make_state)
         if not self._is_closed:  # after an interruption, nothing may be opened
-            programs = self.collector.programs
             rollout, compile_acting = self.collector.example(on_one_device(state.learner.policy), state.collector)
-            arguments = state.learner, state.healthy, joined(rollout, programs.mesh)
-            together(compile_acting, lambda: programs.learn.program(0, *arguments))
+            arguments = state.learner, state.healthy, joined(rollout, self._programs.mesh)
+            together(compile_acting, lambda: self._programs.learn.program(0, *arguments))
         return state
 
     def advance(self, state: TrainState, num_updates: int) -> tuple[TrainState, dict[str, np.ndarray]]:
@@ -226,7 +226,7 @@ class GymnasiumBackend(Backend):
         return state, {name: np.array([[metrics.get(name, np.nan) for metrics in updates]]) for name in names}
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
-        """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner unchanged.
+        """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner as it was.
         Raises ``EnvError`` or ``EnvironmentFault`` if an environment failed in the rollout of this update."""
         if self._failure is not None:
             raise self._failure
@@ -260,9 +260,9 @@ class GymnasiumBackend(Backend):
             raise
 
     def _learn(self, state: TrainState, rollout: Rollout) -> tuple[LearnerState, Bool[Array, ""], dict[str, float]]:
-        self._learns, programs = True, self.collector.programs
+        self._learns = True
         try:
-            learned = programs.learn(0, state.learner, state.healthy, joined(rollout, programs.mesh))
+            learned = self._programs.learn(0, state.learner, state.healthy, joined(rollout, self._programs.mesh))
             learner, healthy, metrics = jax.block_until_ready(learned)
         finally:
             self._learns = False
@@ -277,8 +277,8 @@ class GymnasiumBackend(Backend):
     def inspect(self, before: TrainState, after: TrainState) -> list[dict[str, Histogram]]:
         if self.last_rollout is None:
             return []
-        programs, finished = self.collector.programs, self.last_episodes
-        learned = programs.inspect(0, before.learner, after.learner.policy, joined(self.last_rollout, programs.mesh))
+        rollout, finished = joined(self.last_rollout, self._programs.mesh), self.last_episodes
+        learned = self._programs.inspect(0, before.learner, after.learner.policy, rollout)
         episodes = {
             "episode_returns": np.array([episode.episode_return for episode in finished]),
             "episode_lengths": np.array([episode.length for episode in finished], np.int64),

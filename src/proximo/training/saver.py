@@ -89,7 +89,7 @@ class Saver(Event):
         return True
 
     def _write_all(self, writers: list[Callable[[], None]], update: int, evaluations: list[Any]) -> None:
-        """Call all ``writers``. Each is retried for ``RETRY_SECONDS`` if it fails: the disk may be full only briefly."""
+        """Call all ``writers``, and retry each for ``RETRY_SECONDS``: a disk may be full only briefly."""
         failures, failing_since = list[CheckpointError](), None
         while writers:
             try:
