@@ -314,10 +314,8 @@ def bad_environment(rollout: Rollout, first_env: int) -> str:
     observations = zip(*map(jax.tree.leaves, (rollout.observation, rollout.last_observation)), strict=True)
     checked: list[tuple[str, Any, Any]] = [("observation", np.concatenate([x, last[None]]), True) for x, last in observations]
     checked += [("reward", rollout.reward, rollout.valid), ("final observation", rollout.bootstrap_value, rollout.truncated)]
-    found: list[tuple[int, int, str]] = []
-    for name, array, mask in checked:
-        bad = ~np.isfinite(array).all(axis=tuple(range(2, array.ndim))) & mask
-        found += [(t, i, name) for t, i in np.argwhere(bad)[:1].tolist()]
+    bad = [(name, ~np.isfinite(x).all(axis=tuple(range(2, x.ndim))) & mask) for name, x, mask in checked]
+    found = [(t, i, name) for name, places in bad for t, i in np.argwhere(places)[:1].tolist()]
     if not found:
         return ""
     t, i, name = min(found, key=lambda place: place[0])  # the policy may observe a reward in the step after
