@@ -247,14 +247,14 @@ class PPO:
         try:
             reporter.started(config, [], run_summary(backend))
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
-            training.after_call = functools.partial(self._take, training, config)
+            take = training.after_call = functools.partial(self._take, training, config)
             calls = training.calls(lambda: self._first_state(backend), self.step)
             continues = True
             while continues:
                 try:
                     continues = next(calls, False) is None
                 finally:
-                    self._take(training, config)
+                    take()
                 if continues:
                     yield
         finally:

@@ -277,6 +277,6 @@ def test_a_group_resumes_the_seed_whose_environment_failed_but_not_the_one_with_
     for seed in seeds:
         seed.mkdir()
     (seeds[0] / "failure.txt").write_text(reason)
-    assert resuming._not_ended(seeds, SimpleNamespace(warned=warned.append)) == (seeds if resumed else seeds[1:])
+    assert resuming.not_ended(seeds, SimpleNamespace(warned=warned.append)) == (seeds if resumed else seeds[1:])
     sentence = "seed-0 is not resumed, because it failed (failure.txt has the reason). A seed is resumed by its own name."
     assert warned == ([] if resumed else [sentence])

@@ -16,7 +16,7 @@ from proximo.checks import check_before_training
 from proximo.collect.devices import with_device_number
 from proximo.collect.environment import environment, evaluation_during_training
 from proximo.collect.learning import check_policy
-from proximo.config import LEAVES, Config, override, text_of
+from proximo.config import LEAVES, Config, from_mapping, override, text_of, to_mapping
 from proximo.config.listing import lists_settings
 from proximo.config.loading import changed_for_resume, resume_warnings, with_given
 from proximo.config.typed_settings import ResumeSettings, Settings
@@ -172,17 +172,18 @@ def resume(
     peers = current()
     with showing_progress(reporter, progress, Reporter()) as reporter, peers.failing_together(), contextlib.ExitStack() as locks:
 
-        def find() -> tuple[str, run_lookup.Which]:
+        def find() -> tuple[str, run_lookup.Which, list[tuple[str, Any]]]:
             path, which = run_lookup.find_run(str(run), Path(runs_dir), with_zoo=False)
             path = path.absolute()  # an environment may change the working folder
             # Before anything is read, because another process may still write.
             for run_dir in seed_run_dirs(path) or [path]:
                 locks.enter_context(RunLock(run_dir))
-            return str(path), which
+            run_dirs = resuming.not_ended(seed_run_dirs(path), reporter) or [path]
+            return str(path), which, [(str(each), to_mapping(run_directory.read_config(each))) for each in run_dirs]
 
-        found, which = peers.from_first(find, "the run")
-        path = Path(found)  # only process 0 reads it
-        run_dirs, before = resuming.stored_settings(path, reporter, peers)
+        found, which, stored = peers.from_first(find, "the run")
+        path, run_dirs = Path(found), [Path(name) for name, _ in stored]  # which only process 0 reads
+        before = [from_mapping(mapping, Config(), found) for _, mapping in stored]
         # Several processes use all their devices, also if the run used others before.
         devices = {"devices": "all"} if peers.count > 1 else {}
         changed = [override(changed_for_resume(config, given), devices) for config in before]

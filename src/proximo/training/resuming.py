@@ -1,6 +1,6 @@
 """What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
 
-``api._resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
+``api.resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
 ``storage.checkpoint.load`` checks the hashes of files, ``storage.run_directory.check_settings`` that the
 fixed settings are unchanged, and ``Checkpoint.restore`` the names, shapes and types of arrays.
 """
@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from proximo.collect.devices import from_first
-from proximo.config import LEAVES, Config, from_mapping, text_of, to_mapping
+from proximo.config import LEAVES, Config, text_of
 from proximo.config.loading import RESUMABLE
 from proximo.config.schema import WORKER_SETTINGS
 from proximo.errors import CheckpointError, ConfigError, RunDirectoryError
 from proximo.processes.peers import Peers
 from proximo.storage import checkpoint, run_directory, run_lookup
-from proximo.storage.named_folders import seed_run_dirs
 from proximo.storage.run_directory import FAILURE, HISTOGRAMS, METRICS, STOPPED
 from proximo.storage.save_run import finish
 from proximo.tracking.json_lines import truncate_after
@@ -39,18 +38,7 @@ MAY_DIFFER = {
 """Settings in which the seeds of a group may differ. Settings of speed are taken from the first seed."""
 
 
-def stored_settings(path: Path, reporter: Reporter, peers: Peers) -> tuple[list[Path], list[Config]]:
-    """The run directories and the settings of the seeds of the run at ``path`` that have not ended."""
-
-    def read() -> list[Any]:
-        run_dirs = _not_ended(seed_run_dirs(path), reporter) or [path]
-        return [(str(run_dir), to_mapping(run_directory.read_config(run_dir))) for run_dir in run_dirs]
-
-    run_dirs, settings = zip(*peers.from_first(read, "the settings of the run"), strict=True)
-    return list(map(Path, run_dirs)), [from_mapping(mapping, Config(), str(path)) for mapping in settings]
-
-
-def _not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
+def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
     """The seeds of a group that neither NaN or infinity nor a callback has ended. NaN would come again at the
     same step; an environment that failed may have been mended."""
     left = []

@@ -106,10 +106,11 @@ class SeedRun:
         self.writes = False
         self.trackers: Tracker = NoTracker()  # receives its rows, histograms and clips
         self.window = MetricsWindow()  # metrics of the updates since the last row
-        self.best: dict[str, float] | None = (info or {}).get("best")
-        self.last_evaluation: dict[str, Any] | None = (info or {}).get("evaluation")
+        found = info or {}
+        self.best: dict[str, float] | None = found.get("best")
+        self.last_evaluation: dict[str, Any] | None = found.get("evaluation")
         self.evaluation_seconds = 0.0  # of this session
-        self.evaluation_steps = int((info or {}).get("evaluation_steps", 0))
+        self.evaluation_steps = int(found.get("evaluation_steps", 0))
         """Environment steps of all evaluations before the end."""
         self.failure: TrainingError | None = None  # the error, if NaN or infinity has ended the seed
         self.stopped_at: int | None = None  # the step at which one of its callbacks has stopped it
@@ -143,9 +144,9 @@ class SeedRun:
 
     def mark(self, name: str, text: str) -> None:
         """Write how the seed has ended into the file ``name`` of its run directory."""
-        if self.run_dir and self.writes:
+        if self.writes:
             with contextlib.suppress(OSError):  # for example a full disk; the reporter shows the reason anyway
-                write_atomic(self.run_dir / name, text)
+                write_atomic(self.folder / name, text)
 
     def record(self, metrics: dict[str, np.ndarray], step: int) -> None:
         """Add the metrics of the last call, which began at ``step``, and write the rows that they fill."""
