@@ -249,14 +249,14 @@ class PPO:
             training = Training(backend, [seed_run], interrupts, reporter, None, max_updates)
             take = training.after_call = functools.partial(self._take, training, config)
             calls = training.calls(lambda: self._first_state(backend), self.step)
-            continues = True
-            while continues:
+            while True:
                 try:
-                    continues = next(calls, False) is None
+                    next(calls)
+                except StopIteration:
+                    break
                 finally:
                     take()
-                if continues:
-                    yield
+                yield
         finally:
             backend.close()
         if seed_run.failure is not None:
