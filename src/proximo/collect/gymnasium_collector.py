@@ -163,7 +163,7 @@ class GymnasiumCollector:
         num_steps = config.ppo.num_steps + self.programs.burn_in
         options = vector_options(config)
         self.environments = LazyVectorEnvironment(numbered, options, len(self.part), num_steps, "to train on")
-        self.episodes, self.timing = EpisodeTally(len(self.part)), Timing()
+        self.episodes, self.timing = EpisodeTally(len(self.part), self.part.start), Timing()
         self._running: list[_Group] = []
         """The groups whose episodes the next rollout continues; empty: the environments have to be reset."""
 
@@ -230,8 +230,7 @@ class GymnasiumCollector:
         collected = [group.collected() for group in groups]
         rollout = jax.block_until_ready(self.programs.rollout(len(groups), packed, collected))
         finished = self.episodes.add(vector_env.buffer.since(burn_in))
-        numbered = [episode._replace(env=self.part[episode.env]) for episode in finished]
-        of_all = self.peers.agree(numbered, "the episodes of a rollout")
+        of_all = self.peers.agree(finished, "the episodes of a rollout")
         self.episodes.finished = [Episode(*fields) for part in of_all for fields in part]
         self._running = groups
         return GymnasiumCollectorState(key), rollout, self.episodes.metrics()
