@@ -20,6 +20,9 @@ from proximo.networks import ActorCritic
 from proximo.processes.peers import ALONE, Peers
 from proximo.types import GymnasiumCollectorState, Rollout
 
+Collection = tuple[GymnasiumCollectorState, Rollout, dict[str, float]]
+"""The next state, a rollout, and metrics of the episodes that finished in it."""
+
 
 class Timing:
     """Seconds since it was made, by what they were spent on."""
@@ -101,14 +104,13 @@ class _Group:
 
     def restore_memory(self) -> None:
         """Act again on the memory before this step: lost environments, now invalid, leave theirs unchanged."""
-        self.memory = self.memory_before
         _, self.memory = self._acted()
 
     def _acted(self) -> tuple[Any, Any]:
         t = self.t
         observation, noise = tuple([x[t] for x in self.observation]), tuple([x[t] for x in self.noise])
         flags = (self.buffer.episode_start[t], self.buffer.valid[t]) if self.programs.reads_flags else (None, None)
-        return self.programs.act(self.size, self.policy, observation, noise, self.memory, *flags)
+        return self.programs.act(self.size, self.policy, observation, noise, self.memory_before, *flags)
 
     def store_previous(self) -> None:
         """Store this step as the previous step of the next one. On padding, the last valid step stays."""
@@ -188,14 +190,8 @@ class GymnasiumCollector:
         shapes = self.programs.rollout.shapes(packed, collected)
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes), compile_all
 
-    def collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState
-    ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
-        """Take ``num_steps`` steps of all environments. Their seconds and those of the policy are added to ``timing``.
-
-        Returns:
-            The next state, the rollout, and metrics of the episodes that finished in it.
-        """
+    def collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> Collection:
+        """Take ``num_steps`` steps of all environments. Their seconds and the policy's are added to ``timing``."""
         vector_env, policy = self.environments.open(), on_one_device(policy)
         timing, burn_in = self.timing, self.programs.burn_in
         groups, self._running = self._running or self._reset(policy, state), []

@@ -22,7 +22,7 @@ from jaxtyping import Array, Key
 
 from proximo.collect.devices import on_one_device
 from proximo.collect.episode_tally import Episode
-from proximo.collect.gymnasium_collector import GymnasiumCollector, Timing
+from proximo.collect.gymnasium_collector import Collection, GymnasiumCollector, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.config import Config, override
 from proximo.custom_code import custom_code_errors
@@ -228,9 +228,7 @@ class RayCollector(GymnasiumCollector):
     def example(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Rollout, Callable[[], None]]:
         return self._run(policy, state.key, None)[0], lambda: None  # the actors have compiled
 
-    def collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState
-    ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float]]:
+    def collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> Collection:
         """As ``GymnasiumCollector.collect``. The mean seconds of environments and policy in an actor are added to ``timing``."""
         rollout, key, parts = self._run(on_one_device(policy), state.key, self._begins)
         self._begins = False

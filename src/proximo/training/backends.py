@@ -24,7 +24,7 @@ from proximo.collect.devices import (
     whole,
 )
 from proximo.collect.episode_tally import Episode
-from proximo.collect.gymnasium_collector import Timing
+from proximo.collect.gymnasium_collector import Collection, Timing
 from proximo.collect.gymnasium_programs import GymnasiumPrograms
 from proximo.collect.learning import without_running_return
 from proximo.collect.program_cache import CompiledFunction, program_key, reuse
@@ -178,7 +178,7 @@ class GymnasiumBackend(Backend):
         """The rollout of the last update, until the next update begins; None if that update failed."""
         self.last_episodes: list[Episode] = []
         self._learns, self._is_closed, self._bad_environment = False, False, ""
-        self._ahead: tuple[GymnasiumCollectorState, Rollout, dict[str, float], list[Episode]] | None = None
+        self._ahead: tuple[Collection, list[Episode]] | None = None
         """What was collected during the last update."""
         self._failure: Exception | None = None
         """The error that ended collecting. Each later update raises it."""
@@ -234,7 +234,7 @@ class GymnasiumBackend(Backend):
         self.collector.timing = timing = Timing()
         restarts, policy = self.collector.environments.restarts, state.learner.policy
         collected = self._ahead or self._collect(policy, state.collector)
-        (collector_state, rollout, episodes, finished), self._ahead = collected, None
+        ((collector_state, rollout, episodes), finished), self._ahead = collected, None
         learning = None
         end = self.config.total_updates * self.config.batch_size
         if self.config.ppo.learner_lag and int_of_steps(state.learner.steps) + self.config.batch_size < end:
@@ -242,7 +242,7 @@ class GymnasiumBackend(Backend):
             later = (ProximoError, TrainingError) if self.peers.can_rescue else ()
             with contextlib.suppress(*later):  # the next update raises it
                 self._ahead = self._collect(policy, collector_state)
-                collector_state = self._ahead[0]
+                collector_state = self._ahead[0][0]
         timing.lap()
         learner, healthy, metrics = self._learn(state, rollout) if learning is None else learning.result()
         timing.update += timing.lap()
@@ -250,11 +250,9 @@ class GymnasiumBackend(Backend):
         restarted = {"rollout/restarts": float(self.collector.environments.restarts - restarts)}
         return TrainState(learner, collector_state, healthy), {**metrics, **episodes, **timing.shares(), **restarted}
 
-    def _collect(
-        self, policy: ActorCritic, state: GymnasiumCollectorState
-    ) -> tuple[GymnasiumCollectorState, Rollout, dict[str, float], list[Episode]]:
+    def _collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> tuple[Collection, list[Episode]]:
         try:
-            return *self.collector.collect(policy, state), self.collector.episodes.finished
+            return self.collector.collect(policy, state), self.collector.episodes.finished
         except (ProximoError, TrainingError) as failure:
             self._failure = failure
             raise
