@@ -35,7 +35,7 @@ DIVIDED = (RewardNormalizer, JaxCollectorState, Rollout)
 
 
 def with_device_number(config: Config) -> Config:
-    """``config`` with a number of devices in the place of ``all``. Raises ``ConfigError`` if there are fewer."""
+    """``config`` with a number of devices for ``all``. Raises ``ConfigError`` if there are fewer."""
     asked, processes = config.run.devices, current().count
     if asked == processes == 1:
         return config
@@ -64,8 +64,8 @@ def with_available_devices(config: Config) -> Config:
 
 
 def make_mesh(config: Config, stacked: bool = False) -> Mesh | None:
-    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer, or if
-    they cannot have equal parts of the environments, or of the seeds if these are ``stacked``."""
+    """The devices that ``config`` asks for; None for one device. Raises ``ConfigError`` if JAX has fewer, or
+    if they cannot have equal parts of the environments, or of the seeds if these are ``stacked``."""
     count = int(with_device_number(config).run.devices)
     if count == 1:
         return None
@@ -237,7 +237,7 @@ def _shardings(tree: PyTree, mesh: Mesh, stacked: bool) -> PyTree:
 
 
 def _specs(tree: PyTree, mesh: Mesh | AbstractMesh, stacked: bool) -> PyTree:
-    """How each array of ``tree`` is divided: by its axis of environments, if its field has one, or by seeds."""
+    """How each array of ``tree`` is divided: by its axis of environments, if it has one, or by seeds."""
     if mesh.axis_names == (SEED_GROUPS_AXIS,):
         return jax.tree.map(lambda x: PartitionSpec(SEED_GROUPS_AXIS) if x.ndim else PartitionSpec(), tree)
 

@@ -38,7 +38,7 @@ class EpisodeTally:
         self.episode_return[:], self.length[:], self._is_partial[:] = 0.0, 0, staggered
 
     def add(self, buffer: RolloutBuffer) -> list[Episode]:
-        """Count the steps of a rollout. Returns the episodes that finished in it, environment by environment."""
+        """Count the steps of a rollout. Returns the episodes that finished in it, by environment."""
         valid = buffer.valid[:-1]
         ends = (buffer.terminated | buffer.truncated) & valid
         rewards = np.where(valid, buffer.reward, 0.0).astype(np.float64)

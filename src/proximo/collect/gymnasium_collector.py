@@ -103,7 +103,7 @@ class _Group:
         action[...] = step[:, self.programs.env_action].reshape(action.shape)
 
     def restore_memory(self) -> None:
-        """Act again on the memory before this step: lost environments, now invalid, leave theirs unchanged."""
+        """Act again on the memory before this step: lost environments, now invalid, leave theirs as it is."""
         _, self.memory = self._acted()
 
     def _acted(self) -> tuple[Any, Any]:
@@ -191,7 +191,7 @@ class GymnasiumCollector:
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes), compile_all
 
     def collect(self, policy: ActorCritic, state: GymnasiumCollectorState) -> Collection:
-        """Take ``num_steps`` steps of all environments. Their seconds and the policy's are added to ``timing``."""
+        """Take ``num_steps`` steps of all environments. Adds their seconds and the policy's to ``timing``."""
         vector_env, policy = self.environments.open(), on_one_device(policy)
         timing, burn_in = self.timing, self.programs.burn_in
         groups, self._running = self._running or self._reset(policy, state), []

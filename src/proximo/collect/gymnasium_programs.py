@@ -31,11 +31,11 @@ from proximo.types import BurnIn, GymnasiumCollectorState, Memory, Observation, 
 PackedPolicy = tuple[Array, ...]
 """The small arrays of a policy as one vector, then each large array."""
 Leaves = tuple[Any, ...]
-"""The arrays of an observation, with the previous action and reward if the policy observes them; or of noise."""
+"""The arrays of an observation, with the previous action and reward if they are observed; or of noise."""
 Rows = tuple[Leaves, Any, Any]
 """Observation, ``episode_start`` and ``valid`` of several rows of a buffer, T N ...."""
 LARGE = 2**12
-"""An array of so many numbers is a separate argument, which takes 2 µs. Copying it out of the vector takes longer."""
+"""An array of so many numbers is a separate argument, which takes 2 µs: less than copying it."""
 
 
 class Columns(NamedTuple):
@@ -187,7 +187,7 @@ class GymnasiumPrograms:
         return policy.value(memory, self._observed(policy, observation, never), never)
 
     def _rollout(self, policy: ActorCritic, groups: Sequence[Collected]) -> Rollout:
-        """The rollout of all groups. The B+T+1 rows of a buffer are the burn-in, the steps, and what follows them."""
+        """The rollout of all groups. The B+T+1 rows of a buffer are burn-in, steps, and what follows."""
         stacked = [group._replace(memories=jax.tree.map(lambda *m: jnp.stack(m), *group.memories)) for group in groups]
         rows, steps, results, memories = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *stacked)
         read, start = self._read(policy, rows), self.burn_in

@@ -277,7 +277,7 @@ class JaxTrainer:
         return jax.lax.fori_loop(0, num_updates, body, (state, buffers))
 
     def inspect(self, before: TrainState, after: TrainState) -> dict[str, Any]:
-        """Quantities of the update from ``before`` to ``after``, for histograms. It is collected once more."""
+        """Quantities of the update from ``before`` to ``after``, for histograms. Collects it again."""
         with self._precision():
             _, rollout, episodes = self.collector.collect_episodes(before.learner.policy, before.collector)
             learned = inspect(before.learner, after.learner.policy, rollout)

@@ -1,4 +1,4 @@
-"""The learner: checks before a training, the first state, and an update that NaN or infinity leaves undone."""
+"""The learner: checks before a training, the first state, and an update that NaN or infinity undoes."""
 
 import contextlib
 from typing import Any
@@ -53,8 +53,8 @@ def fresh_learner(
 
 def check_policy(env: Any, config: Config) -> ActorCritic:
     """Check that a policy can be made for ``env``, and that custom networks, losses and optimizers pass the
-    conformance checks. Only these are computed. Raises ``EnvError`` for unsupported spaces, and ``ConfigError``
-    for custom code that does not pass.
+    conformance checks. Only these are computed. Raises ``EnvError`` for unsupported spaces, and
+    ``ConfigError`` for custom code that does not pass.
 
     Returns:
         The policy, with ``jax.ShapeDtypeStruct`` instead of arrays.

@@ -85,7 +85,7 @@ def program_key(config: Config, env: Environment, stacked: bool, mesh: Mesh | No
     of_env = (env.observation_space, env.action_space) if is_gymnasium else (environment_key(env), config.updates_per_call)
     mapping = to_mapping(config)
     del mapping["ppo"], mapping["run"]  # StaticSettings has those of ``ppo`` that matter.
-    # The objects and not their names: a class that was defined again, for example in a notebook, is another one.
+    # The objects and not their names: a class that a notebook has defined again is another one.
     custom = tuple((name, Custom(resolve(name, value, ()))) for name, value in custom_settings(config).items())
     text = json.dumps(mapping, sort_keys=True, default=repr)
     return "programs", of_env, stacked, mesh, custom, StaticSettings.of(config), config.run.matmul_precision, text

@@ -60,7 +60,7 @@ class RolloutActor:
         self._restarts = 0
 
     def _open(self) -> GymnasiumCollector:
-        """The collector, made by the first call: Ray reports exceptions of constructors without their cause."""
+        """The collector, made by the first call: Ray reports errors of constructors without their cause."""
         if self._collector is None:
             pickled, path, part = self._made_with
             prepare_jax()
@@ -305,7 +305,7 @@ def connect() -> Any:
         else:
             threading.Event().wait()
 
-    # On Linux, Ray ends with the thread that started it. In the main thread, it would replace signal handlers.
+    # On Linux, Ray ends with the thread that started it. The main thread would lose its signal handlers.
     threading.Thread(target=work, daemon=True).start()
     try:
         connecting.result()

@@ -38,8 +38,8 @@ LOSS_SECONDS = 3.0
 
 @dataclasses.dataclass
 class Beat:
-    """What a process reports: how often it has ``arrived`` where all wait, what it was ``doing`` there, for how
-    many seconds it has been ``idle`` without waiting, and the signal that ``requested`` a stop (0: none)."""
+    """What a process reports: how often it has ``arrived`` where all wait, what it was ``doing`` there, for
+    how many seconds it has been ``idle`` without waiting, and the signal that ``requested`` a stop (0: none)."""
 
     number: int = 0
     arrived: int = 0
@@ -166,8 +166,8 @@ class Peers:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss of
-        another process, first wait for the watching thread, which names that process and ends this one."""
+        """Report to the others that this process has failed; they then end. If ``error`` may come from the loss
+        of another process, first wait for the watching thread, which names that process and ends this one."""
         if not self._is_watching:
             return
         if any(word in str(error) for word in COLLECTIVE_FAULTS):
@@ -268,7 +268,7 @@ def current() -> Peers:
 
 
 def use(peers: Peers) -> Peers:
-    """Let ``current`` return ``peers`` until Python ends; then finish, or report the exception that ended it."""
+    """Let ``current`` return ``peers`` until Python ends; then finish, or report the error that ended it."""
     global _current
     _current = peers
 

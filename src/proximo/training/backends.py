@@ -154,8 +154,8 @@ class JaxBackend(Backend):
 
 
 class GymnasiumBackend(Backend):
-    """Trains one seed on a Gymnasium environment. With ``learner_lag``, the next rollout is collected during each
-    update, with the policy from before the update."""
+    """Trains one seed on a Gymnasium environment. With ``learner_lag``, the next rollout is collected during
+    each update, with the policy from before the update."""
 
     donates = False
     collector: GymnasiumCollector
@@ -226,7 +226,7 @@ class GymnasiumBackend(Backend):
         return state, {name: np.array([[metrics.get(name, np.nan) for metrics in updates]]) for name in names}
 
     def update(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
-        """Collect and learn once. An update with NaN or infinity, and all later ones, leave the learner as it was.
+        """Collect and learn once. NaN or infinity leaves the learner as it was, in this update and all later ones.
         Raises ``EnvError`` or ``EnvironmentFault`` if an environment failed in the rollout of this update."""
         if self._failure is not None:
             raise self._failure

@@ -167,7 +167,7 @@ class Training:
         return "" if self.path is None else f"Go on with: {self.peers.how_to_resume(self.path)}"
 
     def _leave(self) -> NoReturn:
-        """End the process, in which a call still runs, or if it has other work, raise ``KeyboardInterrupt``."""
+        """End the process, in which a call still runs; if it has other work, raise ``KeyboardInterrupt``."""
         with contextlib.suppress(ProximoError):  # of a checkpoint that another thread writes
             self.saver.finish()
         message = self._stop_message(max(self.saver.saved_at, 0))

@@ -1,4 +1,4 @@
-"""What a resume does before it trains: choose the checkpoints, restore them, and remove what was written after them.
+"""What a resume does before it trains: choose checkpoints, restore them, remove what was written later.
 
 ``api.resume`` calls these functions in order. ``config.loading.changed_for_resume`` checks changed settings,
 ``storage.checkpoint.load`` checks the hashes of files, ``storage.run_directory.check_settings`` that the
@@ -60,7 +60,7 @@ def not_ended(run_dirs: list[Path], reporter: Reporter) -> list[Path]:
 
 
 def check_shared_settings(path: Path, configs: Sequence[Config]) -> None:
-    """Raise ``ConfigError`` if the seeds of a group differ in a setting that their training can have only once."""
+    """Raise ``ConfigError`` if seeds of a group differ in a setting that their training has only once."""
     shared = [leaf for leaf in LEAVES.values() if leaf.name not in MAY_DIFFER]
     differing = [leaf.name for leaf in shared if len({text_of(leaf.value_in(config)) for config in configs}) > 1]
     if differing:

@@ -161,7 +161,7 @@ class SeedRun:
                 self.write_window(step + begun * self.config.batch_size, self.calls.last_updates - begun)
 
     def write_window(self, step: int, later: int = 0) -> None:
-        """Write one row for the updates in the window, if any. The last call did ``later`` updates after them."""
+        """Write one row for the updates in the window, if any. The last call did ``later`` more after them."""
         if len(self.window):
             seconds = self.calls.seconds - later * self.calls.last_seconds_per_update
             steps = self.calls.steps - later * self.config.batch_size
